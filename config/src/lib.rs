@@ -1,16 +1,16 @@
 //! Job-file sections to typed settings, with errors that name the key.
 //!
-//! A misspelt hyper-parameter is an accuracy bug, so every section refuses keys that it does not know
-//! and says which one was meant. Serde's stock TOML errors do not carry the path through a
-//! [`toml::Value`] (which is where `--set` and environment overrides are merged), so this is a small
-//! deserializer whose error type keeps the path and the list of valid keys.
+//! A misspelt hyper-parameter is an accuracy bug, so every section refuses keys that it does not
+//! know and says which one was meant. Serde's stock TOML errors do not carry the path through a
+//! [`toml::Value`] (which is where `--set` and environment overrides are merged), so this is a
+//! small deserializer whose error type keeps the path and the list of valid keys.
 
 use std::fmt;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
 use toml::Value;
 
-/// What is wrong with one key of a job.
+/// The error about one key of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// From the root to the key, for example `["tables", "ids", "dim"]`.
@@ -29,34 +29,35 @@ enum Problem {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    /// An error at a dotted path such as `tables.ids.dim`.
+    /// Returns an error at a dotted path such as `tables.ids.dim`.
     pub fn at(path: &str, message: impl Into<String>) -> Self {
         let path = path.split('.').filter(|p| !p.is_empty()).map(str::to_owned).collect();
         Self { path, problem: Problem::Other(message.into()) }
     }
 
-    /// A key under `path` that nobody knows; `valid` are the ones that exist.
+    /// Returns the error about an unknown key under `path`; `valid` are the keys that exist.
     pub fn unknown_key(path: &str, key: &str, valid: &[&str]) -> Self {
         let mut error = Self::at(path, "");
         error.problem = Problem::UnknownKey { key: key.to_owned(), valid: owned(valid) };
         error
     }
 
-    /// A value of the key at `path` that names nothing; `valid` are the ones that would.
+    /// Returns the error about an unknown value of the key at `path`; `valid` are the values that
+    /// exist.
     pub fn unknown_value(path: &str, value: &str, valid: &[&str]) -> Self {
         let mut error = Self::at(path, "");
         error.problem = Problem::UnknownValue { value: value.to_owned(), valid: owned(valid) };
         error
     }
 
-    /// A key under `path` that must be there.
+    /// Returns the error about a missing key under `path`.
     pub fn missing_key(path: &str, key: &str) -> Self {
         let mut error = Self::at(path, "");
         error.problem = Problem::MissingKey { key: key.to_owned() };
         error
     }
 
-    /// The same error, seen from one level further out.
+    /// Returns the same error with its path seen from one level further out.
     #[must_use]
     pub fn under(mut self, key: &str) -> Self {
         for part in key.split('.').filter(|p| !p.is_empty()).rev() {
@@ -65,7 +66,7 @@ impl ConfigError {
         self
     }
 
-    /// The dotted path of the key.
+    /// Returns the dotted path of the key.
     pub fn path(&self) -> String {
         let mut path = self.path.clone();
         if let Problem::UnknownKey { key, .. } | Problem::MissingKey { key } = &self.problem {
@@ -112,7 +113,7 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|&n| n.to_owned()).collect()
 }
 
-/// "did you mean `x`?" if something is near, else the list of what is valid.
+/// Returns "did you mean `x`?" if a valid name is near, else the list of valid names.
 pub fn suggestion(given: &str, valid: &[String]) -> String {
     let near = nearest(given, valid.iter().map(String::as_str));
     match near {
@@ -126,7 +127,7 @@ pub fn suggestion(given: &str, valid: &[String]) -> String {
     }
 }
 
-/// The valid name that a misspelt one most likely stands for, if any is close.
+/// Returns the valid name that a misspelt one most likely stands for, if any is close.
 pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lowered = given.to_lowercase();
     let score = |name: &str| {
@@ -154,8 +155,8 @@ pub fn section<T: DeserializeOwned>(job: &Value, key: &str) -> Result<T, ConfigE
     from_value(job.get(key).unwrap_or(&empty), key)
 }
 
-/// Lays `patch` over `into`: tables are merged key by key, anything else replaces what was there. Two tables
-/// of different `kind` share no settings, so there the new one replaces the old.
+/// Lays `patch` over `into`: tables are merged key by key, anything else replaces what was there.
+/// Two tables of different `kind` share no settings, so there the new one replaces the old.
 pub fn merge(into: &mut toml::Table, patch: toml::Table) {
     for (key, value) in patch {
         match (into.get_mut(&key), value) {

@@ -1,21 +1,22 @@
 //! Data files to Parquet or Arrow files that anybody opens: the same rows in the same order.
 //!
-//! Text goes through the decoders of training, chunk by chunk on the pool, so that a cell means in the new file
-//! what it means in the old one; row groups are encoded on the pool too. Files of columns keep the types that
-//! they have.
+//! Text goes through the decoders of training, chunk by chunk on the pool, so that a cell means in
+//! the new file what it means in the old one; row groups are encoded on the pool too. Files of
+//! columns keep the types that they have.
 //!
-//! The output is cut into parts of so many rows of the data, and a manifest beside them says of each part that
-//! is finished how large it is and what its bytes hash to.
+//! The output is cut into parts of so many rows of the data, and a manifest beside them says of
+//! each part that is finished how large it is and what its bytes hash to.
 //!
 //! # Crash consistency
-//! A part gets its name when it is whole, and its entry in the manifest when it has its name. Whoever is
-//! started again over the same sources with the same settings keeps the parts that are listed and still are
-//! what the manifest says, and makes the others: a part follows from its rows alone, so that the bytes are
-//! those of a run that nobody disturbed. Sources or settings that have changed are refused by name.
+//! A part gets its name when it is whole, and its entry in the manifest when it has its name.
+//! Whoever is started again over the same sources with the same settings keeps the parts that are
+//! listed and still are what the manifest says, and makes the others: a part follows from its rows
+//! alone, so that the bytes are those of a run that nobody disturbed. Sources or settings that have
+//! changed are refused by name.
 //!
 //! # Invariants
-//! * Rows are those of the files in their order. A bad row is an error, or is left out, counted and listed,
-//!   where some may be; it keeps its place in the numbers that cut parts.
+//! * Rows are those of the files in their order. A bad row is an error, or is left out, counted and
+//!   listed, where some may be; it keeps its place in the numbers that cut parts.
 //! * Memory is bounded by a few row groups for each thread.
 
 mod manifest;
@@ -29,7 +30,7 @@ use zillion_reader::{ArrowRows, ColumnType, DataConfig, ReaderError, Reject, Res
 
 use manifest::{Manifest, PartEntry};
 
-/// What is written.
+/// The format of the files that are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConvertTo {
     /// Parquet, compressed with zstd.
@@ -40,7 +41,7 @@ pub enum ConvertTo {
 }
 
 impl ConvertTo {
-    /// What the files' names end in.
+    /// Returns the ending of the files' names.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -49,16 +50,16 @@ impl ConvertTo {
     }
 }
 
-/// What is converted, and how.
+/// The settings of a conversion.
 #[derive(Clone, Debug)]
 pub struct ConvertSpec {
-    /// How the sources are written.
+    /// The settings by which the sources are read.
     pub config: DataConfig,
     /// The sources, in the order of their rows.
     pub sources: Vec<PathBuf>,
     /// Columns of text files and their types. Files of columns have their own: leave it empty.
     pub columns: Vec<(String, ColumnType)>,
-    /// What is written.
+    /// The format of the files that are written.
     pub to: ConvertTo,
     /// A folder of parts, or one file.
     pub output: ConvertOutput,
@@ -66,18 +67,18 @@ pub struct ConvertSpec {
     pub group_rows: usize,
     /// Bad rows that may be left out.
     pub max_bad_rows: u64,
-    /// What is there may be replaced.
+    /// Whether files that are there may be replaced.
     pub force: bool,
     /// BLAKE3 of some bytes, in hexadecimal.
     pub digest: fn(&[u8]) -> String,
 }
 
-/// Where it is written.
+/// The place of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConvertOutput {
     /// A folder of parts of so many rows of the data each, at least 1.
     Folder {
-        /// The folder.
+        /// The folder of the parts.
         folder: PathBuf,
         /// Rows of a part.
         part_rows: u64,
@@ -86,7 +87,7 @@ pub enum ConvertOutput {
     File(PathBuf),
 }
 
-/// What came of it.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Converted {
     /// Rows that were written.
@@ -95,15 +96,17 @@ pub struct Converted {
     pub rejects: Vec<Reject>,
     /// The files, with their rows and bytes.
     pub files: Vec<(PathBuf, u64, u64)>,
-    /// How many of them an earlier run had made.
+    /// The number of files that an earlier run had made.
     pub kept: usize,
 }
 
-/// Converts. `seen` is told, after each row group, how many rows of the data are done.
+/// Converts the sources. `seen` is called after each row group with the number of rows of the data
+/// that are done.
 ///
 /// # Errors
-/// A source that cannot be read, a row that is bad, by file, row and column; an output that has something else
-/// in it, or that other sources or settings have begun ([`ReaderError::OtherConversion`]).
+/// A source that cannot be read, a row that is bad, by file, row and column; an output that has
+/// something else in it, or that other sources or settings have begun
+/// ([`ReaderError::OtherConversion`]).
 pub fn convert(
     spec: &ConvertSpec,
     files: &Files,
@@ -165,7 +168,7 @@ fn open_rows(spec: &ConvertSpec, workers: &Arc<Workers>, from: u64) -> Result<Ar
     ArrowRows::open(config, sources, columns, *max_bad_rows, workers, from)
 }
 
-/// Where the parts and the manifest lie.
+/// The folder and names of the parts and the manifest.
 struct Place {
     folder: PathBuf,
     manifest: PathBuf,
@@ -222,7 +225,8 @@ impl Place {
         }
     }
 
-    /// What was begun here before, if it is the same; or a beginning.
+    /// Returns the manifest of a conversion that was begun here before, if it is the same one; else
+    /// writes and returns a new one.
     fn begin(&self, spec: &ConvertSpec, wanted: Manifest, files: &Files) -> Result<Manifest> {
         let other =
             |what: String| ReaderError::OtherConversion { what, path: self.manifest.clone() };
@@ -263,7 +267,7 @@ impl Place {
         Ok(wanted)
     }
 
-    /// Whether something is in the folder besides what an interrupted write leaves.
+    /// Returns whether something is in the folder besides what an interrupted write leaves.
     fn has_files(&self) -> Result<bool> {
         let list =
             |source| ReaderError::Io { what: "list the folder", source, path: self.folder.clone() };
@@ -285,7 +289,7 @@ impl Place {
         written.map_err(|e| failed("write the file", &self.manifest, e))
     }
 
-    /// Whether a part is there and is what its entry says.
+    /// Returns whether a part is there and is what its entry says.
     fn is_whole(&self, part: &PartEntry, digest: fn(&[u8]) -> String) -> bool {
         let path = self.folder.join(&part.name);
         let found = zillion_device::mmap::map(&path);

@@ -1,4 +1,4 @@
-//! What columns probably mean, from what they hold: the first draft of a schema.
+//! Guesses of what columns mean, from what they hold: the first draft of a schema.
 //!
 //! A guess is written where a person reads and corrects it, so each comes with its reason; what no
 //! feature can read is left out with what to change, never silently.
@@ -35,7 +35,7 @@ pub const NULL_MARKERS: [&str; 22] = [
     "missing",
     "undefined",
 ];
-/// Of those, the ones that mean nothing else in a column of texts either.
+/// The number of those at the beginning that mean nothing else in a column of texts either.
 const UNAMBIGUOUS: usize = 13;
 
 /// Names of labels, the likeliest first.
@@ -87,44 +87,45 @@ pub struct Guess {
     pub columns: Vec<(String, Guessed)>,
 }
 
-/// What a column is taken for, with the reason.
+/// The kind that a column is taken for, with the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guessed {
     /// One id a row.
     Id {
         /// Type of its values.
         raw: RawType,
-        /// Why.
+        /// The reason for the guess.
         reason: String,
     },
     /// Several ids a row.
     Ids {
         /// Type of its values.
         raw: RawType,
-        /// Why.
+        /// The reason for the guess.
         reason: String,
     },
     /// Several ids a row with a weight each.
     Weighted {
         /// Type of the ids.
         raw: RawType,
-        /// Why.
+        /// The reason for the guess.
         reason: String,
     },
-    /// A number.
+    /// A column of numbers.
     Numeric {
         /// Whether its logarithm is the better input.
         log: bool,
-        /// What stands for a missing value, where there are any.
+        /// The number that stands for a missing value, where values are missing.
         missing: Option<f64>,
-        /// Why.
+        /// The reason for the guess.
         reason: String,
     },
     /// No feature, and why.
     Left(String),
 }
 
-/// Guesses from a profile that looked for [`NULL_MARKERS`]. `label` is what the caller knows better.
+/// Guesses from a profile that looked for [`NULL_MARKERS`]. `label` is what the caller knows
+/// better.
 pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Guess {
     let mut config = config.clone();
     config.null = null_markers(profile);
@@ -165,7 +166,7 @@ fn null_markers(profile: &Profile) -> Vec<String> {
     chosen
 }
 
-/// The separator of the column that most clearly holds lists.
+/// Returns the separator of the column that most clearly holds lists.
 fn list_separator(profile: &Profile) -> Option<Byte> {
     let mut votes: BTreeMap<char, u64> = BTreeMap::new();
     for column in &profile.columns {
@@ -177,8 +178,8 @@ fn list_separator(profile: &Profile) -> Option<Byte> {
     Byte::new(separator)
 }
 
-/// The separator and the number of cells that have it, if the column's texts are lists: a tenth of them
-/// at least are cut by it, into short pieces that recur more than the whole does.
+/// Returns the separator and the number of cells that have it, if the column's texts are lists: a
+/// tenth of them at least are cut by it, into short pieces that recur more than the whole does.
 fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
     let cells = column.cells;
     if column.kind() != "text" || cells.lines > 0 || cells.decorated + cells.date > cells.text / 2 {
@@ -223,7 +224,7 @@ fn is_time(column: &ColumnProfile) -> bool {
         && has_word(&column.name, &TIME_NAMES)
 }
 
-/// Whether every value is 0 or 1 in a spelling that a label may have.
+/// Returns whether every value is 0 or 1 in a spelling that a label may have.
 fn is_binary(column: &ColumnProfile) -> bool {
     let numbers = column.numbers();
     let zero_one = numbers.is_some_and(|n| n.min == 0.0 && n.max == 1.0);

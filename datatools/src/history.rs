@@ -1,12 +1,13 @@
 //! Histories: for each row, what the same user (or whoever) did before it.
 //!
-//! Files of rows become the same files with one column more, a list: the items of the user's earlier
-//! rows, oldest first, the most recent at most. Earlier means strictly before: a row never sees itself,
-//! nor another of the same moment, nor anything later, so that nothing of what is to be predicted is in
-//! what it is predicted from. All files are one timeline; a test row's history holds training rows.
+//! Files of rows become the same files with one column more, a list: the items of the user's
+//! earlier rows, oldest first, the most recent at most. Earlier means strictly before: a row never
+//! sees itself, nor another of the same moment, nor anything later, so that nothing of what is to
+//! be predicted is in what it is predicted from. All files are one timeline; a test row's history
+//! holds training rows.
 //!
-//! Two passes over Parquet files: the first keeps a few words a row in memory (who, when, which item), the
-//! second copies the rows and adds the column.
+//! Two passes over Parquet files: the first keeps a few words a row in memory (who, when, which
+//! item), the second copies the rows and adds the column.
 
 mod column;
 mod timeline;
@@ -26,7 +27,7 @@ use crate::write_parquet::write_parquet;
 use column::{Condition, Items, Moments, Owners};
 use timeline::Timeline;
 
-/// What a history is made of.
+/// The settings by which histories are made.
 #[derive(Clone, Debug)]
 pub struct HistorySpec {
     /// Column that says whose rows belong together.
@@ -45,12 +46,12 @@ pub struct HistorySpec {
     pub name: String,
 }
 
-/// What was written.
+/// The report on one file that was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryFile {
-    /// The new file.
+    /// The path of the new file.
     pub path: PathBuf,
-    /// Its rows.
+    /// The number of its rows.
     pub rows: u64,
     /// Rows with an empty history.
     pub empty: u64,
@@ -61,8 +62,8 @@ pub struct HistoryFile {
 /// Adds histories to Parquet files, and writes them under their own names to a folder.
 ///
 /// # Errors
-/// Files that are not Parquet, lack a column or have it in a type that does not fit; two files of one name;
-/// a folder that is one of the files' own.
+/// Files that are not Parquet, lack a column or have it in a type that does not fit; two files of
+/// one name; a folder that is one of the files' own.
 pub fn add_histories(
     spec: &HistorySpec,
     inputs: &[String],
@@ -150,7 +151,8 @@ fn open(path: &Path) -> Result<ParquetFile> {
     ))
 }
 
-/// Where each file goes: under its own name, and never over a file that is read.
+/// Returns the path that each file is written to: its own name in the folder, and never a file that
+/// is read.
 fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     let mut targets: Vec<PathBuf> = Vec::with_capacity(paths.len());
     for path in paths {

@@ -1,7 +1,7 @@
 //! Rows of a table to Parquet: a key, what it was before it was mixed, vectors, a count.
 //!
-//! Rows are streamed: what is held in memory is the row group that is being filled. They come in key order, and
-//! the file says so, so that readers can skip row groups when they look for a key.
+//! Rows are streamed: what is held in memory is the row group that is being filled. They come in
+//! key order, and the file says so, so that readers can skip row groups when they look for a key.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -38,22 +38,22 @@ pub const IS_MISSING_OF: &str = "is_missing_of";
 /// The column of counts.
 pub const COUNT: &str = "count";
 
-/// What keys were made of, where that can be had back from them.
+/// The ids that keys were made of, where they can be had back from the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedIds {
-    /// Signed integers.
+    /// The ids are signed integers.
     Signed,
-    /// Unsigned integers.
+    /// The ids are unsigned integers.
     Unsigned,
 }
 
-/// How a table's rows are written: its columns and what the file says of itself.
+/// The format of a table's rows: the columns and the metadata of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyedRows {
-    /// Name and floats of each part of a row, in the order of its floats. None may be called as one of the
-    /// other columns is.
+    /// Name and floats of each part of a row, in the order of its floats. None may be called as one
+    /// of the other columns is.
     pub segments: Vec<(String, usize)>,
-    /// What the keys were; `None`: there is no column of ids.
+    /// The type of the ids that keys were made of; `None`: there is no column of ids.
     pub ids: Option<KeyedIds>,
     /// Keys that stand for a missing value, and of which feature.
     pub missing: Vec<(FeatureKey, String)>,
@@ -65,11 +65,12 @@ pub struct KeyedRows {
 pub type KeyedRow<'a> = (FeatureKey, Cow<'a, [f32]>, u32);
 
 impl KeyedRows {
-    /// Writes the rows in the order in which they come, whole or not at all, and returns how many they are.
-    /// `seen` is told, now and then, how many were written.
+    /// Writes the rows in the order in which they come, whole or not at all, and returns how many
+    /// they are. `seen` is told, now and then, how many were written.
     ///
     /// # Errors
-    /// Where the disk refuses, a row of another width, or a segment with the name of another column.
+    /// Where the disk refuses, a row of another width, or a segment with the name of another
+    /// column.
     pub fn write<'a>(
         &self,
         path: &Path,
@@ -88,7 +89,8 @@ impl KeyedRows {
         let mut written = 0;
         let mut rows = rows.peekable();
         let file = files.write_file(path, |file| {
-            // The writer wants to own its target: it writes to memory, which is handed on after each batch.
+            // The writer wants to own its target: it writes to memory, which is handed on after
+            // each batch.
             let mut writer =
                 ArrowWriter::try_new(Vec::new(), schema.clone(), Some(self.properties()))?;
             while rows.peek().is_some() {

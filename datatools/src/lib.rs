@@ -1,7 +1,8 @@
 //! Tools over data files: what is done to files rather than with batches of them.
 //!
-//! Converting, profiling, guessing a schema, histories and next items, synthetic click logs, and tables as
-//! Parquet files. What it is *not*: the reader, which makes batches for training and evaluation.
+//! Converting, profiling, guessing a schema, histories and next items, synthetic click logs, and
+//! tables as Parquet files. What it is *not*: the reader, which makes batches for training and
+//! evaluation.
 
 mod convert;
 mod guess;

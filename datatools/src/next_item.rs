@@ -1,9 +1,10 @@
 //! Sequences to rows that ask for the next item: leave one out.
 //!
-//! A file has one row a user with everything that the user chose, in order. Of a sequence `a b c d e` the
-//! test row asks what comes after `a b c d`, the validation row what comes after `a b c`, and the training
-//! rows what comes after `a` and after `a b`: nothing that is asked for later is known earlier. This is
-//! the split of the next-item literature (Kang & McAuley, SASRec, 2018), with the prefixes written out.
+//! A file has one row a user with everything that the user chose, in order. Of a sequence `a b c d
+//! e` the test row asks what comes after `a b c d`, the validation row what comes after `a b c`,
+//! and the training rows what comes after `a` and after `a b`: nothing that is asked for later is
+//! known earlier. This is the split of the next-item literature (Kang & McAuley, SASRec, 2018),
+//! with the prefixes written out.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ const ROWS: usize = 16_384;
 const HISTORY: &str = "history";
 const ITEM: &str = "item";
 
-/// What rows are made of.
+/// The settings by which rows are made of sequences.
 #[derive(Clone, Debug)]
 pub struct NextItemSpec {
     /// Column that says whose sequence it is; it is kept.
@@ -38,10 +39,10 @@ pub struct NextItemSpec {
     pub last: usize,
 }
 
-/// What was written.
+/// The report on the files that were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextItemFiles {
-    /// Sequences read.
+    /// The number of sequences that were read.
     pub sequences: u64,
     /// Sequences of fewer than three items, which make training rows alone.
     pub short: u64,
@@ -49,7 +50,7 @@ pub struct NextItemFiles {
     pub files: [(PathBuf, u64); 3],
 }
 
-/// The three files.
+/// The part of the data that a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Train,
@@ -68,7 +69,8 @@ impl Part {
         }
     }
 
-    /// The places in a sequence of `len` items that a row asks for. The first has nothing before it.
+    /// Returns the places in a sequence of `len` items that a row asks for. The first has nothing
+    /// before it.
     fn places(self, len: usize) -> std::ops::Range<usize> {
         match (self, len) {
             (_, 0) => 0..0,
@@ -84,8 +86,8 @@ impl Part {
 /// Writes the three files to a folder.
 ///
 /// # Errors
-/// Files that are not Parquet, lack a column or have it in a type that does not fit; a folder that holds one
-/// of the files that are read.
+/// Files that are not Parquet, lack a column or have it in a type that does not fit; a folder that
+/// holds one of the files that are read.
 pub fn next_items(
     spec: &NextItemSpec,
     inputs: &[String],
@@ -139,7 +141,7 @@ fn setting(problem: String, key: &str) -> ReaderError {
 struct Sequences {
     owners: ArrayRef,
     items: ArrayRef,
-    /// Where each ends among the items.
+    /// The end of each sequence among the items.
     ends: Vec<usize>,
 }
 
@@ -284,7 +286,7 @@ fn gathered(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
     take(values, &UInt32Array::from(at), None).map_err(|error| unexpected(&error, path))
 }
 
-/// A second file must be of the first one's types.
+/// Checks that a second file has the types of the first one.
 fn same_types(
     spec: &NextItemSpec,
     owners: &[ArrayRef],

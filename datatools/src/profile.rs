@@ -1,7 +1,7 @@
 //! Looking at data: what the columns of files hold, before anybody has said what they mean.
 //!
-//! Nothing here is on the way of training. It reads whole rows of one thread, column by column on the
-//! pool, and keeps a bounded summary of each.
+//! Nothing here is on the way of training. It reads whole rows of one thread, column by column on
+//! the pool, and keeps a bounded summary of each.
 
 mod arrow;
 mod column;
@@ -28,14 +28,16 @@ use tally::Tally;
 pub use tally::{Cells, Separated};
 use zillion_reader::text::{Dialect, Grammar, Records, Step, TextFile};
 
-/// What is looked at and what is looked for.
+/// The limits of a profile, and the values that it looks for.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
     /// Rows, at most; absent: all.
     pub rows: Option<u64>,
-    /// Texts that may stand for a missing value. They are counted and are neither missing nor values.
+    /// Texts that may stand for a missing value. They are counted and are neither missing nor
+    /// values.
     pub markers: Vec<String>,
-    /// Keys of texts whose texts are looked for, whole cells and the pieces between `|`, `;` and `,`.
+    /// Keys of texts whose texts are looked for, whole cells and the pieces between `|`, `;` and
+    /// `,`.
     pub wanted: HashSet<FeatureKey, MixedHasher>,
 }
 
@@ -55,8 +57,8 @@ pub struct Profile {
 /// Looks at files as `config` says that they are written.
 ///
 /// # Errors
-/// A file that cannot be read, a record with more or fewer cells than the header, files with different
-/// columns.
+/// A file that cannot be read, a record with more or fewer cells than the header, files with
+/// different columns.
 pub fn profile(
     config: &DataConfig,
     files: &[PathBuf],
@@ -106,7 +108,7 @@ pub fn profile(
 }
 
 impl Profile {
-    /// The column of that name.
+    /// Returns the column of that name.
     pub fn column(&self, name: &str) -> Option<&ColumnProfile> {
         self.columns.iter().find(|column| column.name == name)
     }
@@ -152,7 +154,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Files of `all` rows that give Arrow arrays.
+    /// Adds a file of `all` rows that gives Arrow arrays.
     fn arrays(&mut self, config: &DataConfig, all: u64, arrays: &dyn ArraySource) -> Result<()> {
         let null = &config.null;
         let is_missing =

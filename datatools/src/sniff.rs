@@ -1,5 +1,5 @@
-//! How a text file is written, told from its beginning: what separates cells, whether quotes mean
-//! anything, whether the first record names the columns.
+//! Recognising how a text file is written from its beginning: what separates cells, whether quotes
+//! mean anything, whether the first record names the columns.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,21 +19,21 @@ use zillion_reader::text::{
 const LOOKED_AT: usize = 1 << 20;
 /// Records that are looked at.
 const RECORDS: usize = 500;
-/// What may separate cells, the usual ones first: of equals the first is taken.
+/// The characters that may separate cells, the usual ones first: of equals the first is taken.
 const DELIMITERS: [u8; 5] = *b",;\t|:";
 const QUOTES: [Option<u8>; 3] = [Some(b'"'), Some(b'\''), None];
 /// Share of the records that must have as many cells as the first for a delimiter to be believed.
 const MOST: f64 = 0.9;
 
-/// How a file is written.
+/// The settings that a file seems to be written by.
 #[derive(Clone, Debug)]
 pub struct Sniffed {
     /// The settings that read it; `root` and the file lists are left empty.
     pub config: DataConfig,
-    /// What a person should know about the guess.
+    /// Remarks about the guess that a person should read.
     pub notes: Vec<String>,
-    /// Names that the header has more than once, and whether it has a column without a name: no feature
-    /// can read those.
+    /// Names that the header has more than once, and whether it has a column without a name: no
+    /// feature can read those.
     pub unusable: Vec<String>,
 }
 
@@ -132,7 +132,7 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
     Ok(Sniffed { config, notes, unusable })
 }
 
-/// The first bytes, decompressed, without a byte order mark.
+/// Returns the first bytes, decompressed, without a byte order mark.
 fn beginning(path: &Path) -> Result<Vec<u8>> {
     let failed = |source| ReaderError::Io { what: "read", source, path: path.to_owned() };
     let source = open_stream(Box::new(File::open(path).map_err(failed)?), path)?;
@@ -157,7 +157,7 @@ fn beginning(path: &Path) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// JSON lines or libsvm, if the first rows are that.
+/// Returns JSON lines or libsvm, if the first rows are that.
 fn by_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
     let refuse =
         |problem: String| ReaderError::Setting { problem, key: path.display().to_string() };
@@ -208,7 +208,8 @@ fn format_of_lines(format: TextFormat) -> Format {
     if format == TextFormat::Json { Format::Jsonl } else { Format::Libsvm }
 }
 
-/// The reader goes by the ending, so that a compressed file without one would be read as noise.
+/// Refuses a compressed file whose name does not say so: the reader goes by the ending, and would
+/// read it as noise.
 fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
     let found = match start {
         [0x1f, 0x8b, ..] => (Compression::Gzip, ".gz"),
@@ -228,7 +229,7 @@ fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
     })
 }
 
-/// The delimiter and quote under which records have the most cells, all equally many.
+/// Returns the delimiter and quote under which records have the most cells, all equally many.
 fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
     let mut best: Option<(f64, usize, Dialect, Vec<Vec<String>>)> = None;
     for quote in QUOTES {
@@ -266,8 +267,8 @@ fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
     Ok((dialect, rows))
 }
 
-/// The first records, without one that the end of the text may have cut; `None` where a quote stays open
-/// although the text has ended.
+/// Returns the first records, without one that the end of the text may have cut; `None` where a
+/// quote stays open although the text has ended.
 fn records(text: &[u8], dialect: Dialect) -> Option<Vec<Vec<String>>> {
     let is_whole = text.len() < LOOKED_AT;
     let mut records = Records::new(dialect, text);
@@ -285,8 +286,8 @@ fn records(text: &[u8], dialect: Dialect) -> Option<Vec<Vec<String>>> {
     Some(rows)
 }
 
-/// Whether the first record names the columns: no number among its cells, and not just values of
-/// columns that repeat.
+/// Returns whether the first record names the columns: no number among its cells, and not just
+/// values of columns that repeat.
 fn is_header(rows: &[Vec<String>]) -> bool {
     let Some((first, rest)) = rows.split_first() else { return true };
     let is_number = |cell: &str| cell.replace(',', ".").parse::<f64>().is_ok();

@@ -1,8 +1,8 @@
 //! A click log that nobody has to download: shaped like Criteo's, with a truth that is known.
 //!
-//! Every row is a pure function of (seed, number of the row, size of the log), so that any part of the
-//! log can be made alone, by any number of threads, and twice. Because the probability of each click is
-//! known, so is the AUC that no model can beat on average.
+//! Every row is a pure function of (seed, number of the row, size of the log), so that any part of
+//! the log can be made alone, by any number of threads, and twice. Because the probability of each
+//! click is known, so is the AUC that no model can beat on average.
 
 mod fields;
 mod truth;
@@ -45,7 +45,7 @@ pub struct ClickLog {
 pub struct Drawn {
     /// True log odds of a click.
     pub logits: Vec<f32>,
-    /// 0 or 1.
+    /// The labels, each 0 or 1.
     pub labels: Vec<f32>,
 }
 
@@ -58,8 +58,8 @@ struct Row {
 }
 
 impl ClickLog {
-    /// A log of this many rows. The number decides how many ids the large fields have: Criteo's own
-    /// 34 million could not be learned from fewer than its 46 million rows.
+    /// Returns a log of this many rows. The number decides how many ids the large fields have:
+    /// Criteo's own 34 million could not be learned from fewer than its 46 million rows.
     pub fn new(seed: u64, rows: u64) -> Self {
         let ids = fields::id_fields(rows);
         let numbers = fields::numeric_fields();
@@ -72,12 +72,12 @@ impl ClickLog {
         log
     }
 
-    /// Rows of the log.
+    /// Returns the number of rows of the log.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Distinct ids that each categorical field can have.
+    /// Returns the number of distinct ids that each categorical field can have.
     pub fn cardinalities(&self) -> impl Iterator<Item = usize> {
         self.ids.iter().map(IdField::cardinality)
     }
@@ -145,7 +145,7 @@ impl ClickLog {
         (batch, drawn)
     }
 
-    /// The raw values that a stream of random numbers stands for.
+    /// Returns the raw values that a stream of random numbers stands for.
     fn row(&self, stream: u64) -> Row {
         let mut row = Row::default();
         for (at, field) in self.ids.iter().enumerate() {
@@ -158,7 +158,7 @@ impl ClickLog {
     }
 }
 
-/// The columns: `label`, `I1` to `I13`, `C1` to `C26`, as in Criteo's files.
+/// Returns the columns: `label`, `I1` to `I13`, `C1` to `C26`, as in Criteo's files.
 fn schema() -> SchemaRef {
     let mut columns = vec![Field::new("label", DataType::Int8, false)];
     columns

@@ -26,7 +26,8 @@ pub(crate) fn write_parquet(
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .build();
     let written = files.write_file(path, |file| {
-        // The writer wants to own its target: it writes to memory, which is handed on after each batch.
+        // The writer wants to own its target: it writes to memory, which is handed on after each
+        // batch.
         let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties))?;
         loop {
             let batches = next()?;

@@ -11,17 +11,18 @@ use crate::schema::Schema;
 pub struct Batch {
     /// Number of rows; every column has this many.
     pub rows: usize,
-    /// Keys, ragged.
+    /// The keys of each sparse feature, as ragged columns.
     pub sparse: Vec<KeyColumn>,
-    /// Transformed numeric values.
+    /// The transformed values of each numeric feature.
     pub numeric: Vec<Vec<f32>>,
     /// Labels; empty vectors where the source has none (prediction).
     pub labels: Vec<LabelColumn>,
-    /// Sample weights.
+    /// The sample weights, one a row.
     pub weight: Option<Vec<f32>>,
     /// Group ids for grouped metrics (a user, a request).
     pub group: Option<Vec<u64>>,
-    /// Event time in the unit of the source column: in the schema's `event_time_unit`, where it has one.
+    /// Event time in the unit of the source column: in the schema's `event_time_unit`, where it has
+    /// one.
     pub event_time: Option<Vec<i64>>,
     /// Rows whose key a side table does not have, one entry a side table of the schema.
     pub side_missing: Vec<u64>,
@@ -32,13 +33,13 @@ pub struct Batch {
 pub struct KeyColumn {
     /// `rows + 1` offsets; `None` where each row has exactly one value.
     pub offsets: Option<Vec<i32>>,
-    /// The flat keys.
+    /// The keys of all rows, one after another.
     pub keys: Vec<FeatureKey>,
     /// One weight a key, where the source gives them.
     pub weights: Option<Vec<f32>>,
 }
 
-/// One task's labels.
+/// The labels of one task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelColumn {
     /// One value a row.
@@ -48,7 +49,7 @@ pub struct LabelColumn {
 }
 
 impl Batch {
-    /// A batch of zero rows with the columns of `schema`.
+    /// Returns a batch of zero rows with the columns of `schema`.
     pub fn empty(schema: &Schema) -> Self {
         Self {
             rows: 0,
@@ -64,17 +65,17 @@ impl Batch {
 }
 
 impl KeyColumn {
-    /// A column with one value a row.
+    /// Returns a column with one value a row.
     pub fn single(keys: Vec<FeatureKey>) -> Self {
         Self { offsets: None, keys, weights: None }
     }
 
-    /// A ragged column; `offsets` has one entry more than there are rows.
+    /// Returns a ragged column; `offsets` has one entry more than there are rows.
     pub fn ragged(offsets: Vec<i32>, keys: Vec<FeatureKey>) -> Self {
         Self { offsets: Some(offsets), keys, weights: None }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         match &self.offsets {
             Some(offsets) => offsets.len().saturating_sub(1),
@@ -82,7 +83,7 @@ impl KeyColumn {
         }
     }
 
-    /// The keys of one row.
+    /// Returns the keys of one row.
     pub fn row(&self, row: usize) -> &[FeatureKey] {
         match &self.offsets {
             Some(offsets) => &self.keys[offsets[row] as usize..offsets[row + 1] as usize],

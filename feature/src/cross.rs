@@ -1,22 +1,22 @@
 //! Crosses: one id for each combination of other features' ids.
 //!
-//! A linear model that must know that *these two together* are good needs a weight for the pair (Cheng
-//! et al. 2016, "Wide & Deep"). A cross is computed from the keys of a batch, after everything that comes
-//! from files: training and serving go through here.
+//! A linear model that must know that *these two together* are good needs a weight for the pair
+//! (Cheng et al. 2016, "Wide & Deep"). A cross is computed from the keys of a batch, after
+//! everything that comes from files: training and serving go through here.
 
 use crate::batch::{Batch, KeyColumn};
 use crate::key::FeatureKey;
 use crate::random;
 use crate::schema::{FeatureKind, Schema};
 
-/// The key of a combination: a chain of [`random::combine`], so that order matters. Part of
+/// Returns the key of a combination: a chain of [`random::combine`], so that order matters. Part of
 /// [`HASH_ID`](crate::HASH_ID)'s rules.
 #[inline]
 pub fn cross_key(members: impl IntoIterator<Item = FeatureKey>) -> FeatureKey {
     FeatureKey(members.into_iter().fold(0, |key, member| random::combine(key, member.0)))
 }
 
-/// Which columns of a batch are crosses, and of which.
+/// The columns of a batch that are crosses, and the columns that they are made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Crosses {
     /// Column, members; both positions in [`Batch::sparse`], in schema order.
@@ -24,7 +24,7 @@ pub struct Crosses {
 }
 
 impl Crosses {
-    /// The crosses of a schema.
+    /// Returns the crosses of a schema.
     pub fn of(schema: &Schema) -> Self {
         let mut columns = Vec::new();
         // Of every feature so far, its position among the sparse ones.
@@ -40,9 +40,9 @@ impl Crosses {
         Self { columns }
     }
 
-    /// Computes the crosses of a batch whose other columns are filled. Members come before the crosses
-    /// that they are in, so that a cross of a cross finds it filled. A cross of columns that the batch
-    /// does not have (a pass that reads some features only) stays as it is.
+    /// Computes the crosses of a batch whose other columns are filled. Members come before the
+    /// crosses that they are in, so that a cross of a cross finds it filled. A cross of columns
+    /// that the batch does not have (a pass that reads some features only) stays as it is.
     pub fn fill(&self, batch: &mut Batch) {
         for (column, members) in &self.columns {
             let filled = |&member: &usize| batch.sparse[member].keys.len() == batch.rows;

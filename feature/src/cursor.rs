@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How far training has read: `row` rows of epoch `epoch` are done.
+/// The position of training in the data: `row` rows of epoch `epoch` are done.
 ///
 /// The order of rows is a pure function of (seed, epoch, file list), so these two numbers are all
 /// that a checkpoint needs to go on exactly where it stopped.

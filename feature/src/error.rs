@@ -1,4 +1,4 @@
-//! What can be wrong with a schema, and with a request.
+//! The errors of schemas and of requests.
 
 use zillion_config::ConfigError;
 
@@ -14,23 +14,23 @@ pub enum SchemaError {
         "no statistics for feature `{feature}`: they are collected from the training data before the first step; {hint}"
     )]
     MissingStatistics {
-        /// The feature.
+        /// The name of the feature.
         feature: String,
-        /// What to do.
+        /// The remedy for the caller.
         hint: &'static str,
     },
     /// Other side tables than the schema names.
     #[error("the schema joins {want} side tables, and there are {have}")]
     SideTables {
-        /// How many there are.
+        /// The number of side tables that are given.
         have: usize,
-        /// How many the schema names.
+        /// The number of side tables that the schema names.
         want: usize,
     },
     /// A side table without a column that a feature reads.
     #[error("its side table has no values for it: feature `{feature}`")]
     SideColumn {
-        /// The feature.
+        /// The name of the feature.
         feature: String,
     },
 }
@@ -39,10 +39,10 @@ pub enum SchemaError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: input `{input}`{}", .row.map_or(String::new(), |row| format!(", row {row}")))]
 pub struct RequestError {
-    /// The input.
+    /// The name of the input.
     pub input: String,
     /// The row, counted from 0 as tensors are.
     pub row: Option<usize>,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub reason: String,
 }

@@ -40,13 +40,14 @@ const MISSING_TAG: &[u8] = b"zillion:missing:";
 pub struct FeatureKey(pub u64);
 
 impl FeatureKey {
-    /// The key of a signed id. Agrees with [`FeatureKey::from_u64`] on non-negative values.
+    /// Returns the key of a signed id. Agrees with [`FeatureKey::from_u64`] on non-negative values.
     #[inline(always)]
     pub fn from_i64(id: i64) -> Self {
         Self::from_u64(id as u64)
     }
 
-    /// The key of an unsigned id: the splitmix64 finaliser (Steele, Lea, Flood 2014), a bijection.
+    /// Returns the key of an unsigned id: the splitmix64 finaliser (Steele, Lea, Flood 2014), a
+    /// bijection.
     #[inline(always)]
     pub fn from_u64(id: u64) -> Self {
         let z = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -55,20 +56,20 @@ impl FeatureKey {
         Self(z ^ (z >> 31))
     }
 
-    /// The key of a string value (its UTF-8 bytes).
+    /// Returns the key of a string value (its UTF-8 bytes).
     #[inline]
     pub fn from_text(text: &str) -> Self {
         Self(xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
     }
 
-    /// The key that stands for "no value" in the named feature.
+    /// Returns the key that stands for "no value" in the named feature.
     pub fn missing(feature: &str) -> Self {
         let mut bytes = MISSING_TAG.to_vec();
         bytes.extend_from_slice(feature.as_bytes());
         Self(xxhash_rust::xxh3::xxh3_64(&bytes))
     }
 
-    /// The integer id that [`FeatureKey::from_u64`] made this key of.
+    /// Returns the integer id that [`FeatureKey::from_u64`] made this key of.
     pub fn unmix(self) -> u64 {
         let z = self.0;
         let z = z ^ (z >> 31) ^ (z >> 62);
@@ -79,7 +80,7 @@ impl FeatureKey {
         z.wrapping_sub(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// The virtual slot, `0..SLOTS`.
+    /// Returns the virtual slot, `0..SLOTS`.
     #[inline(always)]
     pub fn slot(self) -> usize {
         (self.0 >> (64 - SLOT_BITS)) as usize
@@ -89,7 +90,7 @@ impl FeatureKey {
 /// Hashes keys for the standard library's maps and sets: keys are mixed already.
 pub type MixedHasher = BuildHasherDefault<KeyHasher>;
 
-/// See [`MixedHasher`].
+/// The hasher of [`MixedHasher`], which hands on the bits of a key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHasher(u64);
 
@@ -116,7 +117,7 @@ impl Hasher for KeyHasher {
 pub struct TableId(pub u16);
 
 impl TableId {
-    /// The position as an index.
+    /// Returns the position as an index.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)

@@ -1,7 +1,8 @@
-//! What a row means: the schema, keys, ragged columns, batches and lookup plans.
+//! The meaning of a row: the schema, keys, ragged columns, batches and lookup plans.
 //!
 //! Every other crate speaks in these types. They are pure data: nothing here reads a file, owns a
-//! table or starts a thread. What it is *not*: the reader (files to batches), the tables, the model.
+//! table or starts a thread. What it is *not*: the reader (files to batches), the tables, the
+//! model.
 //!
 //! ```
 //! use zillion_feature::{Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, Schema};

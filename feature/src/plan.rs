@@ -1,9 +1,10 @@
 //! From a batch's keys to what must be looked up: unique keys a table, and the way back.
 //!
 //! # Invariants
-//! The order of everything here is a function of the batch alone. Unique keys are sorted by slot and,
-//! inside a slot, by first occurrence: a shard's keys are one contiguous run for *every* number of
-//! shards, and insertion order, gradient sums and norms do not depend on how many there are.
+//! The order of everything here is a function of the batch alone. Unique keys are sorted by slot
+//! and, inside a slot, by first occurrence: a shard's keys are one contiguous run for *every*
+//! number of shards, and insertion order, gradient sums and norms do not depend on how many there
+//! are.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::key::{FeatureKey, SLOTS, TableId};
 use crate::schema::Schema;
 use crate::shard::ShardMap;
 
-/// What one batch looks up.
+/// The keys that one batch looks up, table by table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LookupPlan {
     /// Rows of the batch.
@@ -26,13 +27,13 @@ pub struct LookupPlan {
 /// One table's unique keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TablePlan {
-    /// The table.
+    /// The table that is looked up.
     pub table: TableId,
     /// Unique keys, by slot, inside a slot by first occurrence.
     pub keys: Vec<FeatureKey>,
     /// Runs of one slot, ascending: the slot, and the index of its first key.
     pub slots: Vec<(u16, u32)>,
-    /// Where each unique key occurs.
+    /// The places at which each unique key occurs.
     pub occurrences: Occurrences,
 }
 
@@ -49,7 +50,7 @@ pub struct Occurrences {
 /// One sparse column's way to its table's unique keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ColumnPlan {
-    /// Index into [`LookupPlan::tables`].
+    /// The position of the table in [`LookupPlan::tables`].
     pub table: usize,
     /// One entry a value: index into the table's unique keys.
     pub inverse: Vec<u32>,
@@ -58,7 +59,7 @@ pub struct ColumnPlan {
 }
 
 impl TablePlan {
-    /// The runs of `keys` that each shard owns, in shard order.
+    /// Returns the runs of `keys` that each shard owns, in shard order.
     pub fn shard_ranges(&self, map: &ShardMap) -> Vec<Range<usize>> {
         (0..map.shards())
             .map(|shard| {
@@ -88,7 +89,7 @@ pub struct PlanScratch {
     counts: Vec<u32>,
     /// From order of first occurrence to slot order.
     rank: Vec<u32>,
-    /// For [`PlanScratch::sort_many`].
+    /// The first position of each slot, used by [`PlanScratch::sort_many`].
     slot_starts: Vec<u32>,
     /// For [`PlanScratch::sort_few`]: slots, and places in order of first occurrence.
     order: Vec<(u16, u32)>,
@@ -120,7 +121,7 @@ impl LookupPlan {
         Self { rows: batch.rows, tables, columns }
     }
 
-    /// Number of unique keys over all tables.
+    /// Returns the number of unique keys over all tables.
     pub fn unique(&self) -> usize {
         self.tables.iter().map(|t| t.keys.len()).sum()
     }
@@ -191,12 +192,12 @@ impl PlanScratch {
         }
     }
 
-    /// A stable sort of the unique keys by slot; leaves `rank` for the inverse.
+    /// Sorts the unique keys by slot, stably, and leaves `rank` for the inverse.
     fn sort_by_slot(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         if self.first_seen.len() <= FEW_KEYS { self.sort_few() } else { self.sort_many() }
     }
 
-    /// By comparing: a request of a few rows must not walk over all slots.
+    /// Sorts few keys by comparing them: a request of a few rows must not walk over all slots.
     fn sort_few(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         let Self { first_seen, rank, order, .. } = self;
         order.clear();
@@ -218,7 +219,7 @@ impl PlanScratch {
         (keys, slots)
     }
 
-    /// By counting.
+    /// Sorts many keys by counting the keys of each slot.
     fn sort_many(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         let unique = self.first_seen.len();
         self.slot_starts.clear();

@@ -1,7 +1,7 @@
 //! Counter-based random numbers: pure functions of their arguments.
 //!
-//! Nothing in Zillion carries a random state that could depend on who ran first. A dropout mask is a
-//! function of (seed, step, row, unit), an initial row of (seed, key, unit), the order of rows of
+//! Nothing in Zillion carries a random state that could depend on who ran first. A dropout mask is
+//! a function of (seed, step, row, unit), an initial row of (seed, key, unit), the order of rows of
 //! (seed, epoch). The functions are small enough to be inlined into vectorised loops.
 
 /// Mixes 64 bits: the splitmix64 finaliser (a bijection).
@@ -19,8 +19,8 @@ pub fn combine(seed: u64, word: u64) -> u64 {
     mix64(seed ^ mix64(word))
 }
 
-/// Mixes 32 bits: "lowbias32" of Chris Wellons' hash-prospector search (a bijection). Cheap in SIMD,
-/// where 64-bit multiplies are not.
+/// Mixes 32 bits: "lowbias32" of Chris Wellons' hash-prospector search (a bijection). Cheap in
+/// SIMD, where 64-bit multiplies are not.
 #[inline(always)]
 pub fn mix32(x: u32) -> u32 {
     let x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
@@ -34,7 +34,7 @@ pub fn unit_f32(bits: u32) -> f32 {
     (bits >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// A text as a seed, so that a parameter's stream follows its name and not its position.
+/// Returns a text as a seed, so that a parameter's stream follows its name and not its position.
 pub fn text_seed(seed: u64, text: &str) -> u64 {
     combine(seed, xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
 }

@@ -1,10 +1,11 @@
 //! One raw value to the key or the number that it stands for.
 //!
-//! Training (the readers of text, JSON and arrays) and serving (requests) both end here, so that a value
-//! means the same to both: there is one function from a raw value to a key and one to a number.
+//! Training (the readers of text, JSON and arrays) and serving (requests) both end here, so that a
+//! value means the same to both: there is one function from a raw value to a key and one to a
+//! number.
 //!
-//! The errors are small and have no text, because they travel through the inner loops of the reader; it and
-//! the request encoder each put them into words.
+//! The errors are small and have no text, because they travel through the inner loops of the
+//! reader; it and the request encoder each put them into words.
 
 use std::borrow::Cow;
 
@@ -30,16 +31,16 @@ pub enum ValueError {
     NoText,
 }
 
-/// One raw value.
+/// One raw value of a request or a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawValue<'a> {
     /// There is no value.
     Missing,
-    /// A whole number.
+    /// A whole number that an `i64` holds.
     Int(i64),
     /// A whole number beyond `i64`.
     Uint(u64),
-    /// A number.
+    /// A floating-point number of 64 bits.
     Float(f64),
     /// True or false: 1 or 0 where a number is read, its word where a text is.
     Bool(bool),
@@ -104,7 +105,8 @@ impl RawValue<'_> {
             Self::Uint(id) => id_from_uint(raw, *id).map(Some),
             Self::Bool(flag) => Ok(Some(id_from_flag(raw, *flag))),
             Self::Float(_) if raw == RawType::String => Err(ValueError::NoText),
-            // A whole number that some client wrote as 42.0; from 2^53 on floats are no ids any more.
+            // A whole number that some client wrote as 42.0; from 2^53 on floats are no ids any
+            // more.
             Self::Float(x) if x.fract() == 0.0 && x.abs() < 9e15 => {
                 id_from_i64(raw, *x as i64).map(Some)
             }
@@ -208,8 +210,8 @@ pub fn id_from_bytes<I: RawId>(text: &[u8]) -> Result<I, ValueError> {
     std::str::from_utf8(text).map(I::of_text).map_err(|_| ValueError::NotUtf8)
 }
 
-/// Returns a group id: of whole numbers by value, so that a column of numbers groups alike in text and in
-/// Parquet, and of everything else by its text.
+/// Returns a group id: of whole numbers by value, so that a column of numbers groups alike in text
+/// and in Parquet, and of everything else by its text.
 ///
 /// # Errors
 /// The text is not UTF-8.
@@ -292,8 +294,8 @@ fn parse_digits(digits: &[u8]) -> Result<u64, ValueError> {
     })
 }
 
-/// Returns the number that a text is, as Rust, C and Python write it. NaN and infinities parse; the caller
-/// refuses them.
+/// Returns the number that a text is, as Rust, C and Python write it. NaN and infinities parse; the
+/// caller refuses them.
 ///
 /// # Errors
 /// The text is not a number.

@@ -1,12 +1,12 @@
 //! Raw values to a batch: what a request goes through on its way to the model.
 //!
-//! The same transforms as in training, feature by feature: keys by the declared type, numbers through the
-//! frozen statistics, side tables joined by key, sequences cut, crosses computed. Nothing is guessed: an
-//! input that a feature reads must be there (`null` stands for a missing value), and an input
-//! that nothing reads is refused, because it is a misspelt one.
+//! The same transforms as in training, feature by feature: keys by the declared type, numbers
+//! through the frozen statistics, side tables joined by key, sequences cut, crosses computed.
+//! Nothing is guessed: an input that a feature reads must be there (`null` stands for a missing
+//! value), and an input that nothing reads is refused, because it is a misspelt one.
 //!
-//! Inputs are named after the feature that reads them, or after the column that it was trained from. A
-//! feature of a side table is not an input; the column that holds the side table's key is.
+//! Inputs are named after the feature that reads them, or after the column that it was trained
+//! from. A feature of a side table is not an input; the column that holds the side table's key is.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,13 +25,13 @@ use crate::transform::{Bucketizer, NumericMap};
 /// Raw values in columns. Tensors come as numbers of one type, JSON as anything.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawValues<'a> {
-    /// Signed integers.
+    /// Signed integers of 64 bits.
     Ints(Vec<i64>),
-    /// Unsigned integers.
+    /// Unsigned integers of 64 bits.
     Uints(Vec<u64>),
-    /// Numbers.
+    /// Floating-point numbers of 64 bits.
     Floats(Vec<f64>),
-    /// Anything.
+    /// Values of any type.
     Any(Vec<RawValue<'a>>),
 }
 
@@ -40,7 +40,7 @@ pub enum RawValues<'a> {
 pub struct RawColumn<'a> {
     /// The values, row after row.
     pub values: RawValues<'a>,
-    /// How many of them each row has; `None`: one.
+    /// The number of values of each row; `None` stands for one value a row.
     pub lengths: Option<Vec<usize>>,
     /// The column has one row, which all rows of the request share.
     pub is_shared: bool,
@@ -49,14 +49,14 @@ pub struct RawColumn<'a> {
 /// The inputs of a request by name.
 pub type RawColumns<'a> = BTreeMap<Cow<'a, str>, RawColumn<'a>>;
 
-/// What an input is, for those who describe a model.
+/// The description of an input, for tools that describe a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSpec {
-    /// Its name.
+    /// The name of the input.
     pub name: String,
     /// Another name that is understood: the column of the training data.
     pub column: String,
-    /// What its values are.
+    /// The type of its values.
     pub kind: InputKind,
     /// Whether a row has any number of them.
     pub is_list: bool,
@@ -64,12 +64,12 @@ pub struct InputSpec {
     pub needs_value: bool,
 }
 
-/// What the values of an input are.
+/// The type of the values of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
     /// Ids of this type.
     Id(RawType),
-    /// Numbers.
+    /// Numbers of any type.
     Number,
 }
 
@@ -78,7 +78,7 @@ pub enum InputKind {
 pub struct Encoder {
     schema: Arc<Schema>,
     inputs: Arc<Vec<Input>>,
-    /// What inputs and their columns are called, in ascending order.
+    /// The names of inputs and their columns, in ascending order.
     names: Arc<Vec<String>>,
     joins: Arc<Vec<Join>>,
     crosses: Crosses,
@@ -112,10 +112,11 @@ struct Join {
 }
 
 impl Encoder {
-    /// An encoder for a schema with its statistics and side tables (in the schema's order).
+    /// Returns an encoder for a schema with its statistics and side tables (in the schema's order).
     ///
     /// # Errors
-    /// Statistics that a feature needs and that are not there, side tables that are not the schema's.
+    /// Statistics that a feature needs and that are not there, side tables that are not the
+    /// schema's.
     pub fn new(
         schema: &Schema,
         statistics: &Statistics,
@@ -181,14 +182,15 @@ impl Encoder {
         })
     }
 
-    /// The inputs, in the order of the schema. A column that several features read is several inputs
-    /// with one [`InputSpec::column`].
+    /// Returns the inputs, in the order of the schema. A column that several features read is
+    /// several inputs with one [`InputSpec::column`].
     pub fn inputs(&self) -> impl Iterator<Item = &InputSpec> {
         self.inputs.iter().map(|input| &input.spec)
     }
 
-    /// Whether a number can be the value of every input of this name: a finite one that its transform
-    /// leaves within 32-bit floats. What it takes reaches from some number to another without a gap.
+    /// Returns whether a number can be the value of every input of this name: a finite one that its
+    /// transform leaves within 32-bit floats. What it takes reaches from some number to another
+    /// without a gap.
     pub fn takes_number(&self, name: &str, x: f64) -> bool {
         let takes = |input: &Input| match &input.rule {
             Rule::Number { map, .. } => map.apply(x).is_finite(),
@@ -197,7 +199,7 @@ impl Encoder {
         x.is_finite() && self.inputs.iter().filter(|i| i.spec.name == name).all(takes)
     }
 
-    /// The schema.
+    /// Returns the schema that the encoder was made for.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -359,10 +361,10 @@ impl Input {
     }
 }
 
-/// Which values belong to which rows.
+/// The assignment of values to rows.
 struct Shape {
     rows: usize,
-    /// Where the values of each row of the column end; `None`: one value a row.
+    /// The end of each row's values in the column; `None` stands for one value a row.
     ends: Option<Vec<usize>>,
     is_shared: bool,
 }
@@ -418,7 +420,7 @@ impl Shape {
         Ok(Self { rows, ends, is_shared: column.is_shared })
     }
 
-    /// One result a row.
+    /// Returns one result a row.
     fn single<T: Clone>(
         &self,
         input: &Input,
@@ -432,7 +434,7 @@ impl Shape {
         (0..self.rows).map(value).collect()
     }
 
-    /// Any number of keys a row; values that are missing are left out.
+    /// Returns the keys of every row, any number a row; values that are missing are left out.
     fn lists(
         &self,
         input: &Input,
@@ -470,7 +472,7 @@ fn offset(input: &Input, values: usize) -> Result<i32, RequestError> {
 }
 
 impl RawValues<'_> {
-    /// Number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::Ints(values) => values.len(),
@@ -480,7 +482,7 @@ impl RawValues<'_> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -13,16 +13,16 @@ pub struct RowBuffer {
 pub struct TableRows {
     /// Floats from one row to the next.
     pub stride: usize,
-    /// The rows.
+    /// The floats of the rows.
     pub values: Vec<f32>,
-    /// How often each row has been pushed so far, if the caller asked for counts.
+    /// The number of pushes that each row has had so far, if the caller asked for counts.
     pub counts: Option<Vec<u32>>,
-    /// Of gradients that are pushed: what each row was used for in the batch, where its table keeps
-    /// statistics of use. A pull leaves it alone.
+    /// The use of each row in the batch, where gradients are pushed and the table keeps statistics
+    /// of use. A pull leaves it alone.
     pub uses: Option<Vec<Use>>,
 }
 
-/// What a row was used for in one batch.
+/// The use of a row in one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
     /// Occurrences of its key.
@@ -32,12 +32,12 @@ pub struct Use {
 }
 
 impl TableRows {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.values.len().checked_div(self.stride).unwrap_or(0)
     }
 
-    /// Row `i` as a slice of `stride` floats.
+    /// Returns row `i` as a slice of `stride` floats.
     pub fn row(&self, i: usize) -> &[f32] {
         &self.values[i * self.stride..(i + 1) * self.stride]
     }

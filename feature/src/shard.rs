@@ -1,4 +1,4 @@
-//! Which shard owns which virtual slots.
+//! The assignment of virtual slots to shards.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -12,23 +12,23 @@ pub struct ShardMap {
 }
 
 impl ShardMap {
-    /// A map over `shards` shards; more shards than slots are cut to one slot each.
+    /// Returns a map over `shards` shards; more shards than slots are cut to one slot each.
     pub fn new(shards: NonZeroUsize) -> Self {
         Self { shards: shards.get().min(SLOTS) }
     }
 
-    /// Number of shards.
+    /// Returns the number of shards.
     pub fn shards(&self) -> usize {
         self.shards
     }
 
-    /// The slots that a shard owns. Empty for a shard beyond [`ShardMap::shards`].
+    /// Returns the slots that a shard owns. Empty for a shard beyond [`ShardMap::shards`].
     pub fn range(&self, shard: usize) -> Range<usize> {
         let bound = |s: usize| s.min(self.shards) * SLOTS / self.shards;
         bound(shard)..bound(shard + 1)
     }
 
-    /// The shard that owns a slot.
+    /// Returns the shard that owns a slot.
     pub fn shard_of(&self, slot: usize) -> usize {
         // The inverse of `range`: the last shard whose start is at most `slot`.
         ((slot + 1) * self.shards).div_ceil(SLOTS) - 1

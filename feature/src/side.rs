@@ -1,9 +1,9 @@
 //! Side tables: what is known of a user or an item, in a file of its own, joined to rows by key.
 //!
-//! A row names a key; the key's row of the side table holds the values. The join is two gathers: keys
-//! to rows of the side table (while decoding), rows to values (when a batch is assembled). A key that the
-//! side table does not have reads as the row *behind* the last one, which holds what each feature makes
-//! of a missing value: no branch in the loops, and one number to count.
+//! A row names a key; the key's row of the side table holds the values. The join is two gathers:
+//! keys to rows of the side table (while decoding), rows to values (when a batch is assembled). A
+//! key that the side table does not have reads as the row *behind* the last one, which holds what
+//! each feature makes of a missing value: no branch in the loops, and one number to count.
 //!
 //! Training and serving join through here; reading the file is the reader's business.
 
@@ -40,24 +40,24 @@ impl SideIndex {
         }
     }
 
-    /// Number of rows; also the row that stands for a key that is not here.
+    /// Returns the number of rows, which is also the row that stands for a key that is not here.
     pub fn len(&self) -> u32 {
         self.rows.len() as u32
     }
 
-    /// Whether there is no row.
+    /// Returns whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The keys in the order of their rows.
+    /// Returns the keys in the order of their rows.
     pub fn keys(&self) -> Vec<FeatureKey> {
         let mut keys = vec![FeatureKey::default(); self.rows.len()];
         self.rows.iter().for_each(|(&key, &row)| keys[row as usize] = key);
         keys
     }
 
-    /// The row of a key.
+    /// Returns the row of a key.
     #[inline]
     pub fn row(&self, key: FeatureKey) -> Option<u32> {
         self.rows.get(&key).copied()
@@ -67,14 +67,14 @@ impl SideIndex {
 /// A side table: its keys, and what features read of it.
 #[derive(Clone, Debug, Default)]
 pub struct SideTable {
-    /// The keys.
+    /// The keys of the side table's rows.
     pub index: Arc<SideIndex>,
     /// Positions in the schema of the features that read it, and their values.
     pub columns: Vec<(usize, SideColumn)>,
 }
 
 impl SideTable {
-    /// The values of the feature at this position of the schema.
+    /// Returns the values of the feature at this position of the schema.
     pub fn column(&self, feature: usize) -> Option<&SideColumn> {
         self.columns.iter().find(|(of, _)| *of == feature).map(|(_, column)| column)
     }
@@ -83,23 +83,23 @@ impl SideTable {
 /// One feature's values as the side table's file has them, one a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SideColumn {
-    /// Of an id: its key.
+    /// The keys of an id feature.
     Keys(Vec<FeatureKey>),
-    /// Of ids and sequences: their keys, with offsets.
+    /// The keys of a feature of ids or a sequence, with offsets.
     Lists(KeyColumn),
-    /// Of numeric and bucketized features: the number, NaN where there is none.
+    /// The numbers of a numeric or bucketized feature, NaN where there is none.
     Numbers(Vec<f64>),
 }
 
-/// One feature's values as a batch has them: one a row of the side table, and one more for the row that
-/// is missing.
+/// One feature's values as a batch has them: one a row of the side table, and one more for the row
+/// that is missing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
     target: Target,
     values: Values,
 }
 
-/// Which column of a batch.
+/// The column of a batch that is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Sparse(usize),
@@ -114,10 +114,11 @@ enum Values {
 }
 
 impl Attribute {
-    /// Transforms a column of a side table as the feature says. `feature` is its position in the schema.
+    /// Transforms a column of a side table as the feature says. `feature` is its position in the
+    /// schema.
     ///
-    /// A numeric feature without `missing` has no value for a missing row: its last entry is NaN, and
-    /// whoever joins must refuse such a row ([`FeatureSpec::needs_value`]).
+    /// A numeric feature without `missing` has no value for a missing row: its last entry is NaN,
+    /// and whoever joins must refuse such a row ([`FeatureSpec::needs_value`]).
     ///
     /// # Errors
     /// Statistics that the transform needs and that are not there.
@@ -161,11 +162,12 @@ impl Attribute {
         Ok(Self { target, values })
     }
 
-    /// Fills the feature's column of `batch`: row i of the batch from row `rows[i]` of the side table.
+    /// Fills the feature's column of `batch`: row i of the batch from row `rows[i]` of the side
+    /// table.
     ///
     /// # Panics
-    /// If a row is beyond the side table's length (which itself stands for a missing row), or the lists
-    /// of a batch have 2³¹ values or more.
+    /// If a row is beyond the side table's length (which itself stands for a missing row), or the
+    /// lists of a batch have 2³¹ values or more.
     pub fn fill(&self, rows: &[u32], batch: &mut Batch) {
         match (&self.values, self.target) {
             (Values::Keys(keys), Target::Sparse(at)) => {
@@ -197,7 +199,7 @@ impl Attribute {
         }
     }
 
-    /// The first row of the side table whose number is beyond `f32` after the transform.
+    /// Returns the first row of the side table whose number is beyond `f32` after the transform.
     pub fn first_infinite(&self) -> Option<usize> {
         match &self.values {
             Values::Numbers(numbers) => {
@@ -209,7 +211,7 @@ impl Attribute {
     }
 }
 
-/// The lists as the feature keeps them, and an empty one behind.
+/// Returns the lists as the feature keeps them, and an empty one behind.
 fn last_values(spec: &FeatureSpec, lists: &KeyColumn) -> Values {
     let mut kept = lists.clone();
     if let Some(max_len) = spec.max_len() {

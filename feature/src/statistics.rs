@@ -1,4 +1,4 @@
-//! What a first pass over the training data learned about its numeric columns.
+//! Statistics of numeric columns, learned in a first pass over the training data.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ pub struct Statistics {
 pub struct ColumnStatistics {
     /// Number of present values.
     pub count: u64,
-    /// Mean.
+    /// The mean of the present values.
     pub mean: f64,
-    /// Population standard deviation.
+    /// The population standard deviation.
     pub std: f64,
-    /// Smallest value.
+    /// The smallest of the present values.
     pub min: f64,
-    /// Largest value.
+    /// The largest of the present values.
     pub max: f64,
     /// Upper bounds of the buckets, ascending, where the feature asked for quantile buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]

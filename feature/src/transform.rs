@@ -8,7 +8,7 @@ use crate::statistics::Statistics;
 /// A numeric feature's transform with its statistics resolved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NumericMap {
-    /// The value itself.
+    /// The value is left as it is.
     Raw,
     /// `sign(x) · ln(1 + |x|)`: the usual log1p for counts, defined for negatives too.
     Log1p,
@@ -39,7 +39,7 @@ impl NumericMap {
         })
     }
 
-    /// The transformed value.
+    /// Returns the transformed value.
     #[inline]
     pub fn apply(&self, x: f64) -> f32 {
         match *self {
@@ -76,13 +76,13 @@ impl Bucketizer {
         Ok(Self { boundaries })
     }
 
-    /// The bucket of a value: how many boundaries are at most `x`.
+    /// Returns the bucket of a value: how many boundaries are at most `x`.
     #[inline]
     pub fn bucket(&self, x: f64) -> usize {
         self.boundaries.partition_point(|&b| f64::from(b) <= x)
     }
 
-    /// The key of a value's bucket.
+    /// Returns the key of a value's bucket.
     #[inline]
     pub fn key(&self, x: f64) -> FeatureKey {
         FeatureKey::from_u64(self.bucket(x) as u64)

@@ -38,7 +38,7 @@ fn parse(job: &str) -> Schema {
     Schema::from_job(&job).expect("a valid schema")
 }
 
-/// Skewed ids: small ones are frequent.
+/// Returns a skewed id: small ones are frequent.
 fn id(row: u64, column: u64) -> u64 {
     let draw = mix64(row * 64 + column);
     (draw >> 40) >> (draw % 20)
@@ -124,7 +124,8 @@ fn measure(name: &str, path: &Path, schema: &Schema) {
     }
 }
 
-/// What the Parquet decoder alone does with the same file: the floor under what this crate adds.
+/// Measures what the Parquet decoder alone does with the same file: the floor under what this crate
+/// adds.
 fn measure_decoder(name: &str, path: &Path) {
     if std::env::args().skip(1).any(|arg| !arg.starts_with('-') && !name.contains(&arg)) {
         return;

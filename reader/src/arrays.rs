@@ -1,6 +1,7 @@
 //! Arrow arrays to columns, whichever file the arrays come from.
 //!
-//! A format of row groups implements [`GroupSource`]; the [`Part`]s of a row group decode its arrays.
+//! A format of row groups implements [`GroupSource`]; the [`Part`]s of a row group decode its
+//! arrays.
 
 mod append;
 mod bad;

@@ -1,7 +1,7 @@
 //! Rows of files as Arrow record batches, from any row on: what converting reads.
 //!
-//! Text goes through the decoders of training, chunk by chunk on the pool, into columns of declared types.
-//! Parquet and Arrow files keep the types that their columns have.
+//! Text goes through the decoders of training, chunk by chunk on the pool, into columns of declared
+//! types. Parquet and Arrow files keep the types that their columns have.
 
 mod columns;
 
@@ -65,13 +65,13 @@ enum Values {
 }
 
 impl ArrowRows {
-    /// Opens files and goes to row `from` of the data. `columns` are the columns of text files and their
-    /// types; files of columns have types of their own and want none. Up to `max_bad_rows` bad rows are left
-    /// out.
+    /// Opens files and goes to row `from` of the data. `columns` are the columns of text files and
+    /// their types; files of columns have types of their own and want none. Up to `max_bad_rows`
+    /// bad rows are left out.
     ///
     /// # Errors
-    /// The files cannot be read, are text and arrays mixed, or have other columns than the first file or
-    /// `columns`; there is no row.
+    /// The files cannot be read, are text and arrays mixed, or have other columns than the first
+    /// file or `columns`; there is no row.
     pub fn open(
         config: &DataConfig,
         paths: &[PathBuf],
@@ -173,17 +173,17 @@ impl ArrowRows {
         Ok(rows)
     }
 
-    /// The row of the data that comes next.
+    /// Returns the row of the data that comes next.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// Columns of what is written.
+    /// Returns the columns of the batches.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Up to `limit` rows of the data; `None` at the end.
+    /// Reads up to `limit` rows of the data; `None` at the end.
     pub fn next(&mut self, limit: usize) -> Result<Option<RowSpan>> {
         let span = match &mut self.source {
             RowSource::Text { feed, types, .. } => {
@@ -219,7 +219,7 @@ impl ArrowRows {
         Ok((span.span > 0).then_some(span))
     }
 
-    /// The next so many rows that were left out as bad.
+    /// Returns the next `count` rows that were left out as bad.
     pub fn take_rejects(&mut self, count: u64) -> Vec<Reject> {
         match &mut self.source {
             RowSource::Text { log, taken, .. } if count > 0 => {
@@ -290,7 +290,7 @@ fn next_batch(
     }
 }
 
-/// Names and types; what one file says of itself besides is its own.
+/// Returns the names and types of a file's columns, without what the file says of itself besides.
 fn plain_schema(schema: &SchemaRef) -> SchemaRef {
     let field = |f: &Arc<ArrowField>| ArrowField::new(f.name(), f.data_type().clone(), true);
     Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))

@@ -11,18 +11,18 @@ use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
 use crate::side_tables::SideTables;
 
-/// How batches of a schema are put together.
+/// The way in which batches of a schema are put together from decoded columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Assembly {
     schema: Arc<Schema>,
     /// One a join of the schema.
     joined: Vec<Joined>,
     crosses: Crosses,
-    /// How many values of a list each sparse column keeps.
+    /// The most values of a list that each sparse column keeps.
     max_lens: Vec<Option<usize>>,
 }
 
-/// What rows of a side table become.
+/// A join: the place of its field, and the columns that its side table's rows become.
 #[derive(Clone, Debug)]
 struct Joined {
     side: usize,
@@ -32,8 +32,8 @@ struct Joined {
 }
 
 impl Assembly {
-    /// Batches with the features that are wanted, by their positions in the schema; the columns of others
-    /// stay empty.
+    /// Batches with the features that are wanted, by their positions in the schema; the columns of
+    /// others stay empty.
     pub(crate) fn new(
         schema: &Arc<Schema>,
         sides: &SideTables,
@@ -121,7 +121,8 @@ impl Joined {
     }
 }
 
-/// In the data such a number is refused where it is decoded.
+/// Refuses a number of a side table that is infinite after its transform. In the data such a number
+/// is refused where it is decoded.
 fn refuse_infinite(schema: &Schema, feature: usize, attribute: &Attribute) -> Result<()> {
     let spec = &schema.features[feature];
     let Some(row) = attribute.first_infinite() else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! Decoded rows in columns.
 //!
-//! A block is what one decoding task makes. It holds one column a field, whatever the schema calls it;
-//! only an [`Assembly`](crate::assembly::Assembly) knows the places of a batch.
+//! A block is what one decoding task makes. It holds one column a field, whatever the schema calls
+//! it; only an [`Assembly`](crate::assembly::Assembly) knows the places of a batch.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use crate::field::Role;
 use crate::policy::remove_sorted;
 use crate::value::{Outcome, Refusal};
 
-/// Decoded rows.
+/// The rows that one task has decoded.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
     /// Rows that the columns hold.
     pub(crate) rows: usize,
-    /// One a field.
+    /// The columns, one a field.
     pub(crate) columns: Vec<Column>,
     /// Rows of the data that the block stands for.
     pub(crate) span: usize,
-    /// Which of these the columns hold, ascending; `None`: all.
+    /// The rows of the span that the columns hold, ascending; `None` stands for all.
     pub(crate) kept: Option<Vec<u32>>,
-    /// Which of these were left out as bad, ascending.
+    /// The rows of the span that were left out as bad, ascending.
     pub(crate) rejected: Vec<u32>,
 }
 
 impl Block {
-    /// What of the kept rows stands before a row of the data.
+    /// Returns the number of kept rows that stand before a row of the data.
     pub(crate) fn rows_before(&self, place: usize) -> usize {
         self.kept.as_ref().map_or(place, |kept| kept.partition_point(|&at| (at as usize) < place))
     }
 }
 
-/// One field's values.
+/// The values of one field.
 #[derive(Debug)]
 pub(crate) enum Column {
     Keys(Vec<FeatureKey>),
@@ -75,14 +75,14 @@ pub(crate) enum Column {
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     pub(crate) bytes: Vec<u8>,
-    /// Where each ends.
+    /// The byte behind each text.
     pub(crate) ends: Vec<usize>,
     /// Whether there is one.
     pub(crate) there: Vec<bool>,
 }
 
 impl Texts {
-    /// Where a row's text begins.
+    /// Returns the byte at which a row's text begins.
     pub(crate) fn start(&self, row: usize) -> usize {
         row.checked_sub(1).map_or(0, |before| self.ends[before])
     }
@@ -113,7 +113,7 @@ impl Texts {
 }
 
 impl Column {
-    /// An empty column for `role` with room for `rows`.
+    /// Returns an empty column for `role` with room for `rows`.
     pub(crate) fn with_capacity(role: &Role, rows: usize) -> Self {
         match role {
             Role::Id { .. } | Role::Bucket { .. } => Self::Keys(Vec::with_capacity(rows)),
@@ -184,7 +184,7 @@ impl Column {
         }
     }
 
-    /// A row that stands in for a bad one until it is removed.
+    /// Appends a row that stands in for a bad one until it is removed.
     pub(crate) fn push_stand_in(&mut self) {
         match self {
             Self::Keys(x) => x.push(FeatureKey::default()),
@@ -247,7 +247,7 @@ impl Column {
         }
     }
 
-    /// Rows so far.
+    /// Returns the number of rows that the column has so far.
     pub(crate) fn rows(&self) -> usize {
         match self {
             Self::Keys(x) => x.len(),
@@ -317,7 +317,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// All of a block.
+    /// Returns all of a block.
     pub(crate) fn whole(block: Block) -> Self {
         let (rows, span) = (block.rows, block.span);
         Self { block: Arc::new(block), start: 0, rows, span_start: 0, span }
@@ -337,7 +337,8 @@ impl Piece {
         (Self { rows, span, ..self }, rest)
     }
 
-    /// Of the piece's rows of the data, counted from its first, those that were left out as bad.
+    /// Returns those of the piece's rows of the data that were left out as bad, counted from its
+    /// first.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = usize> {
         let range = self.span_start..self.span_start + self.span;
         let places = self.block.rejected.iter().map(|&at| at as usize);
@@ -345,20 +346,21 @@ impl Piece {
         inside.map(|at| at - self.span_start)
     }
 
-    /// Of the piece's rows of the data, counted from its first, those that the columns hold; `None`: all.
+    /// Returns those of the piece's rows of the data that the columns hold, counted from its first;
+    /// `None` stands for all.
     pub(crate) fn kept(&self) -> Option<impl Iterator<Item = usize>> {
         let kept = self.block.kept.as_ref()?;
         let places = &kept[self.start..self.start + self.rows];
         Some(places.iter().map(|&at| at as usize - self.span_start))
     }
 
-    /// The piece's part of a column with one value a row.
+    /// Returns the piece's part of a column with one value a row.
     pub(crate) fn part<'a, T>(&self, values: &'a [T]) -> &'a [T] {
         &values[self.start..self.start + self.rows]
     }
 }
 
-/// The values of one column of all pieces, one after another.
+/// Returns the values of one column of all pieces, one after another.
 pub(crate) fn values<T: Copy>(
     pieces: &[Piece],
     rows: usize,
@@ -371,7 +373,8 @@ pub(crate) fn values<T: Copy>(
     values
 }
 
-/// The lists of one column of all pieces, one after another. Weights that are all 1 are none.
+/// Returns the lists of one column of all pieces, one after another. Weights that are all 1 are
+/// none.
 pub(crate) fn lists(pieces: &[Piece], rows: usize, index: usize) -> Result<KeyColumn> {
     let mut offsets = Vec::with_capacity(rows + 1);
     let mut keys = Vec::with_capacity(rows);

@@ -14,7 +14,7 @@ use crate::format::{FileFormat, Format, TextFormat, format_of};
 /// Rows that are shuffled together unless the job says otherwise.
 pub const SHUFFLE_WINDOW: usize = 262_144;
 
-/// Where rows come from.
+/// The `[data]` section of a job: the files, how they are written and in which order they are read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataConfig {
@@ -22,9 +22,9 @@ pub struct DataConfig {
     pub root: PathBuf,
     /// Training files: paths, directories or globs, one or a list.
     pub train: Paths,
-    /// Validation files.
+    /// Validation files, given as the training files are.
     pub valid: Paths,
-    /// Test files.
+    /// Test files, given as the training files are.
     pub test: Paths,
     /// Format; `auto` goes by the file's ending.
     pub format: Format,
@@ -34,14 +34,14 @@ pub struct DataConfig {
     pub delimiter: Option<Byte>,
     /// One character around cells that hold delimiters; empty: quotes mean nothing.
     pub quote: Quote,
-    /// What stands before the fraction of a number in text files: `.` or `,`.
+    /// The character before the fraction of a number in text files: `.` or `,`.
     pub decimal: Decimal,
     /// Texts that stand for a missing value, besides the empty cell.
     pub null: Vec<String>,
     /// One character between the ids of a multi-hot cell.
     pub list_separator: Byte,
-    /// Bad rows that a pass over the data may leave out; 0: the first one is an error. Which errors are of
-    /// one row: [`ReaderError::is_about_one_row`]. Side tables may have none.
+    /// Bad rows that a pass over the data may leave out; 0: the first one is an error. Which errors
+    /// are of one row: [`ReaderError::is_about_one_row`]. Side tables may have none.
     #[serde(skip_serializing_if = "is_default")]
     pub max_bad_rows: u64,
     /// A file that gets the rows left out as bad, one JSON object a line, each row once.
@@ -84,7 +84,7 @@ impl Default for DataConfig {
 }
 
 impl DataConfig {
-    /// The files that a list of paths, directories and globs stands for, relative to
+    /// Returns the files that a list of paths, directories and globs stands for, relative to
     /// [`DataConfig::root`]: sorted within each entry, entries in their order.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl DataConfig {
         files::expand(&self.root, &paths.0)
     }
 
-    /// Whether a file is text, by these settings and its ending.
+    /// Returns whether a file is text, by these settings and its ending.
     ///
     /// # Errors
     /// A file whose ending says nothing, where the settings say nothing either.
@@ -102,7 +102,7 @@ impl DataConfig {
         Ok(matches!(format, FileFormat::Text(..)))
     }
 
-    /// What no single key can check.
+    /// Checks the settings that no single key can check.
     pub(crate) fn check(&self) -> Result<()> {
         let quote = self.quote.byte();
         let formats = [TextFormat::Csv, TextFormat::Tsv];
@@ -122,7 +122,8 @@ impl DataConfig {
         Ok(())
     }
 
-    /// Which label's zeros are thinned out in training, by its position, and to which share.
+    /// Returns the position of the label whose zeros are thinned out in training, and the share of
+    /// them that stays.
     ///
     /// # Errors
     /// A label that the schema does not have, and none where it has several.
@@ -161,8 +162,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Rows labelled 0, thinned out for training. Each epoch draws others, so that all are used in the end;
-/// what is learned of too few zeros is corrected where a model scores.
+/// Rows labelled 0, thinned out for training. Each epoch draws others, so that all are used in the
+/// end; what is learned of too few zeros is corrected where a model scores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NegativesConfig {
@@ -179,12 +180,12 @@ pub struct NegativesConfig {
 pub struct Share(f64);
 
 impl Share {
-    /// The share, if it is one.
+    /// Returns the share, if it is one.
     pub fn new(share: f64) -> Option<Self> {
         (share > 0.0 && share <= 1.0).then_some(Self(share))
     }
 
-    /// The number.
+    /// Returns the share as a number.
     pub fn get(self) -> f64 {
         self.0
     }
@@ -202,7 +203,7 @@ impl<'de> Deserialize<'de> for Share {
 pub struct Paths(pub Vec<String>);
 
 impl Paths {
-    /// Whether the job names no files.
+    /// Returns whether the job names no files.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -246,10 +247,10 @@ impl<'de> Deserialize<'de> for Paths {
     }
 }
 
-/// Where a text file's column names come from. In a job: `true`, or a list of names.
+/// The source of a text file's column names. In a job: `true`, or a list of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Header {
-    /// The first record.
+    /// The first record names the columns.
     #[default]
     Yes,
     /// The job, because the file has none.
@@ -304,7 +305,7 @@ impl<'de> Deserialize<'de> for Header {
 pub struct Byte(u8);
 
 impl Byte {
-    /// The character, if it can separate cells: one byte and not the end of a line.
+    /// Returns the character, if it can separate cells: one byte and not the end of a line.
     pub fn new(character: char) -> Option<Self> {
         let byte = u8::try_from(character).ok()?;
         (byte.is_ascii() && byte != b'\n' && byte != b'\r').then_some(Self(byte))
@@ -343,7 +344,7 @@ impl<'de> Deserialize<'de> for Byte {
 pub struct Quote(Option<Byte>);
 
 impl Quote {
-    /// Quotes mean nothing.
+    /// The setting under which quotes mean nothing.
     pub const NONE: Self = Self(None);
 
     /// Returns the setting for this character, or for none.
@@ -373,30 +374,31 @@ impl<'de> Deserialize<'de> for Quote {
     }
 }
 
-/// What stands before the fraction of a number.
+/// The character before the fraction of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decimal {
-    /// `1.5`
+    /// A point, as in `1.5`.
     #[default]
     #[serde(rename = ".")]
     Point,
-    /// `1,5`
+    /// A comma, as in `1,5`.
     #[serde(rename = ",")]
     Comma,
 }
 
-/// A number of rows that fits a window: 1 to 2³¹ − 1, because rows of a window are numbered in 32 bits.
+/// A number of rows that fits a window: 1 to 2³¹ − 1, because rows of a window are numbered in 32
+/// bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct WindowRows(usize);
 
 impl WindowRows {
-    /// The number, if it is in range.
+    /// Returns the number, if it is in range.
     pub fn new(rows: usize) -> Option<Self> {
         (1..=i32::MAX as usize).contains(&rows).then_some(Self(rows))
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn get(self) -> usize {
         self.0
     }

@@ -1,8 +1,8 @@
-//! What the passes over a dataset have read and left out so far: for whoever watches a run.
+//! Counts of what the passes over a dataset have read and left out so far, for observers of a run.
 //!
 //! # Concurrency
-//! Added to by the tasks that decode, a few times a megabyte, and read at any time: plain atomic counters that decide
-//! nothing.
+//! Added to by the tasks that decode, a few times a megabyte, and read at any time: plain atomic
+//! counters that decide nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ pub enum BadRowKind {
 pub const BAD_ROWS: [BadRowKind; 3] = [BadRowKind::Value, BadRowKind::Cells, BadRowKind::Record];
 
 impl BadRowKind {
-    /// One word.
+    /// Returns the name of the kind, which is one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Value => "value",
@@ -39,7 +39,7 @@ impl BadRowKind {
         }
     }
 
-    /// The kind of an error that is about one row.
+    /// Returns the kind of an error that is about one row.
     fn of(error: &ReaderError) -> Option<Self> {
         match error {
             ReaderError::Value { .. } => Some(Self::Value),
@@ -50,11 +50,12 @@ impl BadRowKind {
     }
 }
 
-/// What passes over a dataset have read, the first passes and those that were taken up again among them.
+/// The counts of the passes over a dataset, the first passes and those that were taken up again
+/// among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
-    /// Bytes that were decoded: of text as it is without compression, of Parquet the columns that the job reads as
-    /// the file has them, of Arrow whole record batches.
+    /// Bytes that were decoded: of text as it is without compression, of Parquet the columns that
+    /// the job reads as the file has them, of Arrow whole record batches.
     pub bytes: u64,
     /// Rows that were left out as bad, in the order of [`BAD_ROWS`]; a row counts once a pass.
     pub bad_rows: [u64; BAD_ROWS.len()],

@@ -22,17 +22,18 @@ use crate::source::DataFile;
 use crate::stream::{BatchOrder, BatchStream};
 use crate::text::{OtherColumns, TextFile};
 
-/// Rows of a window where nothing is shuffled: enough to keep the pool busy, and few enough that they are still
-/// in a cache when batches are cut from them.
+/// Rows of a window where nothing is shuffled: enough to keep the pool busy, and few enough that
+/// they are still in a cache when batches are cut from them.
 const PLAIN_WINDOW: usize = 8192;
 
-/// Whether the data must have what only training and evaluation need: labels, weights, groups, times.
+/// Whether the data must have what only training and evaluation need: labels, weights, groups,
+/// times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
     /// A file without them is an error.
     #[default]
     Required,
-    /// What not all files have is left out of the batches: prediction.
+    /// Columns that not all files have are left out of the batches: prediction.
     Optional,
 }
 
@@ -57,13 +58,13 @@ impl Dataset {
     /// Opens files (see [`DataConfig::files`]) and checks them before any row is read.
     ///
     /// # Errors
-    /// A file that cannot be read, is empty, cut off, or lacks a column; a column whose type does not
-    /// fit; no row at all.
+    /// A file that cannot be read, is empty, cut off, or lacks a column; a column whose type does
+    /// not fit; no row at all.
     pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         Self::open_with(config, files, schema, Labels::Required)
     }
 
-    /// The same, with a choice about labels.
+    /// Opens files as [`Dataset::open`] does, with a choice about labels.
     ///
     /// # Errors
     /// See [`Dataset::open`].
@@ -76,7 +77,8 @@ impl Dataset {
         Self::open_beside(config, files, schema, labels, &SideTables::load(config, schema)?)
     }
 
-    /// The same with side tables that have been read before, for the same schema.
+    /// Opens files as [`Dataset::open_with`] does, with side tables that have been read before for
+    /// the same schema.
     ///
     /// # Errors
     /// See [`Dataset::open`].
@@ -93,9 +95,9 @@ impl Dataset {
         Self::of_sources(config, sources, schema, labels, sides.clone())
     }
 
-    /// A dataset of one text stream, such as standard input, which can be read once. It is the text
-    /// format that `data.format` names and CSV otherwise; its compression is recognised; `name` is what messages
-    /// call it.
+    /// Opens a dataset of one text stream, such as standard input, which can be read once. Its
+    /// format is the text format that `data.format` names, and CSV otherwise; its compression is
+    /// recognised; `name` is its name in messages.
     ///
     /// # Errors
     /// See [`Dataset::open`].
@@ -163,16 +165,16 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// The same data with the statistics that its transforms need: those of the training data, for
-    /// every dataset that a model sees.
+    /// Returns the same data with the statistics that its transforms need: those of the training
+    /// data, for every dataset that a model sees.
     #[must_use]
     pub fn with_statistics(mut self, statistics: Statistics) -> Self {
         self.statistics = statistics;
         self
     }
 
-    /// The same files with only those of their rows that `data.sample` and `data.negatives` leave: the
-    /// training data. The first passes see the sample with all its negatives.
+    /// Returns the same files with only those of their rows that `data.sample` and `data.negatives`
+    /// leave: the training data. The first passes see the sample with all its negatives.
     ///
     /// # Errors
     /// See [`DataConfig::negatives`].
@@ -186,38 +188,38 @@ impl Dataset {
         Ok(self)
     }
 
-    /// The rows that passes so far have left out as bad, each once, by file and row; empty unless
-    /// `data.rejects` names a file that wants them.
+    /// Returns the rows that passes so far have left out as bad, each once, by file and row; empty
+    /// unless `data.rejects` names a file that wants them.
     pub fn rejects(&self) -> Vec<Reject> {
         self.rejects.rows()
     }
 
-    /// The messages of the first few of them.
+    /// Returns the messages of the first few rows that were left out as bad.
     pub fn first_rejects(&self) -> Vec<String> {
         self.rejects.examples()
     }
 
-    /// What all passes so far have read and left out; clones of a dataset count together.
+    /// Returns what all passes so far have read and left out; clones of a dataset count together.
     pub fn counts(&self) -> ReadCounts {
         self.counts.now()
     }
 
-    /// Whether bad rows may be left out, which every pass must do alike.
+    /// Returns whether bad rows may be left out, which every pass must do alike.
     pub(crate) fn leaves_out(&self) -> bool {
         self.policy.max_bad > 0
     }
 
-    /// Whether what a pass decodes includes a label or the like that the files do not have.
+    /// Returns whether what a pass decodes includes a label or the like that the files do not have.
     pub(crate) fn lacks(&self, field: &Field) -> bool {
         self.lacking.contains(&field.slot)
     }
 
-    /// What its transforms resolve with.
+    /// Returns the statistics that the transforms of the schema use.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    /// Its side tables.
+    /// Returns the side tables of the schema.
     pub fn sides(&self) -> &SideTables {
         &self.sides
     }
@@ -226,30 +228,30 @@ impl Dataset {
         &self.files
     }
 
-    /// The schema that the data was checked against.
+    /// Returns the schema that the data was checked against.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
-    /// The files in order.
+    /// Returns the paths of the files in their order.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &Path> {
         self.files.iter().map(|file| file.path())
     }
 
-    /// The number of rows, if the files say it (Parquet does).
+    /// Returns the number of rows, if the files say it (Parquet does).
     pub fn rows(&self) -> Option<u64> {
         self.files.iter().map(DataFile::rows).sum()
     }
 
-    /// Whether label `index` of the schema is in the data; only a dataset opened with
+    /// Returns whether label `index` of the schema is in the data; only a dataset opened with
     /// [`Labels::Optional`] can lack one.
     pub fn has_label(&self, index: usize) -> bool {
         !self.lacking.contains(&Slot::Label(index))
     }
 
-    /// The batches from a position to the end of its epoch. The order of rows is a function of the
-    /// seed, the cursor's epoch, the files and the shuffle window; threads do not change it. Rows that are
-    /// left out, because they are bad or not drawn, keep their places in it.
+    /// Returns the batches from a position to the end of its epoch. The order of rows is a function
+    /// of the seed, the cursor's epoch, the files and the shuffle window; threads do not change it.
+    /// Rows that are left out, because they are bad or not drawn, keep their places in it.
     ///
     /// # Errors
     /// Statistics that a transform needs and [`Dataset::with_statistics`] was not given.
@@ -274,8 +276,8 @@ impl Dataset {
         Ok(BatchStream::new(reading, assembly, order, window, from, workers))
     }
 
-    /// A pass before the first epoch: bad rows and those that are not sampled stay out as in training, but
-    /// all negatives are seen, because every epoch draws others.
+    /// Returns a pass before the first epoch: bad rows and those that are not sampled stay out as
+    /// in training, but all negatives are seen, because every epoch draws others.
     pub(crate) fn first_pass(&self, fields: Vec<Field>) -> Result<Reading> {
         let mut reading = self.reading(fields)?;
         let thinning = Thinning { negatives: None, ..self.policy.thinning };
@@ -284,7 +286,7 @@ impl Dataset {
         Ok(reading)
     }
 
-    /// A pass that decodes `fields` of every row.
+    /// Plans a pass that decodes `fields` of every row.
     pub(crate) fn reading(&self, fields: Vec<Field>) -> Result<Reading> {
         let reading =
             Reading::new(&self.files, fields, self.rules.clone(), OtherColumns::PassOver)?;

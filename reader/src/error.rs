@@ -1,7 +1,7 @@
-//! What can go wrong between a file and a batch.
+//! Errors between a file and a batch.
 //!
-//! A message names the file and the place in it, shows the text that was refused (shortened) and says
-//! what the operator can do about it.
+//! A message names the file and the place in it, shows the text that was refused (shortened) and
+//! says what the operator can do about it.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,7 @@ pub enum ReaderError {
     /// A setting of the `[data]` section, or a value that a schema and the data do not agree on.
     #[error("{problem}: `{key}`")]
     Setting {
-        /// What is wrong and what to do.
+        /// The problem, and what to do.
         problem: String,
         /// The key of the job file.
         key: String,
@@ -27,7 +27,7 @@ pub enum ReaderError {
     /// A pattern that is not a valid glob.
     #[error("not a valid glob ({problem}): `{pattern}`")]
     BadPattern {
-        /// What the glob parser says.
+        /// The reason that the glob parser gives.
         problem: String,
         /// The pattern as given.
         pattern: String,
@@ -39,13 +39,13 @@ pub enum ReaderError {
     NoFiles {
         /// The pattern as given.
         pattern: String,
-        /// Where it led.
+        /// The path that the pattern led to.
         looked_for: PathBuf,
     },
     /// The same file twice in one list.
     #[error("listed twice, its rows would count twice; list it once: {path}")]
     ListedTwice {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A file whose ending says nothing about its format.
@@ -53,29 +53,29 @@ pub enum ReaderError {
         "its ending does not tell the format; set `data.format` to parquet, arrow, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`: {path}"
     )]
     UnknownFormat {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// The operating system refused, or compressed data is damaged or cut off.
     #[error("cannot {what} ({source}): {path}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
         /// The operating system's (or the decompressor's) reason.
         source: io::Error,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A file of zero bytes.
     #[error("the file is empty; remove it from the list or write it again: {path}")]
     EmptyFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// Files without a single row.
     #[error("no rows: {files} file(s) hold a header or metadata but no data; the first is {path}")]
     NoRows {
-        /// How many files were looked at.
+        /// The number of files that were looked at.
         files: usize,
         /// The first of them.
         path: PathBuf,
@@ -85,85 +85,85 @@ pub enum ReaderError {
         "{what} ({reason}); it was probably cut off while being written or copied, write it again: {path}"
     )]
     Damaged {
-        /// Which part of the file.
+        /// The part of the file that is damaged.
         what: String,
-        /// The decoder's reason.
+        /// The reason that the decoder gives.
         reason: String,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// Text in an encoding other than UTF-8.
     #[error("the file is {encoding}, not UTF-8; convert it (`iconv -t UTF-8`): {path}")]
     Encoding {
-        /// What it seems to be.
+        /// The encoding that the file seems to have.
         encoding: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A column that the job needs and the file does not have.
     #[error("column `{column}` of {used_by} is missing; {hint}: {path}")]
     MissingColumn {
-        /// The column.
+        /// The name of the column.
         column: String,
         /// The feature, label or setting that reads it.
         used_by: String,
         /// The nearest columns, and what else may help.
         hint: String,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A column name that a header has more than once.
     #[error("column `{column}` appears {times} times in the header; rename the others: {path}")]
     AmbiguousColumn {
-        /// The column.
+        /// The name of the column.
         column: String,
-        /// How often it appears.
+        /// The number of times that it appears.
         times: usize,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A column whose type does not fit its use.
     #[error("column `{column}` is {mismatch}: {path}")]
     ColumnType {
-        /// The column.
+        /// The name of the column.
         column: String,
         /// Its type, what the feature, label or setting that reads it needs, and what to do.
         mismatch: String,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A value that cannot be used.
     #[error("column `{column}`, {place}: {problem}: {path}")]
     Value {
-        /// The column.
+        /// The name of the column.
         column: String,
         /// Row and byte or row group.
         place: Place,
         /// The text, what is wrong with it and what to do.
         problem: String,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A record with too many or too few cells.
     #[error("{place}: {}: {path}", cell_count(*found, *expected))]
     CellCount {
-        /// Row and byte.
+        /// The row and its byte.
         place: Place,
         /// Cells of the record.
         found: usize,
         /// Cells of the header.
         expected: usize,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A row that is not what its format says.
     #[error("{place}: {problem}: {path}")]
     Record {
-        /// Row and byte.
+        /// The row and its byte.
         place: Place,
-        /// What is wrong with it and what to do.
+        /// The problem of the row, and what to do.
         problem: String,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A record that does not end.
@@ -173,9 +173,9 @@ pub enum ReaderError {
     RecordTooLong {
         /// The limit in MiB.
         limit: usize,
-        /// Where the record starts in the decompressed text.
+        /// The byte of the decompressed text at which the record starts.
         byte: u64,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A quote that is opened and never closed.
@@ -183,9 +183,9 @@ pub enum ReaderError {
         "{place}: a quote is opened and never closed; close it, or set `data.quote = \"\"` if quotes mean nothing here: {path}"
     )]
     OpenQuote {
-        /// Row and byte.
+        /// The row and its byte.
         place: Place,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A batch with more ids in one multi-hot column than an `i32` offset can count.
@@ -199,7 +199,7 @@ pub enum ReaderError {
         "row {row} is beyond the data, which has {rows} rows; the files are not the ones that this position was taken from"
     )]
     BeyondEnd {
-        /// Where reading should have gone on.
+        /// The row from which reading should have gone on.
         row: u64,
         /// Rows that there are.
         rows: u64,
@@ -207,7 +207,7 @@ pub enum ReaderError {
     /// A stream asked for a second time.
     #[error("a stream can be read only once; write it to a file to read it again: {path}")]
     StreamConsumed {
-        /// The stream's name.
+        /// The name of the stream.
         path: PathBuf,
     },
     /// A dense table with too many keys.
@@ -215,9 +215,9 @@ pub enum ReaderError {
         "more than {cap} distinct keys in the data; raise the table's `max_rows` or make it dynamic (`dense = false`): table `{table}`"
     )]
     VocabularyTooLarge {
-        /// The cap.
+        /// The largest number of keys that is allowed.
         cap: usize,
-        /// The table.
+        /// The name of the table.
         table: String,
     },
     /// More bad rows than a pass may leave out.
@@ -226,18 +226,18 @@ pub enum ReaderError {
         examples.join("; ")
     )]
     TooManyBadRows {
-        /// The limit.
+        /// The number of bad rows that may be left out.
         limit: u64,
         /// The messages of the first few.
         examples: Vec<String>,
     },
-    /// What a conversion would be written to is something else's, or another conversion's.
+    /// The output of a conversion holds something else, or another conversion's parts.
     #[error(
         "{what}; convert to another place, or make all of it anew with --force: {}",
         path.display()
     )]
     OtherConversion {
-        /// What is otherwise.
+        /// The difference that was found.
         what: String,
         /// The description of the conversion.
         path: PathBuf,
@@ -248,13 +248,13 @@ pub enum ReaderError {
 }
 
 impl ReaderError {
-    /// Whether the error is about one row, which can be left out ([`data.max_bad_rows`]) without a doubt
-    /// about the rows behind it: a value that cannot be used, a record that is not what
-    /// its format says or has too many or too few cells.
+    /// Returns whether the error is about one row, which can be left out ([`data.max_bad_rows`])
+    /// without a doubt about the rows behind it: a value that cannot be used, a record that is not
+    /// what its format says or has too many or too few cells.
     ///
-    /// Everything else ends the reading: a file that cannot be opened or decoded, a column that is missing
-    /// or of another type, a quote that is never closed (nobody knows where the next row starts), and
-    /// limits of this program that rows meet together.
+    /// Everything else ends the reading: a file that cannot be opened or decoded, a column that is
+    /// missing or of another type, a quote that is never closed (nobody knows where the next row
+    /// starts), and limits of this program that rows meet together.
     ///
     /// [`data.max_bad_rows`]: crate::DataConfig::max_bad_rows
     #[must_use]
@@ -263,12 +263,12 @@ impl ReaderError {
     }
 }
 
-/// Where in a file a row stands.
+/// The place of a row in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Data row of the file, counted from 1; a header is not a row.
     pub row: u64,
-    /// What helps to find it.
+    /// The second coordinate, which helps to find the row.
     pub near: Near,
 }
 
@@ -293,7 +293,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a record of another width than the header.
+/// Returns what is wrong with a record of another width than the header.
 pub(crate) fn cell_count(found: usize, expected: usize) -> String {
     format!(
         "{found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row"

@@ -1,11 +1,12 @@
-//! How many distinct values there are, from less than all of them.
+//! Estimates of the number of distinct values, from less than all of them.
 //!
-//! Two different questions. [`Sketch`] has seen every value and must not keep them: HyperLogLog (Flajolet,
-//! Fusy, Gandouet, Meunier 2007; small counts by linear counting). [`extrapolate`] has kept every value of
-//! a sample and must say how many the rest will bring: between the lower bound of Chao's estimator (the
-//! extrapolation of Colwell et al. 2012) and the power law that the sample's end follows (Heaps), with
-//! their geometric mean as the estimate. Logs are skewed: the truth lies between the two, because new
-//! ids keep coming for longer than Chao assumes and come more and more slowly than a power law.
+//! Two different questions. [`Sketch`] has seen every value and must not keep them: HyperLogLog
+//! (Flajolet, Fusy, Gandouet, Meunier 2007; small counts by linear counting). [`extrapolate`] has
+//! kept every value of a sample and must say how many the rest will bring: between the lower bound
+//! of Chao's estimator (the extrapolation of Colwell et al. 2012) and the power law that the
+//! sample's end follows (Heaps), with their geometric mean as the estimate. Logs are skewed: the
+//! truth lies between the two, because new ids keep coming for longer than Chao assumes and come
+//! more and more slowly than a power law.
 
 use zillion_feature::FeatureKey;
 
@@ -25,7 +26,7 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    /// Counts a key.
+    /// Counts one key, which may have been counted before.
     pub fn add(&mut self, key: FeatureKey) {
         let index = (key.0 >> (64 - INDEX_BITS)) as usize;
         let rest = key.0 << INDEX_BITS;
@@ -47,12 +48,12 @@ impl Sketch {
     }
 }
 
-/// How often the values of a sample occur in it.
+/// The number of values of a sample that occur once, twice and at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frequencies {
     /// Values in the sample, counted as often as they occur.
     pub values: u64,
-    /// Distinct ones.
+    /// Distinct values in the sample.
     pub distinct: u64,
     /// Distinct ones that occur once.
     pub once: u64,
@@ -63,11 +64,11 @@ pub struct Frequencies {
 /// A number of distinct values that is not known exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The lower bound.
+    /// The lower bound of the number.
     pub low: f64,
-    /// The estimate.
+    /// The best estimate of the number.
     pub value: f64,
-    /// The upper bound.
+    /// The upper bound of the number.
     pub high: f64,
 }
 
@@ -84,7 +85,8 @@ impl Frequencies {
         all
     }
 
-    /// Distinct values among `total` values of which these are a sample; exact where it is all of them.
+    /// Estimates the number of distinct values among `total` values of which these are a sample;
+    /// exact where it is all of them.
     pub fn extrapolate(&self, total: u64) -> Estimate {
         let seen = self.distinct as f64;
         if total <= self.values || self.distinct == 0 {
@@ -103,7 +105,8 @@ impl Frequencies {
             }
             false => seen,
         };
-        // The slope of the number of distinct values in log-log at the sample's end is once / distinct.
+        // The slope of the number of distinct values in log-log at the sample's end is once /
+        // distinct.
         let high = (seen * (total as f64 / n).powf(once / seen)).min(seen + more).max(low);
         Estimate { low, value: (low * high).sqrt(), high }
     }
@@ -130,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Zipf ids: the truth lies between the bounds, and the estimate is near it.
+    /// Checks with Zipf ids that the truth lies between the bounds and the estimate is near it.
     #[test]
     fn the_truth_lies_between_the_bounds() {
         let draw = |i: u64| {

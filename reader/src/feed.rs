@@ -1,14 +1,14 @@
 //! Units in order, decoded ahead by the pool, handed out as windows of rows.
 //!
 //! # Invariants
-//! * The rows of the windows, one after another, are the rows of the units in their order, whatever the
-//!   number of threads and however decoding was split.
+//! * The rows of the windows, one after another, are the rows of the units in their order, whatever
+//!   the number of threads and however decoding was split.
 //! * An error is the one that reading row by row would meet first.
 //! * Memory is bounded: at most one window plus [`Feed::in_flight`] chunks of text are decoded.
 //!
 //! # Concurrency
-//! A feed belongs to one thread at a time. It spawns tasks that own what they touch, and joins them in
-//! the order of their rows; a join runs what nobody has begun, so that one thread is enough.
+//! A feed belongs to one thread at a time. It spawns tasks that own what they touch, and joins them
+//! in the order of their rows; a join runs what nobody has begun, so that one thread is enough.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ pub(crate) struct Feed {
     failed: Option<ReaderError>,
     /// Rows of the text file at the front of the flight that have landed.
     rows_of_file: u64,
-    /// Rows of the text file that is open whose decoding has been launched; counted only where a row's
-    /// number decides whether it is drawn.
+    /// Rows of the text file that is open whose decoding has been launched; counted only where a
+    /// row's number decides whether it is drawn.
     launched: u64,
     /// Rows to pass over before the first window.
     skip: u64,
@@ -62,7 +62,7 @@ enum Open {
     Text { unit: usize, plan: Arc<TextPlan>, chunks: Chunks },
 }
 
-/// What has been spawned.
+/// Tasks that have been spawned for one piece of a unit.
 enum Flight {
     RowGroup {
         unit: usize,
@@ -81,7 +81,7 @@ enum Flight {
 type PartTask = Task<(Result<Decoded>, Option<Part>)>;
 
 impl Feed {
-    /// A feed of the units in `order` from its row `skip` on.
+    /// Returns a feed of the units in `order` from its row `skip` on.
     pub(crate) fn new(
         reading: Arc<Reading>,
         workers: Arc<Workers>,
@@ -106,7 +106,8 @@ impl Feed {
         }
     }
 
-    /// The next `rows` rows of the data, those that are left out among them, or fewer at the end.
+    /// Decodes the next `rows` rows of the data, those that are left out among them, or fewer at
+    /// the end.
     pub(crate) fn fill(&mut self, rows: usize) -> Result<Vec<Piece>> {
         let skip = std::mem::take(&mut self.skip);
         if skip > 0 {
@@ -169,8 +170,8 @@ impl Feed {
         }
     }
 
-    /// Spawns one more flight of at most `wanted` rows; returns how many if that is known, else 0, and
-    /// `None` at the end.
+    /// Spawns one more flight of at most `wanted` rows; returns how many if that is known, else 0,
+    /// and `None` at the end.
     fn launch_one(&mut self, wanted: usize) -> Result<Option<usize>> {
         loop {
             match self.open.take() {
@@ -220,7 +221,7 @@ impl Feed {
         }
     }
 
-    /// How many parts decode a row group of this many rows.
+    /// Returns the number of parts that decode a row group of this many rows side by side.
     fn parts(&self, rows: u64) -> usize {
         let most = self.reading.fields.len() / FIELDS_OF_A_PART;
         if rows < LARGE_GROUP { 1 } else { self.workers.threads().min(most).max(1) }
@@ -313,7 +314,7 @@ impl Feed {
         Ok(Piece::whole(block))
     }
 
-    /// A decoded piece of a row group without the rows that are bad in some column.
+    /// Returns a decoded piece of a row group without the rows that are bad in some column.
     fn without_bad(&self, file: usize, decoded: Decoded) -> Result<Block> {
         let Decoded { mut columns, mut kept, mut bad } = decoded;
         // Of several bad values of a row the first column's is the one to tell, as without a limit.
@@ -333,7 +334,8 @@ impl Feed {
         Ok(Block { rows: kept.rows, columns, span: kept.span, kept: kept.places, rejected })
     }
 
-    /// The bad rows of a pass are counted where it takes windows; this bounds what one block may hold.
+    /// Refuses more bad rows than one block may hold. The bad rows of a pass are counted where it
+    /// takes windows.
     fn refuse_many(&self, bad: usize) -> Result<()> {
         match bad as u64 > self.reading.max_bad() {
             true => Err(self.reading.too_many_bad_rows()),
@@ -384,7 +386,8 @@ impl Feed {
         Ok(())
     }
 
-    /// Passes over up to `rows` rows of a text file; returns how many are left to pass over behind it.
+    /// Passes over up to `rows` rows of a text file; returns how many are left to pass over behind
+    /// it.
     fn pass_over_text(&mut self, unit: usize, plan: Arc<TextPlan>, rows: u64) -> Result<u64> {
         let mut chunks = plan.chunks()?;
         let mut left = rows;
@@ -407,7 +410,7 @@ impl Feed {
     }
 }
 
-/// Of two errors of one row group the one that stands in the earlier row.
+/// Returns the one of two errors of a row group that stands in the earlier row.
 fn earlier(known: Option<ReaderError>, new: ReaderError) -> ReaderError {
     let row = |error: &ReaderError| match error {
         ReaderError::Value { place, .. } => place.row,

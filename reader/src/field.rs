@@ -1,4 +1,4 @@
-//! What one column of the data becomes: the bridge from a schema to decoding.
+//! The fields of a pass: which columns of the data are read, and what becomes of each.
 
 use zillion_feature::{
     Bucketizer, FeatureKey, FeatureKind, FeatureSpec, NumericMap, RawType, Schema, Statistics,
@@ -18,11 +18,11 @@ pub(crate) struct Field {
     /// Column of the data.
     pub(crate) column: String,
     pub(crate) role: Role,
-    /// Where it goes.
+    /// The place of the decoded column in a batch.
     pub(crate) slot: Slot,
 }
 
-/// How a value is decoded.
+/// The way in which a value is decoded.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
     /// One id a row.
@@ -47,7 +47,7 @@ pub(crate) enum Role {
     WeightedIds {
         raw: RawType,
     },
-    /// A number, transformed.
+    /// A number, which is transformed.
     Numeric {
         map: Transform,
         missing: Option<f32>,
@@ -64,8 +64,8 @@ pub(crate) enum Role {
     },
     /// A side table's key, as the row that has it.
     SideRow(SideLookup),
-    /// 0 or 1, or a number held against a threshold. `optional`: a row without it is masked instead of
-    /// refused.
+    /// 0 or 1, or a number held against a threshold. `optional`: a row without it is masked instead
+    /// of refused.
     Label {
         optional: bool,
         at_least: Option<f64>,
@@ -74,14 +74,14 @@ pub(crate) enum Role {
     Weight,
     /// Anything that can be compared for equality.
     Group,
-    /// An integer, or a date or timestamp in its own unit. Where the job says which unit that is, a number that
-    /// cannot be meant is refused.
+    /// An integer, or a date or timestamp in its own unit. Where the job says which unit that is, a
+    /// number that cannot be meant is refused.
     EventTime {
         unit: Option<TimeUnit>,
     },
 }
 
-/// Where a decoded column goes in a [`Batch`](zillion_feature::Batch).
+/// The place of a decoded column in a [`Batch`](zillion_feature::Batch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Sparse(usize),
@@ -97,7 +97,7 @@ pub(crate) enum Slot {
 }
 
 impl Slot {
-    /// Whether a source for prediction may lack it.
+    /// Returns whether a source for prediction may lack it.
     pub(crate) fn only_training_needs_it(self) -> bool {
         matches!(self, Self::Label(_) | Self::Weight | Self::Group | Self::EventTime)
     }
@@ -116,7 +116,7 @@ pub(crate) struct Join {
     pub(crate) needed: bool,
 }
 
-/// The joins of a schema, in order of first mention.
+/// Returns the joins of a schema, in order of first mention.
 pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
     let mut joins: Vec<Join> = Vec::new();
     for (index, feature) in schema.features.iter().enumerate() {
@@ -138,10 +138,10 @@ pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
     joins
 }
 
-/// The fields of a schema before its statistics are known: what files are checked against. Whatever
-/// needs statistics stands as [`Role::Number`], which accepts the same columns and refuses the same rows:
-/// what only a transform could refuse, a number that leaves the range of `f32` when it is standardised, does
-/// not occur in the data that the statistics are of.
+/// Returns the fields of a schema before its statistics are known: what files are checked against.
+/// Whatever needs statistics stands as [`Role::Number`], which accepts the same columns and refuses
+/// the same rows: what only a transform could refuse, a number that leaves the range of `f32` when
+/// it is standardised, does not occur in the data that the statistics are of.
 pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Field>> {
     let role = |feature: &FeatureSpec| match feature.needs_statistics() {
         true => Ok(Role::Number { needed: feature.needs_value() }),
@@ -152,7 +152,7 @@ pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Fiel
     Ok(fields)
 }
 
-/// The fields of a schema with every transform resolved.
+/// Returns the fields of a schema with every transform resolved.
 pub(crate) fn resolved(
     schema: &Schema,
     sides: &SideTables,
@@ -163,7 +163,7 @@ pub(crate) fn resolved(
     Ok(fields)
 }
 
-/// What some features read, by their positions in the schema, and nothing else.
+/// Returns the fields that some features read, by their positions in the schema, and nothing else.
 pub(crate) fn resolved_where(
     schema: &Schema,
     sides: &SideTables,
@@ -205,7 +205,7 @@ fn of_features(
     Ok(fields)
 }
 
-/// The field that finds the rows of a join.
+/// Returns the field that finds the rows of a join.
 pub(crate) fn side_row(schema: &Schema, sides: &SideTables, number: usize, join: &Join) -> Field {
     let side = &schema.sides[join.side];
     Field {
@@ -216,7 +216,7 @@ pub(crate) fn side_row(schema: &Schema, sides: &SideTables, number: usize, join:
     }
 }
 
-/// The labels; `optional` as in [`Role::Label`].
+/// Returns the labels; `optional` as in [`Role::Label`].
 pub(crate) fn labels(schema: &Schema, optional: bool) -> impl Iterator<Item = Field> {
     schema.labels.iter().enumerate().map(move |(index, label)| Field {
         used_by: format!("label `{}`", label.name),
@@ -226,7 +226,7 @@ pub(crate) fn labels(schema: &Schema, optional: bool) -> impl Iterator<Item = Fi
     })
 }
 
-/// What rows have besides features.
+/// Returns the fields of what rows have besides features.
 fn of_rows(schema: &Schema) -> Vec<Field> {
     let labels = labels(schema, schema.labels.len() > 1);
     let columns = [
@@ -264,8 +264,8 @@ fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
     })
 }
 
-/// How a side table's file is decoded for a feature: as it stands, because transforms come with
-/// statistics, which the join itself feeds.
+/// Returns the role by which a side table's file is decoded for a feature: values as they stand,
+/// because transforms come with statistics, which the join itself feeds.
 pub(crate) fn role_in_side_table(feature: &FeatureSpec) -> Role {
     match feature.kind {
         FeatureKind::Id { raw, .. } => {

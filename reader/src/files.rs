@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ReaderError, Result};
 
-/// The files that `entries` stand for: sorted within each entry, entries in their order.
+/// Returns the files that `entries` stand for: sorted within each entry, entries in their order.
 pub(crate) fn expand(root: &Path, entries: &[String]) -> Result<Vec<PathBuf>> {
     let mut seen = BTreeSet::new();
     let mut files = Vec::new();
@@ -62,8 +62,8 @@ fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Every file below a directory, sorted. Names that start with `.` or `_` are what writers leave
-/// beside their data (`_SUCCESS`, `.part-0.crc`) and are passed over.
+/// Returns every file below a directory, sorted. Names that start with `.` or `_` are what writers
+/// leave beside their data (`_SUCCESS`, `.part-0.crc`) and are passed over.
 fn list_directory(directory: &Path) -> Result<Vec<PathBuf>> {
     let failed =
         |source| ReaderError::Io { what: "list the folder", source, path: directory.to_owned() };

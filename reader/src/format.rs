@@ -10,9 +10,9 @@ use crate::error::{ReaderError, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// The format that the ending of the file names: `.parquet`, `.arrow`, `.feather`, `.ipc`, `.csv`,
-    /// `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`, `.libffm`, the text ones with `.gz` or
-    /// `.zst` behind.
+    /// The format that the ending of the file names: `.parquet`, `.arrow`, `.feather`, `.ipc`,
+    /// `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`, `.libffm`, the text ones
+    /// with `.gz` or `.zst` behind.
     #[default]
     Auto,
     /// All files are Parquet.

@@ -8,8 +8,8 @@ use crate::field::Field;
 /// Names that a message lists when none is near.
 const LISTED: usize = 12;
 
-/// The position of the field's column. `first` is the first file of the list if this is another one:
-/// there the column exists.
+/// Returns the position of the field's column. `first` is the first file of the list if this is
+/// another one: there the column exists.
 pub(crate) fn find<S: AsRef<str>>(
     names: &[S],
     field: &Field,

@@ -1,8 +1,8 @@
-//! Arrow IPC files (Feather V2): mapped, decoded record batch by record batch without a copy of what is
-//! not compressed.
+//! Arrow IPC files (Feather V2): mapped, decoded record batch by record batch without a copy of
+//! what is not compressed.
 //!
-//! The mapping of a batch lives as long as the batch: memory does not grow with the file. Everything that
-//! the file says of itself is checked before it is believed.
+//! The mapping of a batch lives as long as the batch: memory does not grow with the file.
+//! Everything that the file says of itself is checked before it is believed.
 
 mod plain;
 
@@ -52,7 +52,8 @@ struct IpcGroups {
     batches: Arc<Vec<Block>>,
     /// Dictionaries, decoded once for all batches: any projection of the schema may use them.
     dictionaries: Arc<Vec<(Block, Bytes)>>,
-    /// For each column of the file, whether it is to be text or numbers where it is neither (all null).
+    /// For each column of the file, whether it is to be text or numbers where it is neither (all
+    /// null).
     null_types: Vec<DataType>,
     /// Columns of strings whose dictionary is worth keeping: they are hashed entry by entry.
     keep_dictionary: Vec<bool>,
@@ -226,7 +227,8 @@ struct IpcBatches {
 }
 
 impl IpcBatches {
-    /// Columns `roots` (ascending) of record batch `group` from its row `row` on. Nothing is decoded yet.
+    /// Opens the columns `roots` (ascending) of record batch `group` from its row `row` on. Nothing
+    /// is decoded yet.
     fn open(source: &IpcGroups, roots: Vec<usize>, group: usize, row: u64) -> Result<Self> {
         let block = source.batches[group];
         let bytes = within(&map(&source.path)?, &block);
@@ -235,7 +237,7 @@ impl IpcBatches {
         Ok(Self { source: source.clone(), roots, block, bytes, batch: None, row })
     }
 
-    /// The next rows; `None` at the end. Damaged bytes may make it panic.
+    /// Decodes the next rows; `None` at the end. Damaged bytes may make it panic.
     fn next(&mut self) -> Option<std::result::Result<RecordBatch, String>> {
         let batch = match &self.batch {
             Some(batch) => batch,
@@ -270,7 +272,7 @@ impl IpcBatches {
         batch.map_err(|e| e.to_string())?.ok_or_else(|| "it holds no record batch".to_owned())
     }
 
-    /// The same values in the types that are decoded.
+    /// Returns the same values in the types that are decoded.
     fn plain(&self, batch: &RecordBatch) -> std::result::Result<RecordBatch, String> {
         let columns = batch.columns().iter().zip(&self.roots).map(|(array, &root)| {
             let keep = self.source.keep_dictionary[root];
@@ -311,7 +313,7 @@ fn map(path: &Path) -> Result<Bytes> {
     })
 }
 
-/// The bytes of a block.
+/// Returns the bytes of a block.
 fn within(bytes: &Bytes, block: &Block) -> std::result::Result<Bytes, String> {
     let outside = || "a block of its directory lies outside of the file".to_owned();
     let part = |n: i64| usize::try_from(n).map_err(|_| outside());
@@ -324,7 +326,7 @@ fn within(bytes: &Bytes, block: &Block) -> std::result::Result<Bytes, String> {
     }
 }
 
-/// The message of a block and its body.
+/// Returns the message of a block and its body.
 fn message<'a>(
     bytes: &'a [u8],
     block: &Block,

@@ -1,15 +1,16 @@
 //! The order of rows: a pure function of (seed, epoch, files).
 //!
-//! Units (row groups of Parquet files, record batches of Arrow files, whole text files) are permuted; their rows, one after another,
-//! make a stream; the stream is cut into windows of equal size and each window is permuted. A position
-//! in this order is two numbers, a [`Cursor`](zillion_feature::Cursor), whatever the number of threads.
+//! Units (row groups of Parquet files, record batches of Arrow files, whole text files) are
+//! permuted; their rows, one after another, make a stream; the stream is cut into windows of equal
+//! size and each window is permuted. A position in this order is two numbers, a
+//! [`Cursor`](zillion_feature::Cursor), whatever the number of threads.
 
 use zillion_feature::random::{combine, permutation};
 
 const UNITS: u64 = 0x756e_6974;
 const WINDOWS: u64 = 0x7769_6e64;
 
-/// How the rows of one epoch are ordered.
+/// The order of the rows of one epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     pub(crate) seed: u64,
@@ -18,7 +19,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Which unit comes at each position.
+    /// Returns the unit at each position of the order.
     pub(crate) fn units(&self, units: usize) -> Vec<u32> {
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         if self.shuffle {
@@ -28,7 +29,7 @@ impl Order {
         }
     }
 
-    /// Which row of a window comes at each of its positions; `None`: as they stand.
+    /// Returns the row at each position of a window; `None` where rows stay as they stand.
     pub(crate) fn window(&self, window: u64, rows: usize) -> Option<Vec<u32>> {
         let stream = combine(combine(self.seed, WINDOWS), self.epoch);
         self.shuffle.then(|| permutation(combine(stream, window), rows as u32))

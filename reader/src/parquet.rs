@@ -29,9 +29,9 @@ use positioned::PositionedFile;
 pub struct ParquetFile {
     pub(crate) path: PathBuf,
     metadata: Arc<ParquetMetaData>,
-    /// The types of the columns as Parquet itself declares them. What a writer stores beside (Arrow's
-    /// own schema) is left out: it distinguishes encodings of one meaning, such as large and small
-    /// strings, and every distinction would be a decoder more.
+    /// The types of the columns as Parquet itself declares them. What a writer stores beside
+    /// (Arrow's own schema) is left out: it distinguishes encodings of one meaning, such as large
+    /// and small strings, and every distinction would be a decoder more.
     schema: SchemaRef,
     /// Rows of each row group.
     pub(crate) groups: Vec<u64>,
@@ -112,7 +112,7 @@ impl ParquetFile {
         Ok(GroupPlan { source: Arc::new(source), columns })
     }
 
-    /// Whether a column is written as a dictionary throughout.
+    /// Returns whether a column is written as a dictionary throughout.
     fn is_dictionary(&self, column: usize) -> bool {
         let descriptor = self.metadata.file_metadata().schema_descr();
         let Some(leaf) =

@@ -24,11 +24,13 @@ use crate::windows::{Window, Windows};
 /// Rows that a pass decodes at a time: what it looks at is still in a cache.
 const WINDOW: usize = 8192;
 
-/// Features whose values are kept for quantiles in one pass: bounds its memory, at 64 to 128 MiB each.
+/// Features whose values are kept for quantiles in one pass: bounds its memory, at 64 to 128 MiB
+/// each.
 const QUANTILES_OF_A_PASS: usize = 4;
 
-/// The statistics that the schema's transforms need: mean and standard deviation in `f64`, and for
-/// quantile buckets their boundaries, exact up to 2²⁴ present values and from a sample beyond.
+/// Returns the statistics that the schema's transforms need: mean and standard deviation in `f64`,
+/// and for quantile buckets their boundaries, exact up to 2²⁴ present values and from a sample
+/// beyond.
 ///
 /// # Errors
 /// What reading the rows may meet, and a feature without a single present value.
@@ -56,7 +58,7 @@ fn quantiles(feature: &FeatureSpec) -> Option<u32> {
     }
 }
 
-/// Where the values of a feature come from in a pass: the number of a field and, for a joined one, the
+/// The source of a feature's values in a pass: the number of a field and, for a joined one, the
 /// side table's values.
 struct Input<'a> {
     field: usize,
@@ -81,7 +83,8 @@ impl Input<'_> {
     }
 }
 
-/// The fields that a pass over the numbers of `features` decodes, and what each feature reads of them.
+/// Returns the fields that a pass over the numbers of `features` decodes, and what each feature
+/// reads of them.
 fn inputs<'a>(dataset: &'a Dataset, features: &[usize]) -> (Vec<Field>, Vec<Input<'a>>) {
     let (schema, sides) = (dataset.schema(), dataset.sides());
     let joins = field::joins(schema);
@@ -128,7 +131,8 @@ fn one_pass(
     visit(dataset, fields, workers, |window| {
         // A block that spans windows is a piece of each; the first one starts with its first row.
         for piece in window.pieces.iter().filter(|piece| piece.span_start == 0) {
-            // Columns are independent of each other: a phase over them, each in the order of its rows.
+            // Columns are independent of each other: a phase over them, each in the order of its
+            // rows.
             let mut columns: Vec<_> = inputs.iter().zip(&mut moments).zip(&mut samples).collect();
             workers.for_each_mut(&mut columns, |_, ((input, moments), sample)| {
                 input.visit(&piece.block, |x| moments.add(x));
@@ -167,8 +171,8 @@ fn one_pass(
     Ok(columns)
 }
 
-/// The distinct keys of each given table in the data, sorted: what fills a dense table before the first
-/// step. Each table comes with the most keys that it may have.
+/// Returns the distinct keys of each given table in the data, sorted: what fills a dense table
+/// before the first step. Each table comes with the most keys that it may have.
 ///
 /// # Errors
 /// What reading the rows may meet, and a table with more keys than it may have.
@@ -211,11 +215,12 @@ pub fn vocabulary(
     Ok(keys.into_iter().map(sorted).collect())
 }
 
-/// Decodes every row to columns (keys mixed or hashed, numbers transformed), forgets them and returns how many
-/// there were: what reading costs before batches are put together.
+/// Decodes every row to columns (keys mixed or hashed, numbers transformed), forgets them and
+/// returns how many there were: what reading costs before batches are put together.
 ///
 /// # Errors
-/// What reading the rows may meet, and statistics that a transform needs and the dataset was not given.
+/// What reading the rows may meet, and statistics that a transform needs and the dataset was not
+/// given.
 pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> {
     let mut fields = field::resolved(dataset.schema(), dataset.sides(), dataset.statistics())?;
     fields.retain(|field| !dataset.lacks(field));
@@ -227,8 +232,8 @@ pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> 
     Ok(rows)
 }
 
-/// How often each value of a feature with one id a row stands in the data, by key. `feature` is its
-/// position in the schema.
+/// Counts how often each value of a feature with one id a row stands in the data, by key. `feature`
+/// is its position in the schema.
 ///
 /// # Errors
 /// What reading the rows may meet.
@@ -255,7 +260,7 @@ pub fn frequencies(
     Ok(sorted)
 }
 
-/// Of each feature, whether it is wanted itself or by a cross that is.
+/// Returns for each feature whether it is wanted itself or by a cross that is.
 fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<bool> {
     let mut read: Vec<bool> = schema.features.iter().map(wanted).collect();
     // Members stand before the crosses that they are in.
@@ -267,8 +272,8 @@ fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<b
     read
 }
 
-/// The fields that a pass wants and, where bad rows may be left out, all others behind them, though nobody
-/// wants their values: a row is bad in every pass or in none.
+/// Returns the fields that a pass wants and, where bad rows may be left out, all others behind
+/// them, though nobody wants their values: a row is bad in every pass or in none.
 fn with_all(
     dataset: &Dataset,
     mut fields: Vec<Field>,

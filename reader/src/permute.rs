@@ -1,8 +1,9 @@
 //! The rows of a window in their shuffled order.
 //!
-//! A window is permuted as a whole, column by column, before batches are cut from it. Gathering each
-//! batch out of the unordered window would touch every page of every column for every batch, far beyond
-//! what caches and translation buffers hold; a single column nearly fits the second-level cache.
+//! A window is permuted as a whole, column by column, before batches are cut from it. Gathering
+//! each batch out of the unordered window would touch every page of every column for every batch,
+//! far beyond what caches and translation buffers hold; a single column nearly fits the
+//! second-level cache.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ struct Work {
     done: Option<Result<Column>>,
 }
 
-/// The rows of `pieces`, row `order[i]` at position i; rows that are not in `order` are dropped.
+/// Gathers the rows of `pieces`, row `order[i]` at position i; rows that are not in `order` are
+/// dropped.
 pub(crate) fn permute(pieces: Vec<Piece>, order: &[u32], workers: &Workers) -> Result<Piece> {
     let columns = pieces.first().map_or(0, |piece| piece.block.columns.len());
     let mut work: Vec<Work> = Vec::new();
@@ -71,7 +73,7 @@ struct Part<'a> {
     rows: usize,
 }
 
-/// One column, of the same variant in all parts.
+/// Gathers one column, of the same variant in all parts.
 fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
     macro_rules! values {
         ($variant:pat => $values:expr) => {

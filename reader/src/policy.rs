@@ -1,9 +1,10 @@
-//! Which rows of the data a pass leaves out: bad ones up to a limit, and those that are not drawn.
+//! The rows of the data that a pass leaves out: bad ones up to a limit, and those that are not
+//! drawn.
 //!
 //! # Invariants
-//! * Whether a row is drawn is a pure function of the seed, the file's place in the list and the row's
-//!   number in the file; for negatives of the epoch too, so that all of them are seen in the end. Threads,
-//!   the order of rows and the place where reading was taken up again do not matter.
+//! * Whether a row is drawn is a pure function of the seed, the file's place in the list and the
+//!   row's number in the file; for negatives of the epoch too, so that all of them are seen in the
+//!   end. Threads, the order of rows and the place where reading was taken up again do not matter.
 //! * A row that is left out keeps its place in the order: positions count rows of the data.
 
 use zillion_feature::random::combine;
@@ -11,7 +12,7 @@ use zillion_feature::random::combine;
 const SAMPLE: u64 = 0x7361_6d70;
 const NEGATIVES: u64 = 0x6e65_6761;
 
-/// What a pass leaves out.
+/// The rows that a pass leaves out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowPolicy {
     /// Bad rows of a pass that are left out; 0: the first one is an error.
@@ -25,7 +26,7 @@ pub(crate) struct Thinning {
     pub(crate) seed: u64,
     /// Share of all rows.
     pub(crate) sample: Option<f64>,
-    /// Of the rows that a label says 0 of.
+    /// The share of the rows labelled 0 that is drawn, if not all are.
     pub(crate) negatives: Option<Negatives>,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Negatives {
     pub(crate) keep: f64,
 }
 
-/// What is left out of one file in one pass.
+/// The rows that are left out of one file in one pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Picker {
     pub(crate) max_bad: u64,
@@ -54,7 +55,7 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Whether a row of the file, counted from 0, is drawn.
+    /// Returns whether a row of the file, counted from 0, is drawn.
     #[inline]
     pub(crate) fn keeps(&self, row: u64) -> bool {
         let unit = (combine(self.stream, row) >> 11) as f64 / (1u64 << 53) as f64;
@@ -63,8 +64,8 @@ impl Draw {
 }
 
 impl RowPolicy {
-    /// What it means for the file at this place of the list. `label_field` is the field that holds the
-    /// label of the negatives; in a pass that does not decode it they all stay.
+    /// Returns the picker for the file at this place of the list. `label_field` is the field that
+    /// holds the label of the negatives; in a pass that does not decode it they all stay.
     pub(crate) fn of_file(&self, file: usize, epoch: u64, label_field: Option<usize>) -> Picker {
         let Thinning { seed, sample, negatives } = self.thinning;
         let stream =
@@ -80,24 +81,25 @@ impl RowPolicy {
 }
 
 impl Picker {
-    /// Whether rows are drawn at all, so that their numbers must be known.
+    /// Returns whether rows are drawn at all, so that their numbers must be known.
     pub(crate) fn thins(&self) -> bool {
         self.sample.is_some() || self.negatives.is_some()
     }
 
-    /// Whether a row of the file, counted from 0, is looked at.
+    /// Returns whether a row of the file, counted from 0, is looked at.
     #[inline]
     pub(crate) fn samples(&self, row: u64) -> bool {
         self.sample.is_none_or(|draw| draw.keeps(row))
     }
 }
 
-/// Which rows of a block stay, noted row by row. Costs nothing until the first one does not.
+/// The rows of a block that stay, noted row by row. Noting costs nothing until the first row does
+/// not stay.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// Rows noted.
+    /// The number of rows that were noted.
     pub(crate) span: usize,
-    /// Rows that stay.
+    /// The number of rows that stay.
     pub(crate) rows: usize,
     /// Their places, where some do not stay.
     pub(crate) places: Option<Vec<u32>>,
@@ -113,7 +115,7 @@ impl Kept {
         self.rows += 1;
     }
 
-    /// The same for several rows.
+    /// Notes several rows that stay.
     pub(crate) fn keep_all(&mut self, rows: usize) {
         if let Some(places) = &mut self.places {
             places.extend((self.span as u32..).take(rows));
@@ -129,7 +131,7 @@ impl Kept {
         self.span += 1;
     }
 
-    /// The place of the row that stays as number `row`.
+    /// Returns the place of the row that stays as number `row`.
     pub(crate) fn place(&self, row: usize) -> usize {
         self.places.as_ref().map_or(row, |places| places[row] as usize)
     }

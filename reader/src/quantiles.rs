@@ -7,8 +7,9 @@ const CAPACITY: usize = 1 << 24;
 
 /// The values of a column, or an even sample of them.
 ///
-/// Whether a value is kept depends on its number in the column alone: beyond the capacity those whose
-/// mixed number starts with `level` zero bits, and `level` grows by one whenever the sample is full.
+/// Whether a value is kept depends on its number in the column alone: beyond the capacity those
+/// whose mixed number starts with `level` zero bits, and `level` grows by one whenever the sample
+/// is full.
 #[derive(Debug)]
 pub struct Sample {
     capacity: usize,
@@ -64,8 +65,8 @@ impl Sample {
         }
     }
 
-    /// At most `buckets - 1` boundaries, ascending: boundary k is the value before which k of `buckets`
-    /// parts of the values lie. Values that fill a bucket alone leave fewer.
+    /// Returns at most `buckets - 1` boundaries, ascending: boundary k is the value before which k
+    /// of `buckets` parts of the values lie. Values that fill a bucket alone leave fewer.
     pub(crate) fn boundaries(mut self, buckets: u32) -> Vec<f32> {
         self.values.sort_unstable_by(f32::total_cmp);
         let Some(&smallest) = self.values.first() else { return Vec::new() };
@@ -80,7 +81,7 @@ impl Sample {
 }
 
 impl Sample {
-    /// The values that were kept, ascending.
+    /// Returns the values that were kept, ascending.
     pub fn sorted(mut self) -> Vec<f32> {
         self.values.sort_unstable_by(f32::total_cmp);
         self.values

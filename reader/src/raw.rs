@@ -1,17 +1,17 @@
 //! Files to requests: the rows of data files as a product's backend would send them.
 //!
-//! Everything else in this crate makes batches; a request has raw values, because a model encodes them
-//! itself ([`Encoder`](zillion_feature::Encoder)). Rows that are to be asked about, or that travel with a
-//! version so that a server can check itself, come from here. What a cell, a missing value or a list is
-//! is decided by the decoders of training, so that encoding these rows gives the batches of the same
-//! files bit for bit.
+//! Everything else in this crate makes batches; a request has raw values, because a model encodes
+//! them itself ([`Encoder`](zillion_feature::Encoder)). Rows that are to be asked about, or that
+//! travel with a version so that a server can check itself, come from here. What a cell, a missing
+//! value or a list is is decided by the decoders of training, so that encoding these rows gives the
+//! batches of the same files bit for bit.
 //!
 //! # Invariants
-//! * Rows come in the order of the files, all of them: nothing is shuffled, drawn or left out. A bad row
-//!   is an error whatever `data.max_bad_rows` says, because rows are paired by their numbers with what
-//!   others say of them.
-//! * A block has an input for each that the encoder of the schema wants, and no other. Side tables are not
-//!   read: of a feature that is joined, the request has the key.
+//! * Rows come in the order of the files, all of them: nothing is shuffled, drawn or left out. A
+//!   bad row is an error whatever `data.max_bad_rows` says, because rows are paired by their
+//!   numbers with what others say of them.
+//! * A block has an input for each that the encoder of the schema wants, and no other. Side tables
+//!   are not read: of a feature that is joined, the request has the key.
 
 mod inputs;
 
@@ -58,42 +58,43 @@ use inputs::Inputs;
 pub struct RawRows {
     reading: Arc<Reading>,
     inputs: Inputs,
-    /// Of each label the number of its field, if the files have it and it is wanted.
+    /// For each label the number of its field, if the files have it and it is wanted.
     labels: Vec<Option<usize>>,
     feed: Feed,
-    /// Rows handed out.
+    /// The number of rows that were handed out.
     rows: u64,
     /// Behind the last row, or an error.
     is_over: bool,
 }
 
-/// Some rows.
+/// Some consecutive rows as one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawBlock {
-    /// How many rows of all the files stand before the first one.
+    /// The number of rows of all the files before the first one.
     pub first: u64,
-    /// How many there are.
+    /// The number of rows of the block.
     pub rows: usize,
     /// The inputs of a request.
     pub columns: RawColumns<'static>,
-    /// One a label of the schema: 0 or 1, as in training, masked where a row has none. `None` where some file
-    /// has no such column, and everywhere unless [`RawRows::open_labelled`] has asked.
+    /// One a label of the schema: 0 or 1, as in training, masked where a row has none. `None` where
+    /// some file has no such column, and everywhere unless [`RawRows::open_labelled`] has asked.
     pub labels: Vec<Option<LabelColumn>>,
 }
 
 impl RawRows {
-    /// Opens files (see [`DataConfig::files`]), which are written as the job's data is. They need only the
-    /// columns that features read. What `config` says of the order and the choice of rows is passed over.
+    /// Opens files (see [`DataConfig::files`]), which are written as the job's data is. They need
+    /// only the columns that features read. What `config` says of the order and the choice of rows
+    /// is passed over.
     ///
     /// # Errors
-    /// A file that cannot be read, is empty, cut off, or lacks a column; a column whose type does not
-    /// fit; no row at all; features that a request cannot tell apart.
+    /// A file that cannot be read, is empty, cut off, or lacks a column; a column whose type does
+    /// not fit; no row at all; features that a request cannot tell apart.
     pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         let no_labels = schema.labels.iter().map(|_| None).collect();
         Self::open_with(config, files, schema, |_| no_labels)
     }
 
-    /// The same with the labels that all the files have.
+    /// Opens files as [`RawRows::open`] does, with the labels that all the files have.
     ///
     /// # Errors
     /// See [`RawRows::open`].
@@ -146,11 +147,12 @@ impl RawRows {
         Ok(Self { reading, inputs, labels, feed, rows: 0, is_over: false })
     }
 
-    /// The next `limit` rows (at least one), or fewer at the end; `None` behind it, and behind an error.
+    /// Reads the next `limit` rows (at least one), or fewer at the end; `None` behind it, and
+    /// behind an error.
     ///
     /// # Errors
-    /// A row that cannot be read, or has no value where a feature needs one, by file, row and column; a row
-    /// whose list has weights, which requests have no place for.
+    /// A row that cannot be read, or has no value where a feature needs one, by file, row and
+    /// column; a row whose list has weights, which requests have no place for.
     pub fn next_block(&mut self, limit: usize) -> Result<Option<RawBlock>> {
         if self.is_over {
             return Ok(None);
@@ -174,8 +176,8 @@ impl RawRows {
         Ok(Some(block))
     }
 
-    /// Number of rows of all the files, whatever has been read of them. Text is read through once for it and
-    /// no value is looked at.
+    /// Counts the rows of all the files, whatever has been read of them. Text is read through once
+    /// for it and no value is looked at.
     ///
     /// # Errors
     /// A file that cannot be read.

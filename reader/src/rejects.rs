@@ -30,7 +30,7 @@ pub struct Reject {
     /// The column, where one is to blame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// What is wrong and what to do.
+    /// The problem of the row, and what to do.
     pub reason: String,
     /// The row as a text file has it, without its line end; the first 64 KiB of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,14 +51,14 @@ struct Inner {
 }
 
 impl RejectLog {
-    /// An empty log. `keeps`: whether somebody wants to see the rows; else only the first few messages are
-    /// remembered.
+    /// Returns an empty log. `keeps`: whether somebody wants to see the rows; else only the first
+    /// few messages are remembered.
     pub(crate) fn new(keeps: bool) -> Self {
         Self { keeps, inner: Mutex::default() }
     }
 
-    /// Notes a row of the numbered file, which messages call `name`. `error` is what it would have been
-    /// without a limit.
+    /// Notes a row of the numbered file, which messages call `name`. `error` is what it would have
+    /// been without a limit.
     pub(crate) fn add(&self, file: usize, name: &str, error: &ReaderError, line: Option<&[u8]>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.examples.len() < EXAMPLES {
@@ -99,13 +99,13 @@ impl RejectLog {
         });
     }
 
-    /// The rows by file and row.
+    /// Returns the rows by file and row.
     pub(crate) fn rows(&self) -> Vec<Reject> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.rows.values().cloned().collect()
     }
 
-    /// The first few messages.
+    /// Returns the first few messages.
     pub(crate) fn examples(&self) -> Vec<String> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).examples.clone()
     }

@@ -8,8 +8,9 @@ use crate::error::Result;
 use crate::source::DataFile;
 use crate::text::count_rows;
 
-/// The number of rows of a dataset, and whether it is exact: of text files that are not compressed it is
-/// told from their size and their first rows; of compressed ones it cannot be told.
+/// Returns the number of rows of a dataset, and whether it is exact: of text files that are not
+/// compressed it is told from their size and their first rows; of compressed ones it cannot be
+/// told.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -20,7 +21,8 @@ pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
     estimate_rows(dataset.files())
 }
 
-/// The same of files that no schema describes, without saying whether it is exact.
+/// Returns the number of rows of files that no schema describes, without saying whether it is
+/// exact.
 ///
 /// # Errors
 /// A file that cannot be read.

@@ -24,12 +24,13 @@ use crate::windows::Windows;
 const WINDOW: usize = 65_536;
 
 impl SideTables {
-    /// Reads the side tables that a schema names, relative to the data's root. What `[data]` says of text
-    /// files (delimiter, quotes, missing values, lists) holds for them too, but they have their own header.
+    /// Reads the side tables that a schema names, relative to the data's root. What `[data]` says
+    /// of text files (delimiter, quotes, missing values, lists) holds for them too, but they have
+    /// their own header.
     ///
     /// # Errors
-    /// Whatever reading a file may meet; a key that is missing or stands in two rows; a numeric feature
-    /// without `missing` that some row has no value for.
+    /// Whatever reading a file may meet; a key that is missing or stands in two rows; a numeric
+    /// feature without `missing` that some row has no value for.
     pub fn load(config: &DataConfig, schema: &Schema) -> Result<Self> {
         let tables =
             (0..schema.sides.len()).map(|side| load_table(config, schema, side).map(Arc::new));
@@ -81,8 +82,8 @@ fn load_table(config: &DataConfig, schema: &Schema, side: usize) -> Result<SideT
     Ok(SideTable { index: Arc::new(index), columns })
 }
 
-/// How the message about a key that stands in rows `first` and `second` names the one that it is not
-/// about: it is about the first row of the last file that has the key.
+/// Returns the name of the other row in the message about a key that stands in rows `first` and
+/// `second`. The message itself is about the first row of the last file that has the key.
 fn other_row(starts: &[(u32, PathBuf)], first: u32, second: u32) -> String {
     let file = starts.partition_point(|&(start, _)| start <= first) - 1;
     let (start, path) = &starts[file];
@@ -100,9 +101,10 @@ struct SideFile<'a> {
 }
 
 impl SideFile<'_> {
-    /// All rows in order.
+    /// Reads all rows in order.
     fn read(&self, fields: Vec<Field>) -> Result<Vec<Piece>> {
-        // A side table need not be written as the data is: its ending goes before the job's setting.
+        // A side table need not be written as the data is: its ending goes before the job's
+        // setting.
         let format = match format_of(self.path, Format::Auto) {
             Ok(_) => Format::Auto,
             Err(_) => self.config.format,
@@ -123,8 +125,8 @@ impl SideFile<'_> {
         Ok(pieces)
     }
 
-    /// The error about a key that is missing or stands in `other` too. Only the file knows it as it is
-    /// written, so it is read once more.
+    /// Returns the error about a key that is missing or stands in `other` too. Only the file knows
+    /// the key as it is written, so it is read once more.
     fn refuse(&self, twice: FeatureKey, other: String) -> ReaderError {
         let rule = Rule::Unique { twice, other };
         let lookup = SideLookup { raw: self.spec.raw, rule };
@@ -138,7 +140,7 @@ impl SideFile<'_> {
     }
 }
 
-/// The key that stands for none.
+/// Returns the key that stands for a missing key.
 fn no_key(spec: &SideSpec) -> FeatureKey {
     FeatureKey::missing(&format!("side.{}", spec.name))
 }

@@ -17,7 +17,8 @@ pub(crate) struct SideLookup {
 pub(crate) enum Rule {
     /// A key that is not there reads as the row behind the last one, or is refused.
     Find { index: Arc<SideIndex>, needed: bool },
-    /// In the side table's own file: no key may be missing, nor be this one, which another row has too.
+    /// In the side table's own file: no key may be missing, nor be this one, which another row has
+    /// too.
     Unique { twice: FeatureKey, other: String },
 }
 
@@ -40,7 +41,7 @@ impl SideLookup {
         }
     }
 
-    /// What is wrong with a key that was refused.
+    /// Returns what is wrong with a key that was refused.
     pub(crate) fn explain(&self, used_by: &str) -> String {
         match &self.rule {
             Rule::Find { .. } => format!(

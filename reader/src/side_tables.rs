@@ -10,22 +10,22 @@ use zillion_feature::{SideColumn, SideIndex, SideTable};
 pub struct SideTables(Arc<Vec<Arc<SideTable>>>);
 
 impl SideTables {
-    /// The side tables of a schema, in its order.
+    /// Returns the side tables of a schema, in its order.
     pub(crate) fn new(tables: Vec<Arc<SideTable>>) -> Self {
         Self(Arc::new(tables))
     }
 
-    /// The tables, in the schema's order.
+    /// Returns the tables, in the schema's order.
     pub fn tables(&self) -> &[Arc<SideTable>] {
         &self.0
     }
 
-    /// The keys of a side table.
+    /// Returns the keys of a side table.
     pub(crate) fn index(&self, side: usize) -> Arc<SideIndex> {
         self.0[side].index.clone()
     }
 
-    /// A feature's values in its side table.
+    /// Returns a feature's values in its side table.
     pub(crate) fn column(&self, side: usize, feature: usize) -> &SideColumn {
         // `load` reads a column for every feature that names the side table.
         self.0[side].column(feature).expect("a side table has its features' columns")

@@ -36,7 +36,8 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     /// Returns the number of rows if it is known before they are read.
     fn rows(&self) -> Option<u64>;
 
-    /// Returns the units of the file, which is number `file` of its list. Units without rows are left out.
+    /// Returns the units of the file, which is number `file` of its list. Units without rows are
+    /// left out.
     fn units(&self, file: usize) -> Vec<Unit>;
 
     /// Finds and checks the columns of the fields. `first` is the first file of the list if this is

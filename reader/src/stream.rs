@@ -12,7 +12,7 @@ use crate::order::Order;
 use crate::reading::Reading;
 use crate::windows::{Window, Windows};
 
-/// How rows are ordered and grouped.
+/// The order and the grouping of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOrder {
     /// Seed of the order.
@@ -27,8 +27,9 @@ pub struct BatchOrder {
 
 /// The batches from a cursor to the end of its epoch, each with the cursor behind it.
 ///
-/// The stream decodes one window ahead on the pool; `next` waits for it, gathers and returns. After an
-/// error the stream has ended. It is [`Send`], so that a task can take the next batch ahead as well.
+/// The stream decodes one window ahead on the pool; `next` waits for it, gathers and returns. After
+/// an error the stream has ended. It is [`Send`], so that a task can take the next batch ahead as
+/// well.
 pub struct BatchStream {
     reading: Arc<Reading>,
     assembly: Assembly,
@@ -39,8 +40,7 @@ pub struct BatchStream {
     ended: bool,
     /// Bad rows of the epoch before the cursor.
     rejected: u64,
-    /// Where bad rows stand that windows have met and the cursor has not passed, and those that it has
-    /// passed and nobody has asked for.
+    /// The positions of bad rows that windows have met and the cursor has not passed.
     ahead: VecDeque<u64>,
     passed: Vec<u64>,
 }
@@ -79,28 +79,28 @@ impl BatchStream {
         }
     }
 
-    /// Of a pass that is taken up again: the bad rows of the epoch before the cursor, which count towards
-    /// the limit.
+    /// Continues a pass that was interrupted: `rows` is the number of bad rows of the epoch before
+    /// the cursor, which count towards the limit.
     #[must_use]
     pub fn with_rejected(mut self, rows: u64) -> Self {
         self.rejected = rows;
         self
     }
 
-    /// Where in the order of rows those bad rows stand that the cursor has passed since this was last asked,
-    /// ascending; at the end of the epoch all that are left.
+    /// Returns the positions, in the order of rows, of the bad rows that the cursor has passed
+    /// since the last call, ascending; at the end of the epoch all that are left.
     pub fn take_rejected(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.passed)
     }
 
-    /// Rows of the order that have been decoded: at the end of an epoch its rows, those that were left out
-    /// among them.
+    /// Returns the number of rows of the order that have been decoded: at the end of an epoch its
+    /// rows, those that were left out among them.
     pub fn rows_read(&self) -> u64 {
         self.windows.end()
     }
 
-    /// The position behind the last row of the last batch. It counts rows of the data, also those that were
-    /// left out before it.
+    /// Returns the position behind the last row of the last batch. It counts rows of the data, also
+    /// those that were left out before it.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }

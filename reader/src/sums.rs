@@ -6,7 +6,8 @@ pub(crate) struct Moments {
     pub(crate) count: u64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// The first value: sums are of differences to it, so that a large mean does not swallow the spread.
+    /// The first value: sums are of differences to it, so that a large mean does not swallow the
+    /// spread.
     shift: f64,
     sum: Compensated,
     squares: Compensated,
@@ -33,7 +34,7 @@ impl Moments {
         self.shift + self.sum.value() / self.count as f64
     }
 
-    /// The population standard deviation.
+    /// Returns the population standard deviation.
     pub(crate) fn std(&self) -> f64 {
         let n = self.count as f64;
         let mean = self.sum.value() / n;

@@ -1,8 +1,8 @@
-//! CSV and TSV, JSON lines, libsvm: bytes to chunks of whole records (one after another), chunks to rows
-//! (in parallel).
+//! CSV and TSV, JSON lines, libsvm: bytes to chunks of whole records (one after another), chunks to
+//! rows (in parallel).
 //!
-//! The tokenisers ([`Chunks`], [`Records`], [`Lines`], [`JsonRow`], [`SvmRow`]) are public for tools that
-//! look at files which no schema describes.
+//! The tokenisers ([`Chunks`], [`Records`], [`Lines`], [`JsonRow`], [`SvmRow`]) are public for
+//! tools that look at files which no schema describes.
 
 mod cell;
 mod cells;

@@ -35,7 +35,8 @@ pub(crate) type Outcome<T> = Result<T, Refusal>;
 const SHOWN: usize = 48;
 
 impl Refusal {
-    /// Whether the row alone is to blame, so that it can be left out; else it is all that stands together.
+    /// Returns whether the row alone is to blame, so that it can be left out; else it is all that
+    /// stands together.
     pub(crate) fn is_about_one_row(self) -> bool {
         self != Self::TooManyIds
     }
@@ -49,8 +50,8 @@ pub(crate) fn shorten(text: &[u8]) -> String {
     }
 }
 
-/// A feature's transform, with the results for small counts at hand: most numbers of a log are small
-/// counts, and a logarithm costs as much as decoding ten of them.
+/// A feature's transform, with the results for small counts at hand: most numbers of a log are
+/// small counts, and a logarithm costs as much as decoding ten of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Transform {
     map: NumericMap,
@@ -72,7 +73,7 @@ impl Transform {
         self.map == NumericMap::Raw
     }
 
-    /// What the map makes of a number, bit for bit.
+    /// Returns the result of the map for a number, bit for bit.
     #[inline]
     pub(crate) fn apply(&self, x: f64) -> f32 {
         // Saturates; the comparison of bits also tells -0 from 0.
@@ -84,7 +85,7 @@ impl Transform {
     }
 }
 
-/// A finite number through a feature's transform.
+/// Returns a finite number through a feature's transform.
 #[inline]
 pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if !x.is_finite() {
@@ -94,7 +95,7 @@ pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
 }
 
-/// A number as a label: 0 or 1 as it stands, or any number held against a threshold.
+/// Returns a number as a label: 0 or 1 as it stands, or any number held against a threshold.
 #[inline]
 pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
     match at_least {
@@ -125,7 +126,7 @@ pub(crate) fn time_from_cell(cell: &[u8]) -> Outcome<i64> {
     parse_i64(cell.trim_ascii()).map_err(|_| Refusal::NotTime)
 }
 
-/// An event time as it stands, if it can be one.
+/// Returns an event time as it stands, if it can be one.
 #[inline]
 pub(crate) fn time(time: i64, unit: Option<TimeUnit>) -> Outcome<i64> {
     match unit {

@@ -1,9 +1,9 @@
 //! Windows of rows, one decoded ahead.
 //!
 //! # Concurrency
-//! At most one task runs ahead. It owns the feed and gives it back with its window. The task holds the
-//! pool (it spawns decoding tasks), so it must not outlive this struct: dropping waits for it, after
-//! telling it to stop.
+//! At most one task runs ahead. It owns the feed and gives it back with its window. The task holds
+//! the pool (it spawns decoding tasks), so it must not outlive this struct: dropping waits for it,
+//! after telling it to stop.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,7 @@ pub(crate) struct Window {
     start: u64,
     /// Rows of the order that the window stands for.
     span: usize,
-    /// Where in the window each row stands, where some were left out.
+    /// The place of each row in the window, where some were left out.
     places: Option<Vec<u32>>,
     /// Places of the rows that were left out as bad, ascending.
     rejected: Vec<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// The windows of `reading` from row `row` of the order on.
+    /// Returns the windows of `reading` from row `row` of the order on.
     pub(crate) fn new(
         reading: Arc<Reading>,
         workers: Arc<Workers>,
@@ -88,7 +88,7 @@ impl Windows {
         windows
     }
 
-    /// The next window, or `None` at the end. After an error there are no more.
+    /// Decodes the next window; `None` at the end. After an error there are no more.
     pub(crate) fn next_window(&mut self) -> Result<Option<Window>> {
         let (feed, window) = match (self.ahead.take(), self.feed.take()) {
             (Some(task), _) => task.join(),
@@ -112,7 +112,7 @@ impl Windows {
         Ok((window.span > 0).then_some(window))
     }
 
-    /// The row of the order behind the windows so far.
+    /// Returns the row of the order behind the windows so far.
     pub(crate) fn end(&self) -> u64 {
         self.start
     }
@@ -164,8 +164,8 @@ impl Drop for Windows {
     }
 }
 
-/// Of the rows of a window in file order, the places of those that the pieces hold (`None`: all) and of
-/// those that were left out as bad.
+/// Returns the places of the rows that the pieces hold (`None` for all) and of those that were left
+/// out as bad, among the rows of a window in file order.
 fn left_out(pieces: &[Piece], rows: usize, span: usize) -> (Option<Vec<u32>>, Vec<u32>) {
     if rows == span {
         return (None, Vec::new());
@@ -183,8 +183,9 @@ fn left_out(pieces: &[Piece], rows: usize, span: usize) -> (Option<Vec<u32>>, Ve
     (Some(places), rejected)
 }
 
-/// What [`left_out`] says of file order, said of `order`, which then holds only the rows that are there,
-/// by their numbers among them. A row that is left out keeps its place, so that the others keep theirs.
+/// Translates the result of [`left_out`] from file order to `order`, which then holds only the rows
+/// that are there, by their numbers among them. A row that is left out keeps its place, so that the
+/// others keep theirs.
 fn reorder(
     places: Option<Vec<u32>>,
     rejected: Vec<u32>,
@@ -225,14 +226,14 @@ impl Window {
         self.rejected.retain(|&at| at as usize >= span);
     }
 
-    /// The row of the order behind the last one that was taken, if one was.
+    /// Returns the row of the order behind the last one that was taken, if one was.
     pub(crate) fn position(&self) -> Option<u64> {
         let last = self.taken.checked_sub(1)?;
         let place = self.places.as_ref().map_or(last, |places| places[last] as usize);
         Some(self.start + place as u64 + 1)
     }
 
-    /// The rows of the order that were left out as bad and not passed over, ascending.
+    /// Returns the rows of the order that were left out as bad and not passed over, ascending.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = u64> {
         self.rejected.iter().map(|&at| self.start + u64::from(at))
     }

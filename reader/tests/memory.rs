@@ -61,7 +61,7 @@ fn write_arrow(path: &Path) {
     writer.finish().unwrap();
 }
 
-/// Row groups of five windows each.
+/// Writes row groups of five windows each.
 fn write_parquet(path: &Path) {
     let properties =
         WriterProperties::builder().set_max_row_group_row_count(Some(5 * WINDOW)).build();
@@ -92,14 +92,14 @@ fn resident_memory_stays_flat_on_a_file_of_twenty_windows() {
         for shuffle in [true, false] {
             let (early, late) = peaks(&config, &file, &schema, shuffle);
             eprintln!("{}: {} MiB early, {} MiB late", file.display(), early >> 20, late >> 20);
-            // The allocator keeps and gives back as it likes; a quarter of the file is far above that
-            // and far below what keeping rows would take.
+            // The allocator keeps and gives back as it likes; a quarter of the file is far above
+            // that and far below what keeping rows would take.
             assert!(late < early + whole / 4, "{file:?}: {early} grew to {late}");
         }
     }
 }
 
-/// The largest resident memory over the first five windows and over the rest.
+/// Returns the largest resident memory over the first five windows and over the rest.
 fn peaks(config: &DataConfig, file: &PathBuf, schema: &Schema, shuffle: bool) -> (u64, u64) {
     let dataset = Dataset::open(config, std::slice::from_ref(file), schema).unwrap();
     let order = BatchOrder { seed: 1, shuffle, batch_rows: 1000, drop_last: false };

@@ -1,4 +1,4 @@
-//! What a conversion has done so far, and of what.
+//! The manifest of a conversion: its sources and settings, and the parts that are done.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,8 @@ use zillion_reader::{ReaderError, Reject, Result};
 
 use super::{ConvertOutput, ConvertSpec};
 
-/// The version of the format, and of how parts are cut and encoded: parts of another one are not ours.
+/// The version of the format, and of how parts are cut and encoded: parts of another one are not
+/// ours.
 const FORMAT: u32 = 1;
 
 /// The one setting that the bytes of finished parts do not follow from.
@@ -32,7 +33,7 @@ pub(super) struct Manifest {
 struct SourceEntry {
     path: String,
     bytes: u64,
-    /// Nanoseconds since 1970.
+    /// The time of the last change, in nanoseconds since 1970.
     modified_ns: u64,
 }
 
@@ -52,13 +53,13 @@ pub(super) struct PartEntry {
     pub(super) rejects: Vec<Reject>,
 }
 
-/// A setting as it is written in JSON.
+/// Returns a setting as it is written in JSON.
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("settings are texts, numbers and lists of texts")
 }
 
 impl Manifest {
-    /// The beginning of a conversion.
+    /// Returns the manifest of a conversion that has no part yet.
     pub(super) fn wanted(spec: &ConvertSpec) -> Result<Self> {
         let mut sources = Vec::with_capacity(spec.sources.len());
         for path in &spec.sources {
@@ -97,7 +98,7 @@ impl Manifest {
         Ok(Self { format: FORMAT, settings, sources, complete: false, parts: BTreeMap::new() })
     }
 
-    /// What is there; `None` where nothing is.
+    /// Reads a manifest; `None` where there is none.
     pub(super) fn read(path: &Path) -> Result<Option<Self>> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
@@ -126,12 +127,13 @@ impl Manifest {
         bytes
     }
 
-    /// Bad rows so far.
+    /// Returns the number of bad rows in the parts so far.
     pub(super) fn bad(&self) -> u64 {
         self.parts.values().map(|part| part.rejects.len() as u64).sum()
     }
 
-    /// The same with the limit of bad rows that `wanted` has. What parts there are does not depend on it.
+    /// Returns the manifest with the limit of bad rows that `wanted` has. The parts do not depend
+    /// on the limit.
     pub(super) fn with_limit_of(mut self, wanted: &Self) -> Self {
         if let Some(limit) = wanted.settings.get(LIMIT) {
             self.settings.insert(LIMIT.to_owned(), limit.clone());
@@ -139,7 +141,7 @@ impl Manifest {
         self
     }
 
-    /// What of the sources or settings is another than `wanted` says, by name.
+    /// Returns the name of the first source or setting that differs from `wanted`.
     pub(super) fn difference(&self, wanted: &Self) -> Option<String> {
         if self.format != wanted.format {
             return Some("it was begun by another version of this program".to_owned());

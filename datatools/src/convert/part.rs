@@ -21,7 +21,7 @@ use zillion_reader::{ArrowRows, ReaderError, Reject, Result, RowSpan};
 
 use super::{ConvertSpec, ConvertTo};
 
-/// What writing a part needs.
+/// The part that is to be written.
 pub(super) struct PartTask<'a> {
     pub(super) spec: &'a ConvertSpec,
     pub(super) rows: &'a mut ArrowRows,
@@ -66,7 +66,7 @@ impl PartTask<'_> {
         }
     }
 
-    /// The next rows of the part, which has `span` of the data already.
+    /// Reads the next rows of the part, which has `span` rows of the data already.
     fn lump(&mut self, span: u64) -> Result<Option<RowSpan>> {
         let left = (self.part_rows - span).min(self.spec.group_rows as u64);
         if left == 0 {
@@ -128,7 +128,7 @@ enum Sink<'a> {
     Arrow(Box<FileWriter<&'a mut dyn Write>>),
 }
 
-/// What turns rows into a row group.
+/// The encoder of one row group.
 enum Encoder {
     Parquet(Vec<ArrowColumnWriter>),
     Arrow,
@@ -152,7 +152,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// For the next row group.
+    /// Returns the encoder of the next row group.
     fn encoder(&mut self) -> io::Result<Encoder> {
         match self {
             Self::Parquet { factory, groups, .. } => {

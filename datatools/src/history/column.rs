@@ -46,7 +46,7 @@ fn values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<'a>>)) -> 
     true
 }
 
-/// The column of this name.
+/// Returns the column of this name.
 fn find<'a>(
     batch: &'a RecordBatch,
     name: &str,
@@ -87,7 +87,7 @@ impl<'a> Owners<'a> {
         Self { name }
     }
 
-    /// One a row; missing values belong to nobody.
+    /// Reads the owners of a batch, one a row; rows with missing values have no owner.
     pub(super) fn read(&self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<FeatureKey>>> {
         let array = find(batch, self.name, "--by", path)?;
         let mut owners = Vec::with_capacity(array.len());
@@ -232,7 +232,7 @@ impl<'a> Items<'a> {
         Self { name, numbers: HashMap::new(), known: Vec::new() }
     }
 
-    /// The number of each row's item; `None` where it is missing.
+    /// Returns the number of each row's item; `None` where it is missing.
     pub(super) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<u32>>> {
         let array = find(batch, self.name, "--of", path)?;
         let Self { name, numbers, known } = self;
@@ -264,7 +264,7 @@ impl<'a> Items<'a> {
         Ok(items)
     }
 
-    /// The type of the new column.
+    /// Returns the type of the new column.
     pub(super) fn list_type(&self) -> DataType {
         let element = match self.known.first() {
             None | Some(Known::Signed(_)) => DataType::Int64,
@@ -274,7 +274,7 @@ impl<'a> Items<'a> {
         DataType::List(Arc::new(Field::new("item", element, true)))
     }
 
-    /// Lists of items as a column.
+    /// Returns lists of items as a column.
     pub(super) fn lists<'b>(&self, lists: impl Iterator<Item = &'b [u32]>) -> ArrayRef {
         macro_rules! build {
             ($builder:expr, $known:path, $value:ident => $put:expr) => {{

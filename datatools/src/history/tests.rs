@@ -12,7 +12,7 @@ struct Row {
     item: Option<u32>,
 }
 
-/// Everything earlier by more than the lag, sorted, and the end of it.
+/// Returns everything earlier by more than the lag, sorted, and cut to the end of it.
 fn slow(rows: &[Row], of: Row, last: usize, lag: i64) -> Vec<u32> {
     let (Some(owner), Some(now)) = (of.owner, of.time) else { return Vec::new() };
     let mut before: Vec<(i64, usize, u32)> = Vec::new();

@@ -1,8 +1,8 @@
-//! Who did what when, and what each row may know of it.
+//! The events of each owner in order of time, and the part of them that each row may know.
 //!
 //! # Invariants
-//! Events of one owner stand together, in order of time, and of their rows where the time is the same.
-//! A row's history is a run of them, so that it costs two numbers whatever its length.
+//! Events of one owner stand together, in order of time, and of their rows where the time is the
+//! same. A row's history is a run of them, so that it costs two numbers whatever its length.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub(super) struct Timeline {
 struct Row {
     owner: Option<FeatureKey>,
     time: Option<i64>,
-    /// What the row adds to later histories, if it is an event.
+    /// The item that the row adds to later histories, if it is an event.
     item: Option<u32>,
 }
 
@@ -34,8 +34,8 @@ impl Timeline {
         self.rows.push(Row { owner, time, item });
     }
 
-    /// The last `last` events of each row's owner that are more than `lag` before it. A row without owner
-    /// or time has no history and is in none.
+    /// Returns the last `last` events of each row's owner that are more than `lag` before it. A row
+    /// without owner or time has no history and is in none.
     pub(super) fn histories(&self, last: usize, lag: u64) -> Histories {
         let mut order: Vec<(FeatureKey, i64, usize)> = Vec::with_capacity(self.rows.len());
         for (index, row) in self.rows.iter().enumerate() {
@@ -70,7 +70,7 @@ impl Timeline {
 }
 
 impl Histories {
-    /// Items, the most recent last.
+    /// Returns the items of a row's history, the most recent last.
     pub(super) fn of_row(&self, row: usize) -> &[u32] {
         &self.items[self.of_rows[row].clone()]
     }

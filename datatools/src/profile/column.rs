@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::tally::{Cells, SEPARATORS, Separated, Tally};
 use super::values::Values;
 
-/// What a column holds.
+/// The summary of a column's values.
 #[derive(Debug)]
 pub struct ColumnProfile {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
     /// Its type in the file; `text` for text files, where it is told from the cells.
     pub data_type: String,
@@ -16,15 +16,15 @@ pub struct ColumnProfile {
     pub rows: u64,
     /// Rows without a value.
     pub missing: u64,
-    /// What the others are.
+    /// The counts of all other cells by what they look like.
     pub cells: Cells,
-    /// Values in lists.
+    /// The number of values in lists.
     pub items: u64,
     /// Bytes of a text on average.
     pub mean_bytes: f64,
     /// Text cells cut at `|`, `;` and `,`.
     pub separated: [(char, Separated); 3],
-    /// How often each marker that was looked for stands in the column.
+    /// The number of cells that are each marker that was looked for.
     pub markers: Vec<u64>,
     /// The first text that is no number.
     pub example: Option<String>,
@@ -42,26 +42,26 @@ pub struct ColumnProfile {
 /// A value and how often it occurs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// The value.
+    /// The value as text.
     pub value: String,
     /// Its number of occurrences.
     pub count: u64,
 }
 
-/// Where the numbers of a column lie.
+/// The quantiles of the numbers of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Numbers {
-    /// The smallest.
+    /// The smallest of the numbers.
     pub min: f64,
     /// A quarter of the numbers are below.
     pub p25: f64,
-    /// The median.
+    /// The median of the numbers.
     pub p50: f64,
     /// Three quarters are below.
     pub p75: f64,
     /// All but one in a hundred are below.
     pub p99: f64,
-    /// The largest.
+    /// The largest of the numbers.
     pub max: f64,
 }
 
@@ -89,8 +89,8 @@ impl ColumnProfile {
         }
     }
 
-    /// What its values are, in a word: `whole`, `number`, `boolean`, `text`, `list`, `object`, `empty`, or the
-    /// file's type where no feature can read it.
+    /// Returns the type of the values in a word: `whole`, `number`, `boolean`, `text`, `list`,
+    /// `object`, `empty`, or the file's type where no feature can read it.
     pub fn kind(&self) -> &str {
         let cells = &self.cells;
         let whole = cells.whole + cells.beyond_i64;
@@ -113,24 +113,24 @@ impl ColumnProfile {
         }
     }
 
-    /// Rows with a value.
+    /// Returns the number of rows with a value.
     pub fn present(&self) -> u64 {
         self.rows - self.missing - self.markers.iter().sum::<u64>()
     }
 
-    /// Share of rows without a value.
+    /// Returns the share of rows without a value.
     pub fn missing_share(&self) -> f64 {
         self.missing as f64 / self.rows.max(1) as f64
     }
 
-    /// Distinct values, and whether the number is exact (it is up to 262,144; an estimate within about
-    /// 2 % beyond).
+    /// Returns the number of distinct values, and whether it is exact (it is up to 262,144; an
+    /// estimate within about 2 % beyond).
     pub fn distinct(&self) -> (u64, bool) {
         self.values.distinct()
     }
 
-    /// The most frequent values. Those that make up less than a 4,096th of the rows may have no text and
-    /// are left out.
+    /// Returns the most frequent values. Those that make up less than a 4,096th of the rows may
+    /// have no text and are left out.
     pub fn top(&self, n: usize) -> Vec<Count> {
         let shown = |(key, count)| {
             self.values.text(key).map(|text| Count { value: text.to_owned(), count })
@@ -138,13 +138,13 @@ impl ColumnProfile {
         self.values.top(n).into_iter().filter_map(shown).collect()
     }
 
-    /// By how much the counts of [`ColumnProfile::top`] may be too low.
+    /// Returns the number by which the counts of [`ColumnProfile::top`] may be too low.
     pub fn count_error(&self) -> u64 {
         self.values.count_error()
     }
 
-    /// Where its numbers lie; `None` if there are none. Quantiles are exact up to 65,536 numbers and from
-    /// an even sample beyond.
+    /// Returns the quantiles of the numbers; `None` if there are no numbers. Quantiles are exact up
+    /// to 65,536 numbers and from an even sample beyond.
     pub fn numbers(&self) -> Option<Numbers> {
         Some(Numbers {
             min: self.smallest,
@@ -156,7 +156,7 @@ impl ColumnProfile {
         })
     }
 
-    /// The number below which this share of the numbers lies.
+    /// Returns the number below which this share of the numbers lies.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let at = (share * self.numbers.len() as f64) as usize;
         let number = self.numbers.get(at.min(self.numbers.len().checked_sub(1)?))?;

@@ -1,8 +1,8 @@
-//! How a second set of rows differs from a first.
+//! The difference of a second set of rows from a first.
 //!
-//! The population stability index is Σ (q - p) ln(q / p) over bins: deciles of the first set for numbers,
-//! the most frequent values and the rest for ids. By the usual rule of thumb 0.1 is worth a look and 0.25
-//! a change.
+//! The population stability index is Σ (q - p) ln(q / p) over bins: deciles of the first set for
+//! numbers, the most frequent values and the rest for ids. By the usual rule of thumb 0.1 is worth
+//! a look and 0.25 a change.
 
 use serde::Serialize;
 
@@ -15,15 +15,15 @@ const BINS: usize = 10;
 /// Share that an empty bin counts as, so that the index stays finite.
 const FLOOR: f64 = 1e-4;
 
-/// How one column differs between two sets.
+/// The difference of one column between two sets.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Drift {
     /// Population stability index of the numbers by deciles; absent for columns of texts.
     pub numeric: Option<f64>,
     /// The same of the most frequent values; absent where there are no values to compare.
     pub values: Option<f64>,
-    /// Share of the second set's values that the first does not have, by occurrence. Absent where the
-    /// first has too many to keep.
+    /// Share of the second set's values that the first does not have, by occurrence. Absent where
+    /// the first has too many to keep.
     pub unseen: Option<f64>,
     /// Share of missing values, second minus first.
     pub missing: f64,

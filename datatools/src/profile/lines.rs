@@ -11,12 +11,12 @@ use zillion_reader::text::{
     Grammar, JsonKeys, JsonRow, JsonValue, Lines, SvmColumn, SvmRow, TextFile,
 };
 
-/// What [`super::ColumnProfile::data_type`] says of the columns of libsvm files.
+/// The [`super::ColumnProfile::data_type`] of the label column of libsvm files.
 pub(crate) const SVM_LABEL: &str = "libsvm label";
 pub(crate) const SVM_QUERY: &str = "libsvm query";
 pub(crate) const SVM_VECTOR: &str = "libsvm vector";
 
-/// The type of a column before its values have been seen.
+/// Returns the type of a column before its values have been seen.
 pub(super) fn type_name(grammar: Grammar, column: &str) -> String {
     let name = match (grammar, SvmColumn::of(column)) {
         (Grammar::Cells(_), _) => "text",
@@ -28,14 +28,14 @@ pub(super) fn type_name(grammar: Grammar, column: &str) -> String {
     name.to_owned()
 }
 
-/// A row.
+/// One row of either grammar.
 enum Row<'a> {
     Json(JsonRow<'a>),
     Svm(SvmRow<'a>),
 }
 
 impl Reading<'_> {
-    /// The rows of a file whose rows are lines.
+    /// Adds the rows of a file whose rows are lines.
     pub(super) fn lines(&mut self, file: &TextFile, path: &Path) -> Result<()> {
         let grammar = file.grammar();
         let mut keys = JsonKeys::default();

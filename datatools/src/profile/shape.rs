@@ -1,4 +1,4 @@
-//! What a text that is not a whole number looks like.
+//! The shape of a text that is not a whole number.
 
 /// The shape of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,7 +9,7 @@ pub(super) enum Shape {
     Comma(f64),
     /// NaN or an infinity.
     NotFinite,
-    /// true or false.
+    /// The word for true or false.
     Boolean(bool),
     /// A number with separators of thousands, a currency or a unit.
     Decorated,
@@ -42,8 +42,9 @@ pub(super) fn of(cell: &[u8]) -> Shape {
     if is_decorated(text) { Shape::Decorated } else { Shape::Other }
 }
 
-/// Two or three numbers between `-`, `/`, `.` or `:` that could be a day or a time of day, with whatever
-/// follows: `2024-05-01`, `1.5.24`, `2024-05-01T10:00:00Z`, `10:30`.
+/// Returns whether a text is two or three numbers between `-`, `/`, `.` or `:` that could be a day
+/// or a time of day, with whatever follows: `2024-05-01`, `1.5.24`, `2024-05-01T10:00:00Z`,
+/// `10:30`.
 fn is_date(text: &str) -> bool {
     let day = text.split([' ', 'T']).next().unwrap_or_default();
     for separator in ['-', '/', '.', ':'] {
@@ -60,7 +61,8 @@ fn is_date(text: &str) -> bool {
     false
 }
 
-/// What is left of a number's ornaments is a number: `1.234,56`, `1 000`, `$5.00`, `12 %`.
+/// Returns whether a number is left when a number's ornaments are taken off: `1.234,56`, `1 000`,
+/// `$5.00`, `12 %`.
 fn is_decorated(text: &str) -> bool {
     let ornaments = ['$', '€', '£', '¥', '%', ' ', '\u{a0}', '\u{202f}', '\'', ',', '.'];
     let bare: String = text.chars().filter(|c| !ornaments.contains(c)).collect();

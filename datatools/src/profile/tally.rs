@@ -1,4 +1,4 @@
-//! What the cells of one column are, cell by cell.
+//! Counts of what the cells of one column are, cell by cell.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -15,35 +15,35 @@ use zillion_reader::{Sample, Sketch};
 const SAMPLED: usize = 1 << 16;
 /// Longest text that is shown.
 const SHOWN: usize = 48;
-/// What may stand between the ids of one cell.
+/// The characters that may stand between the ids of one cell.
 pub(super) const SEPARATORS: [u8; 3] = *b"|;,";
 
-/// How many cells are what.
+/// The number of cells of each shape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cells {
     /// Whole numbers that an `i64` holds.
     pub whole: u64,
-    /// Of those, negative ones.
+    /// Whole numbers that are negative.
     pub negative: u64,
     /// Whole numbers that only a `u64` holds.
     pub beyond_i64: u64,
-    /// Other finite numbers.
+    /// Finite numbers that are not whole.
     pub fraction: u64,
-    /// Of those, written with a decimal comma.
+    /// Numbers that are written with a decimal comma.
     pub comma: u64,
-    /// NaN and infinities.
+    /// NaN and the infinities.
     pub not_finite: u64,
-    /// true and false.
+    /// Cells that are true or false.
     pub boolean: u64,
-    /// Lists.
+    /// Cells that are lists.
     pub list: u64,
-    /// Objects of JSON.
+    /// Cells that are JSON objects.
     pub object: u64,
     /// Texts, of which the following are some.
     pub text: u64,
     /// Numbers with separators of thousands, currencies, units.
     pub decorated: u64,
-    /// Dates and times.
+    /// Texts that are dates or times.
     pub date: u64,
     /// Texts with a line end inside.
     pub lines: u64,
@@ -60,7 +60,7 @@ pub struct Separated {
 }
 
 impl Separated {
-    /// Distinct values between separators.
+    /// Returns the number of distinct values between separators.
     pub fn distinct(&self) -> u64 {
         self.distinct.as_ref().map_or(0, |sketch| sketch.count().round() as u64)
     }
@@ -78,11 +78,11 @@ pub(crate) struct Tally {
     /// Bytes of the texts.
     pub(super) bytes: u64,
     pub(super) separated: [Separated; 3],
-    /// Values of lists.
+    /// The number of values in lists.
     pub(super) items: u64,
-    /// Of those, in JSON: whole numbers, texts, others.
+    /// The number of values in JSON lists that are whole numbers, texts and others.
     pub(super) item_kinds: [u64; 3],
-    /// How often each candidate for a null marker stands in the column.
+    /// The number of cells that are each candidate for a null marker.
     pub(super) markers: Vec<u64>,
     pub(super) example: Option<String>,
     pub(super) example_decorated: Option<String>,
@@ -176,12 +176,12 @@ impl Tally {
         self.items += items as u64;
     }
 
-    /// One item of a list, after [`Tally::list`].
+    /// Counts one item of a list, after [`Tally::list`].
     pub(super) fn item(&mut self, key: FeatureKey, text: impl FnOnce() -> String) {
         self.values.add(key, text);
     }
 
-    /// One text of a list, likewise.
+    /// Counts one text of a list, after [`Tally::list`].
     pub(super) fn text_item(&mut self, text: &[u8]) {
         if !self.wanted.is_empty() {
             self.look_for(text);
@@ -195,7 +195,8 @@ impl Tally {
         self.largest = self.largest.max(x);
     }
 
-    /// A cell of a text file: a number if it reads as one. `decimal` is what stands before fractions.
+    /// Counts a cell of a text file: a number if it reads as one. `decimal` is the character before
+    /// fractions.
     pub(super) fn cell(&mut self, cell: &[u8], decimal: u8, markers: &[Vec<u8>]) {
         if !self.wanted.is_empty() {
             self.look_for(cell);
@@ -229,7 +230,7 @@ impl Tally {
         self.text(cell);
     }
 
-    /// Text as it stands.
+    /// Counts a text as it stands.
     pub(super) fn text(&mut self, text: &[u8]) {
         self.cells.text += 1;
         if !self.wanted.is_empty() {
@@ -254,7 +255,7 @@ impl Tally {
     }
 }
 
-/// The key of a text; where it is a number in its plainest form, the number's.
+/// Returns the key of a text; where it is a number in its plainest form, the number's.
 pub(super) fn text_key(text: &[u8]) -> FeatureKey {
     match group_from_bytes(text) {
         Ok(word) => FeatureKey(word),

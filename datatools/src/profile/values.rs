@@ -1,9 +1,9 @@
 //! The distinct values of a column: how many, which are frequent, and how often.
 //!
 //! # Invariants
-//! Memory is bounded: at most [`KEPT`] values are counted one by one. Where there are more, those seen
-//! least are forgotten, and a count is too low by at most [`Values::count_error`]. Texts are kept for
-//! every value that makes up a 4,096th of the rows or more.
+//! Memory is bounded: at most [`KEPT`] values are counted one by one. Where there are more, those
+//! seen least are forgotten, and a count is too low by at most [`Values::count_error`]. Texts are
+//! kept for every value that makes up a 4,096th of the rows or more.
 
 use std::collections::HashMap;
 
@@ -52,7 +52,7 @@ impl Values {
         self.texts.retain(|key, _| counts.contains_key(key));
     }
 
-    /// Distinct values, and whether the number is exact.
+    /// Returns the number of distinct values, and whether it is exact.
     pub(super) fn distinct(&self) -> (u64, bool) {
         match self.count_error {
             0 => (self.counts.len() as u64, true),
@@ -60,7 +60,7 @@ impl Values {
         }
     }
 
-    /// By how much a count may be too low.
+    /// Returns the number by which a count may be too low.
     pub(super) fn count_error(&self) -> u64 {
         self.count_error
     }
@@ -69,7 +69,7 @@ impl Values {
         self.total
     }
 
-    /// Every value that is still counted.
+    /// Returns every value that is still counted.
     pub(super) fn counts(&self) -> impl Iterator<Item = (FeatureKey, u64)> {
         self.counts.iter().map(|(&key, &count)| (key, count))
     }
@@ -78,7 +78,7 @@ impl Values {
         self.counts.get(&key).copied().unwrap_or(0)
     }
 
-    /// The most frequent values, most frequent first, ties by key.
+    /// Returns the most frequent values, most frequent first, ties by key.
     pub(super) fn top(&self, n: usize) -> Vec<(FeatureKey, u64)> {
         let mut all: Vec<(FeatureKey, u64)> = self.counts().collect();
         all.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));

@@ -1,4 +1,4 @@
-//! What the columns of the synthetic log look like: skewed ids, skewed counts, missing values.
+//! The columns of the synthetic log: skewed ids, skewed counts, missing values.
 
 use zillion_feature::random::{combine, mix32, mix64};
 
@@ -7,7 +7,8 @@ const CRITEO: [u64; 26] = [
     1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683, 8_351_593, 3194, 27,
     14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
 ];
-/// Share of rows without a value in them, in percent: absent where Criteo's columns are (nearly) full.
+/// Share of rows without a value in them, in percent: absent where Criteo's columns are (nearly)
+/// full.
 const CRITEO_MISSING: [u64; 26] =
     [0, 0, 3, 3, 0, 12, 0, 0, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 44, 44, 3, 76, 0, 3, 44, 44];
 /// The same of `I1` to `I13`.
@@ -34,7 +35,7 @@ const SHIFT: f64 = 2.0;
 /// Rows an id of the largest field has on average.
 const ROWS_AN_ID: u64 = 20;
 
-/// A categorical field.
+/// A categorical field of the log.
 #[derive(Clone, Debug)]
 pub(super) struct IdField {
     /// Makes the raw ids of this field its own.
@@ -52,8 +53,8 @@ pub(super) struct NumericField {
     deviation: f64,
 }
 
-/// The categorical fields of a log of `rows` rows. Fields keep their order of size; how much smaller than
-/// Criteo's they are follows from the rows.
+/// Returns the categorical fields of a log of `rows` rows. Fields keep their order of size; how
+/// much smaller than Criteo's they are follows from the rows.
 pub(super) fn id_fields(rows: u64) -> Vec<IdField> {
     let largest = CRITEO.into_iter().max().unwrap_or(1) as f64;
     let top = (rows / ROWS_AN_ID).max(2) as f64;
@@ -84,7 +85,7 @@ impl IdField {
         self.cumulative.len()
     }
 
-    /// The rank that a random word stands for.
+    /// Returns the rank that a random word stands for.
     pub(super) fn draw(&self, word: u64) -> Option<u32> {
         if mix64(word ^ 1) % 100 < self.missing_percent {
             return None;
@@ -93,7 +94,7 @@ impl IdField {
         Some(at.min(self.cumulative.len() - 1) as u32)
     }
 
-    /// The id of a rank as it stands in the file: 32 mixed bits, as Criteo's hashes.
+    /// Returns the id of a rank as it stands in the file: 32 mixed bits, as Criteo's hashes.
     pub(super) fn raw(&self, rank: u32) -> i64 {
         i64::from(mix32(rank ^ self.salt))
     }
@@ -107,18 +108,20 @@ impl NumericField {
         Some((self.mean + self.deviation * normal(word)).exp().floor().min(1e6) as f32)
     }
 
-    /// How far from the middle of its field a value lies, in standard deviations of its logarithm.
+    /// Returns the distance of a value from the middle of its field, in standard deviations of its
+    /// logarithm.
     pub(super) fn centred(&self, x: f32) -> f64 {
         ((f64::from(x).ln_1p() - self.mean) / self.deviation).clamp(-3.0, 3.0)
     }
 }
 
-/// A word as a number of `[0, 1)`.
+/// Returns a word as a number of `[0, 1)`.
 pub(super) fn unit(word: u64) -> f64 {
     (word >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Nearly normal: the sum of eight uniform numbers, scaled. No tail worth the name, and none is wanted.
+/// Returns a nearly normal number: the sum of eight uniform numbers, scaled. It has no long tail,
+/// and none is wanted.
 pub(super) fn normal(word: u64) -> f64 {
     let sum: f64 = (0..8).map(|k| unit(combine(word, k))).sum();
     (sum - 4.0) * (12.0f64 / 8.0).sqrt()

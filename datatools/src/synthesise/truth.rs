@@ -1,7 +1,8 @@
 //! The planted truth: what each id and number adds to the log odds of a click.
 //!
-//! Three parts, as in the logs that these models are made for: a bias of every id, the inner products of
-//! low-rank vectors of pairs of ids, and numeric effects of which some are not monotone.
+//! Three parts, as in the logs that these models are made for: a bias of every id, the inner
+//! products of low-rank vectors of pairs of ids, and numeric effects of which some are not
+//! monotone.
 
 use zillion_feature::random::{combine, text_seed};
 
@@ -10,11 +11,12 @@ use super::{ID_FIELDS, NUMERIC_FIELDS, Row};
 
 /// Rows that the intercept is fitted on.
 pub(super) const CALIBRATION_ROWS: u64 = 20_000;
-/// Share of clicks.
+/// The share of rows that are clicks.
 const BASE_RATE: f64 = 0.256;
 /// Rank of the interactions.
 const RANK: usize = 3;
-/// Fields with more ids than this take no part in interactions: their pairs are too rare to be learned.
+/// Fields with more ids than this take no part in interactions: their pairs are too rare to be
+/// learned.
 const LARGEST_INTERACTING: usize = 120;
 /// Standard deviations of what the three parts add.
 const BIASES: f64 = 1.3;
@@ -28,7 +30,7 @@ pub(super) struct Truth {
     biases: Vec<Vec<f64>>,
     /// The same, for fields that interact.
     vectors: Vec<Option<Vec<[f64; RANK]>>>,
-    /// Slope and curvature.
+    /// The slope and curvature of each number's effect.
     numbers: [(f64, f64); NUMERIC_FIELDS],
 }
 

@@ -1,33 +1,33 @@
-//! What a feature can be, and the vocabularies of its settings.
+//! The kinds of features, and the vocabularies of their settings.
 
 use serde::{Deserialize, Serialize};
 
 use crate::key::TableId;
 
-/// One feature.
+/// One feature of a schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FeatureSpec {
     /// Name in the job.
     pub name: String,
-    /// Column of the data, or of the side table where [`FeatureSpec::side`] names one. A cross reads
-    /// none; there this is its name.
+    /// Column of the data, or of the side table where [`FeatureSpec::side`] names one. A cross
+    /// reads none; there this is its name.
     pub column: String,
-    /// What it is.
+    /// The kind of the feature, with its settings.
     pub kind: FeatureKind,
     /// The side table that holds the value; `None`: the data itself does.
     pub side: Option<SideRef>,
 }
 
-/// Which row of which side table a feature's value is in.
+/// The row of a side table that a feature's value is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideRef {
-    /// Position in [`Schema::sides`](crate::Schema::sides).
+    /// The position in [`Schema::sides`](crate::Schema::sides).
     pub side: usize,
     /// Column of the data that holds the side table's key.
     pub by: String,
 }
 
-/// What a feature is.
+/// The kind of a feature.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureKind {
@@ -44,7 +44,7 @@ pub enum FeatureKind {
         raw: RawType,
         /// The table that its keys index.
         table: TableId,
-        /// How the rows of the ids become one vector.
+        /// The way in which the rows of the ids become one vector.
         pooling: Pooling,
     },
     /// Ids in order, the most recent last: a history.
@@ -55,19 +55,20 @@ pub enum FeatureKind {
         table: TableId,
         /// Ids that are kept of a longer list: the last ones.
         max_len: u32,
-        /// What a model that does not look at the order makes of it.
+        /// The way in which a model that does not look at the order pools the rows.
         pooling: Pooling,
     },
     /// A number that the model sees as a number.
     Numeric {
-        /// What happens to it first.
+        /// The transform that is applied first.
         transform: NumericTransform,
-        /// What stands for a missing value, before the transform; `None`: a missing value is an error.
+        /// The number that stands for a missing value, before the transform; `None`: a missing
+        /// value is an error.
         missing: Option<f64>,
     },
     /// A number that the model sees as the id of its bucket.
     Bucketized {
-        /// Where the buckets are.
+        /// The boundaries of the buckets.
         buckets: Buckets,
         /// The table that its keys index.
         table: TableId,
@@ -86,20 +87,20 @@ pub enum FeatureKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RawType {
-    /// Signed 64-bit integers.
+    /// Signed integers of 64 bits.
     #[default]
     I64,
     /// Unsigned 64-bit integers; a negative value is an error.
     U64,
-    /// Text.
+    /// Texts, which are UTF-8.
     String,
 }
 
-/// How several rows become one vector. An empty list pools to zeros.
+/// The way in which several rows become one vector. An empty list pools to zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// The sum.
+    /// The sum of the rows.
     #[default]
     Sum,
     /// The sum over n.
@@ -110,11 +111,11 @@ pub enum Pooling {
     Max,
 }
 
-/// What happens to a number before the model sees it.
+/// The transform of a number before the model sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NumericTransform {
-    /// Nothing.
+    /// The number is left as it is.
     #[default]
     Raw,
     /// `sign(x) · ln(1 + |x|)`.
@@ -123,7 +124,7 @@ pub enum NumericTransform {
     Standardise,
 }
 
-/// Where the buckets of a bucketized feature are.
+/// The boundaries of the buckets of a bucketized feature.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buckets {
@@ -133,14 +134,15 @@ pub enum Buckets {
     Quantiles(u32),
 }
 
-/// One label.
+/// One label of a schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LabelSpec {
     /// Name of the task.
     pub name: String,
     /// Column of the data.
     pub column: String,
-    /// The label is 1 where the column's number is at least this, else 0; `None`: the column is 0 or 1.
+    /// The label is 1 where the column's number is at least this, else 0; `None`: the column is 0
+    /// or 1.
     pub at_least: Option<f64>,
     /// Factor of the task's loss; 0: it is judged and not learned.
     pub weight: f32,
@@ -160,7 +162,7 @@ pub struct SideSpec {
 }
 
 impl FeatureSpec {
-    /// The feature's table, if it has one.
+    /// Returns the feature's table, if it has one.
     pub fn table(&self) -> Option<TableId> {
         match self.kind {
             FeatureKind::Id { table, .. }
@@ -172,7 +174,7 @@ impl FeatureSpec {
         }
     }
 
-    /// How its rows are pooled; `None` for a feature with one value a row.
+    /// Returns the pooling of the rows; `None` for a feature with one value a row.
     pub fn pooling(&self) -> Option<Pooling> {
         match self.kind {
             FeatureKind::Ids { pooling, .. } | FeatureKind::Sequence { pooling, .. } => {
@@ -182,7 +184,7 @@ impl FeatureSpec {
         }
     }
 
-    /// How many ids of a list are kept, counted from its end.
+    /// Returns the number of ids of a list that are kept, counted from its end.
     pub fn max_len(&self) -> Option<usize> {
         match self.kind {
             FeatureKind::Sequence { max_len, .. } => usize::try_from(max_len).ok(),
@@ -190,12 +192,12 @@ impl FeatureSpec {
         }
     }
 
-    /// Whether it is a cross: computed from other features instead of read from a column.
+    /// Returns whether it is a cross: computed from other features instead of read from a column.
     pub fn is_cross(&self) -> bool {
         matches!(self.kind, FeatureKind::Cross { .. })
     }
 
-    /// Whether its transform needs a first pass over the training data.
+    /// Returns whether its transform needs a first pass over the training data.
     pub fn needs_statistics(&self) -> bool {
         matches!(
             self.kind,
@@ -204,7 +206,7 @@ impl FeatureSpec {
         )
     }
 
-    /// Whether a row without a value for it cannot be used.
+    /// Returns whether a row without a value for it cannot be used.
     pub fn needs_value(&self) -> bool {
         matches!(self.kind, FeatureKind::Numeric { missing: None, .. })
     }

@@ -1,7 +1,8 @@
 //! The schema: which columns a row has and what each of them means.
 //!
-//! It is read from a job's `[features]`, `[labels]`, `[columns]` and `[side]` sections. Order is the order
-//! of the file: columns of a [`Batch`](crate::Batch), and so sums over features, follow it.
+//! It is read from a job's `[features]`, `[labels]`, `[columns]` and `[side]` sections. Order is
+//! the order of the file: columns of a [`Batch`](crate::Batch), and so sums over features, follow
+//! it.
 
 mod kinds;
 mod print;
@@ -21,7 +22,7 @@ pub use kinds::{
 };
 pub use time::TimeUnit;
 
-/// A validated schema.
+/// A schema that has been validated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Schema {
     /// Features in job order.
@@ -38,7 +39,8 @@ pub struct Schema {
     pub group: Option<String>,
     /// Column of event times.
     pub event_time: Option<String>,
-    /// What its numbers count since 1970; without it nobody may take them for moments.
+    /// The unit in which the event times count from 1970; without it they are not taken for
+    /// moments.
     #[serde(default)]
     pub event_time_unit: Option<TimeUnit>,
 }
@@ -49,17 +51,17 @@ impl Schema {
         self.features.iter().filter(|f| f.table().is_some())
     }
 
-    /// Numeric features, in order: the columns of [`Batch::numeric`](crate::Batch).
+    /// Returns the numeric features, in order: the columns of [`Batch::numeric`](crate::Batch).
     pub fn numeric(&self) -> impl Iterator<Item = &FeatureSpec> {
         self.features.iter().filter(|f| f.table().is_none())
     }
 
-    /// The table of each sparse column.
+    /// Returns the table of each sparse column.
     pub fn sparse_tables(&self) -> Vec<TableId> {
         self.features.iter().filter_map(FeatureSpec::table).collect()
     }
 
-    /// Two labels that are always equal are one task, learned twice.
+    /// Refuses two labels that are always equal: they are one task, learned twice.
     fn refuse_equal_labels(&self) -> Result<(), ConfigError> {
         for (index, label) in self.labels.iter().enumerate() {
             let same = |l: &&LabelSpec| l.column == label.column && l.at_least == label.at_least;
@@ -77,7 +79,8 @@ impl Schema {
         Ok(())
     }
 
-    /// A label that is also a feature makes every metric perfect and the model worthless.
+    /// Refuses a label that is also a feature: it makes every metric perfect and the model
+    /// worthless.
     fn refuse_label_leaks(&self) -> Result<(), ConfigError> {
         for label in &self.labels {
             for feature in self.features.iter().filter(|f| !f.is_cross()) {

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use super::{Buckets, FeatureKind, FeatureSpec, LabelSpec, Schema, SideSpec};
 
 impl Schema {
-    /// The sections that [`Schema::from_job`] reads, with every default written out.
+    /// Returns the sections that [`Schema::from_job`] reads, with every default written out.
     pub fn to_job(&self) -> Vec<(String, Value)> {
         let features = self.features.iter().map(|f| (f.name.clone(), self.feature_section(f)));
         let columns =
@@ -106,7 +106,7 @@ fn side_section(side: &SideSpec) -> (String, Value) {
     (side.name.clone(), Value::Table(Table::from_iter(section)))
 }
 
-/// How a job file writes a setting of a closed vocabulary.
+/// Returns a setting of a closed vocabulary as a job file writes it.
 fn word(setting: &impl Serialize) -> Value {
     Value::try_from(setting).expect("a unit variant is a string")
 }

@@ -188,7 +188,7 @@ impl FeatureConfig {
 
 /// One feature's section in the light of what stands around it.
 struct Resolver<'a> {
-    /// What has been read so far.
+    /// The schema as far as it has been read.
     schema: &'a mut Schema,
     /// Names of all features, later ones included.
     names: &'a [&'a str],
@@ -320,7 +320,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The members of a cross.
+    /// Returns the members of a cross.
     fn members(&self, of: Vec<String>) -> Result<Vec<usize>, ConfigError> {
         let mut members = Vec::with_capacity(of.len());
         for name in &of {

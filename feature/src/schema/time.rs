@@ -1,26 +1,26 @@
-//! What the numbers of an event-time column count.
+//! The unit of the numbers of an event-time column.
 //!
-//! A column of whole numbers does not say whether it counts seconds or milliseconds, and a freshness that is wrong by
-//! a factor of a thousand is worse than none. So the job says it, and numbers that could not be meant are refused:
-//! the ranges of the units do not overlap.
+//! A column of whole numbers does not say whether it counts seconds or milliseconds, and a
+//! freshness that is wrong by a factor of a thousand is worse than none. So the job says it, and
+//! numbers that could not be meant are refused: the ranges of the units do not overlap.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What an event time counts, from the beginning of 1970 in UTC.
+/// The unit in which event times count from the beginning of 1970 in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeUnit {
-    /// Seconds.
+    /// The times count seconds.
     #[serde(rename = "s")]
     Second,
-    /// Milliseconds.
+    /// The times count milliseconds.
     #[serde(rename = "ms")]
     Millisecond,
-    /// Microseconds.
+    /// The times count microseconds.
     #[serde(rename = "us")]
     Microsecond,
-    /// Nanoseconds.
+    /// The times count nanoseconds.
     #[serde(rename = "ns")]
     Nanosecond,
 }
@@ -29,8 +29,8 @@ pub enum TimeUnit {
 const PLAUSIBLE_MS: std::ops::Range<i64> = 315_532_800_000..7_258_118_400_000;
 
 impl TimeUnit {
-    /// The time in milliseconds, rounded towards the past; `None` where no event can have been then: before 1980 or
-    /// after 2199.
+    /// Returns the time in milliseconds, rounded towards the past; `None` where no event can have
+    /// been then: before 1980 or after 2199.
     pub fn to_ms(self, time: i64) -> Option<i64> {
         let ms = match self {
             Self::Second => time.checked_mul(1000)?,
@@ -41,7 +41,7 @@ impl TimeUnit {
         PLAUSIBLE_MS.contains(&ms).then_some(ms)
     }
 
-    /// As a job writes it.
+    /// Returns the unit as a job writes it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Second => "s",

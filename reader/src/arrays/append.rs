@@ -18,9 +18,9 @@ use crate::field::Role;
 use crate::side_lookup::SideLookup;
 use crate::value::{self, Refusal};
 
-/// Appends an array, with a stand-in for each row that alone is refused; those go to `bad`. A piece that is
-/// refused is forgotten and tried again in halves, so that no decoder need know how to go on behind a
-/// value that it refuses, and a few bad rows cost a few small pieces.
+/// Appends an array, with a stand-in for each row that alone is refused; those go to `bad`. A piece
+/// that is refused is forgotten and tried again in halves, so that no decoder need know how to go
+/// on behind a value that it refuses, and a few bad rows cost a few small pieces.
 ///
 /// # Errors
 /// What is not about one row.

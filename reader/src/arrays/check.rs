@@ -83,7 +83,7 @@ fn is_time(found: &DataType) -> bool {
     matches!(found, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
 }
 
-/// What a type that says so itself counts.
+/// Returns the unit that a type of dates or timestamps counts, if it counts one.
 fn counts(found: &DataType) -> Option<TimeUnit> {
     match found {
         DataType::Timestamp(ArrowUnit::Second, _) => Some(TimeUnit::Second),
@@ -97,7 +97,7 @@ fn counts(found: &DataType) -> Option<TimeUnit> {
     }
 }
 
-/// The type in words.
+/// Returns the type in words.
 fn name(found: &DataType) -> String {
     match found {
         DataType::Utf8 => "a column of strings".to_owned(),

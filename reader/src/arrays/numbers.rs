@@ -1,8 +1,8 @@
 //! Arrays of numbers and booleans.
 //!
-//! The common cases (numbers that cannot be refused) are loops over slices that vectorise. Whatever they
-//! meet that might be refused sends the array through the slow loops, value by value through the
-//! functions that text goes through too; those find the first bad row.
+//! The common cases (numbers that cannot be refused) are loops over slices that vectorise. Whatever
+//! they meet that might be refused sends the array through the slow loops, value by value through
+//! the functions that text goes through too; those find the first bad row.
 
 use std::fmt::Display;
 
@@ -20,7 +20,7 @@ use crate::value::{self, Outcome, Refusal, Transform};
 /// Whole numbers of any width.
 pub(super) trait Whole: Copy {
     fn id<I: RawId>(self, raw: RawType) -> Result<I, ValueError>;
-    /// The key of a value that [`Whole::fits`].
+    /// Returns the key of a value that [`Whole::fits`].
     fn mix(self) -> FeatureKey;
     fn fits(self, raw: RawType) -> bool;
     fn time(self) -> Outcome<i64>;

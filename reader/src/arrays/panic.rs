@@ -4,9 +4,9 @@ use std::any::Any;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a call into a decoder of Parquet or Arrow and turns a panic into an error. The decoder checks
-/// most of what it reads, but on damaged bytes some of its paths panic; a damaged file is an error like
-/// any other.
+/// Runs a call into a decoder of Parquet or Arrow and turns a panic into an error. The decoder
+/// checks most of what it reads, but on damaged bytes some of its paths panic; a damaged file is an
+/// error like any other.
 pub(crate) fn without_panic<T, E: Display>(
     call: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, String> {

@@ -1,7 +1,7 @@
 //! One decoder: some columns of one row group, read on from where the last piece ended.
 //!
-//! A row group is decoded piece by piece, because it may be larger than a window, and where it is large
-//! by several parts side by side, because columns do not depend on each other.
+//! A row group is decoded piece by piece, because it may be larger than a window, and where it is
+//! large by several parts side by side, because columns do not depend on each other.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -34,13 +34,14 @@ pub(crate) struct Part {
     positions: Vec<usize>,
     plan: Arc<GroupPlan>,
     dictionaries: Vec<DictionaryKeys>,
-    /// What the reader returned and the last piece did not take.
+    /// The rows that the reader returned and the last piece did not take.
     rest: Option<RecordBatch>,
     /// Rows of the row group that are decoded or skipped.
     row: u64,
     rules: TextRules,
     picker: Picker,
-    /// Of the rows labelled 0, who stays, and the position of the label in what the reader returns.
+    /// The position of the label in what the reader returns, and the draw that decides which of the
+    /// rows labelled 0 stay.
     negatives: Option<(usize, Draw)>,
     group: usize,
     /// Rows of the file before the row group.
@@ -48,12 +49,12 @@ pub(crate) struct Part {
     path: PathBuf,
 }
 
-/// What a part has decoded of some rows.
+/// The rows that a part has decoded.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
     /// One a field; stand-ins where a value is bad.
     pub(crate) columns: Vec<Column>,
-    /// Which of the rows the columns hold.
+    /// The rows that the columns hold, out of all that were read.
     pub(crate) kept: Kept,
     /// Bad values, by their rows in the columns.
     pub(crate) bad: Vec<BadValue>,
@@ -109,7 +110,8 @@ impl Part {
         Ok(part)
     }
 
-    /// Opens a reader, from where this part stands, of the columns that are not decoded from their pages.
+    /// Opens a reader, from where this part stands, of the columns that are not decoded from their
+    /// pages.
     fn open_reader(&mut self) -> Result<()> {
         let columns = &self.plan.columns[self.fields.clone()];
         let is_paged = |field: usize| self.paged.as_ref().is_some_and(|paged| paged.has(field));
@@ -168,8 +170,8 @@ impl Part {
         Ok(decoded)
     }
 
-    /// The rows of a batch that are drawn. `label` is the role of the label whose zeros are thinned out: it
-    /// says which numbers of its column are zeros.
+    /// Returns the rows of a batch that are drawn. `label` is the role of the label whose zeros are
+    /// thinned out: it says which numbers of its column are zeros.
     fn draw(
         &self,
         batch: RecordBatch,
@@ -216,8 +218,8 @@ impl Part {
         }
     }
 
-    /// Appends the rows of a batch that were drawn. `begun` rows of the piece stand before the batch, those
-    /// that were not drawn among them.
+    /// Appends the rows of a batch that were drawn. `begun` rows of the piece stand before the
+    /// batch, those that were not drawn among them.
     fn append(
         &mut self,
         batch: &RecordBatch,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow_schema::DataType;
 
-/// Returns the type of an array's values, whatever their encoding: large strings, views and dictionaries of
-/// strings are strings, and lists of any layout are lists.
+/// Returns the type of an array's values, whatever their encoding: large strings, views and
+/// dictionaries of strings are strings, and lists of any layout are lists.
 pub fn plain_type(found: &DataType) -> DataType {
     match found {
         DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,

@@ -62,8 +62,8 @@ pub(crate) trait PagedFields: Send {
     /// Returns whether a field is among them.
     fn has(&self, field: usize) -> bool;
 
-    /// Appends the next `rows` rows of its fields to their columns. `false`: the pages hold something that
-    /// only arrays can decode or report, and the columns may have some of the rows.
+    /// Appends the next `rows` rows of its fields to their columns. `false`: the pages hold
+    /// something that only arrays can decode or report, and the columns may have some of the rows.
     fn decode(&mut self, rows: usize, fields: &[Field], columns: &mut [Column]) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Arrays of strings.
+//! Arrow arrays of strings and byte strings to ids and keys.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use zillion_feature::raw_value::{RawId, id_from_bytes};
 use super::bad::{Bad, unexpected};
 use crate::value::Outcome;
 
-/// What strings can mean besides themselves. The same as in text files, so that they agree.
+/// The rules for strings: which stand for a missing value, and what separates ids. They are those
+/// of text files, so that both agree.
 #[derive(Clone, Debug)]
 pub(crate) struct TextRules {
     null: Arc<Vec<Vec<u8>>>,
@@ -29,7 +30,7 @@ impl TextRules {
         text.is_empty() || self.null.iter().any(|marker| marker == text)
     }
 
-    /// The text unless it stands for a missing value.
+    /// Returns the text unless it stands for a missing value.
     #[inline]
     pub(super) fn present<'a>(&self, text: Option<Text<'a>>) -> Option<Text<'a>> {
         text.filter(|text| !self.is_missing(text.bytes()))
@@ -68,8 +69,8 @@ impl Text<'_> {
     }
 }
 
-/// Visits the rows of an array of strings or byte strings; `None` where a row has no value. An array of
-/// another type is not visited.
+/// Visits the rows of an array of strings or byte strings; `None` where a row has no value. An
+/// array of another type is not visited.
 pub fn visit_texts(array: &ArrayRef, mut visit: impl FnMut(Option<&[u8]>)) {
     if is_text(array) {
         let visited = texts(array, |text| {
@@ -80,7 +81,7 @@ pub fn visit_texts(array: &ArrayRef, mut visit: impl FnMut(Option<&[u8]>)) {
     }
 }
 
-/// Whether [`texts`] visits the array.
+/// Returns whether [`texts`] visits the array.
 pub(super) fn is_text(array: &ArrayRef) -> bool {
     use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
     matches!(array.data_type(), Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView)
@@ -143,7 +144,8 @@ pub(super) fn dictionary_keys(
     }
     let entries = &cache.keys;
     keys.extend(array.keys().iter().map(|entry| {
-        // A damaged file may point behind its dictionary; Arrow checks that, and this does not rely on it.
+        // A damaged file may point behind its dictionary; Arrow checks that, and this does not rely
+        // on it.
         let entry = entry.and_then(|e| entries.get(e as usize));
         entry.copied().unwrap_or(missing)
     }));

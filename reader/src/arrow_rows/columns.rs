@@ -19,24 +19,25 @@ use crate::field::{Field, Role, Slot};
 /// The type of a column that is made of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
-    /// Whole numbers.
+    /// Signed whole numbers of 64 bits.
     Int64,
     /// Whole numbers from 0 on.
     Uint64,
-    /// Numbers, 64-bit.
+    /// Floating-point numbers of 64 bits.
     Float,
-    /// Texts.
+    /// Texts, which are UTF-8.
     Text,
     /// 0 or 1, in any of the spellings that a label may have.
     Label,
-    /// Lists of these.
+    /// Lists of ids of this type.
     List(RawType),
-    /// Lists of ids with a weight each, which become two columns: what lists are in a sparse vector.
+    /// Lists of ids with a weight each, which become two columns: what lists are in a sparse
+    /// vector.
     Weighted(RawType),
 }
 
 impl ColumnType {
-    /// The type of ids of one value a row.
+    /// Returns the type of ids of one value a row.
     pub fn of_raw(raw: RawType) -> Self {
         match raw {
             RawType::I64 => Self::Int64,
@@ -89,7 +90,7 @@ impl FromStr for ColumnType {
     }
 }
 
-/// What a column is decoded by.
+/// Returns the field that decodes a column of a type.
 pub(super) fn field(name: &str, of: ColumnType) -> Field {
     let role = match of {
         ColumnType::Int64 => Role::RawId { raw: RawType::I64 },
@@ -103,7 +104,7 @@ pub(super) fn field(name: &str, of: ColumnType) -> Field {
     Field { used_by: format!("column `{name}`"), column: name.to_owned(), role, slot: Slot::Pass }
 }
 
-/// The column or columns of the new file.
+/// Returns the column or columns of the new file.
 pub(super) fn arrow_fields(name: &str, of: ColumnType) -> Vec<ArrowField> {
     let plain = |name: &str, of: DataType| ArrowField::new(name, of, true);
     let list = |name: &str, of: DataType| {
@@ -123,7 +124,7 @@ pub(super) fn arrow_fields(name: &str, of: ColumnType) -> Vec<ArrowField> {
     }
 }
 
-/// The column that has the weights of another one's lists.
+/// Returns the column that has the weights of another one's lists.
 pub(super) fn weights_of(name: &str) -> String {
     format!("{name}.weights")
 }
@@ -136,7 +137,7 @@ fn of_raw(raw: RawType) -> DataType {
     }
 }
 
-/// The values of one field of all pieces as the array or arrays of its type.
+/// Returns the values of one field of all pieces as the array or arrays of its type.
 pub(super) fn array_of(pieces: &[Piece], field: usize, of: ColumnType) -> Result<Vec<ArrayRef>> {
     Ok(match of {
         ColumnType::Text => vec![texts(pieces, field)?],
@@ -220,7 +221,7 @@ fn raw_of(of: ColumnType) -> RawType {
     if of == ColumnType::Uint64 { RawType::U64 } else { RawType::I64 }
 }
 
-/// Texts of all pieces, each piece's bytes at once.
+/// Gathers the texts of all pieces, each piece's bytes at once.
 fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
     let (mut bytes, mut ends, mut there) = (Vec::new(), vec![0i32], Vec::new());
     for piece in pieces {
@@ -240,7 +241,7 @@ fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
     Ok(Arc::new(texts.map_err(not_built)?))
 }
 
-/// A list of values without nulls, said so in its type.
+/// Returns a list of values without nulls, said so in its type.
 fn without_nulls(lists: ListArray) -> Result<ArrayRef> {
     let (field, offsets, values, _) = lists.into_parts();
     let item = Arc::new(ArrowField::new_list_field(field.data_type().clone(), false));
@@ -252,7 +253,7 @@ fn not_built(error: arrow_schema::ArrowError) -> ReaderError {
     ReaderError::Setting { problem: error.to_string(), key: "group rows".to_owned() }
 }
 
-/// What a role decodes into is fixed; anything else is a defect of this crate.
+/// Panics because a column has not the variant that its role decodes into: a defect of this crate.
 fn defect(field: usize) -> ReaderError {
     unreachable!("field {field} was decoded into a column of another role")
 }
@@ -273,7 +274,8 @@ impl Values {
         }
     }
 
-    /// A grammar has each whole number in a type that fits it, and the declared one fits too.
+    /// Appends a value. A grammar has each whole number in a type that fits it, and the declared
+    /// one fits too.
     #[inline]
     fn push(&mut self, value: &RawValue<'_>) {
         match (self, value) {
@@ -293,7 +295,7 @@ impl Values {
     }
 }
 
-/// So that lists of them can be built.
+/// Lets the builder of lists hold the values.
 impl arrow_array::builder::ArrayBuilder for Values {
     fn len(&self) -> usize {
         match self {

@@ -1,5 +1,5 @@
-//! Encodings of one meaning to the one that is decoded: large, fixed-size and dictionary types to plain
-//! ones. Values are not copied, except out of dictionaries of what is not hashed.
+//! Encodings of one meaning to the one that is decoded: large, fixed-size and dictionary types to
+//! plain ones. Values are not copied, except out of dictionaries of what is not hashed.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use zillion_feature::RawType;
 use crate::arrays::plain_type;
 use crate::field::Role;
 
-/// What a column that has no type, because it has no value, is read as.
+/// Returns the type that a column without a type is read as: all its values are missing.
 pub(super) fn type_of_nulls(role: &Role) -> DataType {
     match role {
         Role::Id { raw, .. } | Role::Ids { raw } | Role::RawId { raw } | Role::RawIds { raw }
@@ -30,7 +30,7 @@ pub(super) fn type_of_nulls(role: &Role) -> DataType {
     }
 }
 
-/// The same values, decoded or as a dictionary of strings with 32-bit entries.
+/// Returns the same values, decoded or as a dictionary of strings with 32-bit entries.
 pub(super) fn plain(
     array: &ArrayRef,
     null_type: &DataType,
@@ -67,7 +67,7 @@ pub(super) fn plain(
     }
 }
 
-/// A list array of the values between the first and the last offset.
+/// Returns a list array of the values between the first and the last offset.
 fn list_of<O: ArrowNativeType>(
     offsets: &[O],
     values: &ArrayRef,
@@ -98,7 +98,7 @@ fn list_of<O: ArrowNativeType>(
     list.map(|list| Arc::new(list) as ArrayRef).map_err(|e| e.to_string())
 }
 
-/// A dictionary array whose entries are numbered in 32 bits.
+/// Returns a dictionary array whose entries are numbered in 32 bits.
 fn with_small_entries(array: &ArrayRef, keys: &DataType) -> Result<ArrayRef, String> {
     fn small<K: ArrowDictionaryKeyType>(array: &ArrayRef) -> Result<ArrayRef, String> {
         let dictionary = array.as_dictionary::<K>();

@@ -1,4 +1,5 @@
-//! A Parquet file from its beginning, whole columns as Arrow arrays: for looking at data, not for training.
+//! A Parquet file from its beginning, whole columns as Arrow arrays: for looking at data, not for
+//! training.
 
 use std::fs::File;
 
@@ -17,12 +18,12 @@ use crate::error::{ReaderError, Result};
 const BATCH: usize = 16_384;
 
 impl ParquetFile {
-    /// The columns.
+    /// Returns the columns of the file.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Batch after batch, whole columns.
+    /// Reads the file batch after batch, whole columns.
     pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let path = self.path.clone();
         let damaged = |reason: String| ReaderError::Damaged {

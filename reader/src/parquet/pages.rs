@@ -1,10 +1,10 @@
 //! A column straight from its pages, without arrays in between.
 //!
-//! Most columns of a log are dictionaries: few different values, numbered. What a role makes of a value is
-//! computed once an entry (mixed, hashed, transformed), and rows are gathered from the results. That is
-//! the way for flat columns of numbers and strings without a fault. Whatever else there is (a value that
-//! may be refused, an encoding that is not known here, damaged bytes) this gives up on, and the row group
-//! is decoded through Arrow from the same row on, which reports it.
+//! Most columns of a log are dictionaries: few different values, numbered. What a role makes of a
+//! value is computed once an entry (mixed, hashed, transformed), and rows are gathered from the
+//! results. That is the way for flat columns of numbers and strings without a fault. Whatever else
+//! there is (a value that may be refused, an encoding that is not known here, damaged bytes) this
+//! gives up on, and the row group is decoded through Arrow from the same row on, which reports it.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ struct PagedColumn {
     found: DataType,
     nullable: bool,
     rules: TextRules,
-    /// What the role makes of the entries of the dictionary, and of a missing value.
+    /// The decoded entries of the dictionary, and the decoded missing value.
     entries: Option<Column>,
     missing: Option<Column>,
     page: Option<DataPage>,
@@ -106,8 +106,8 @@ enum Values {
 }
 
 impl PagedColumn {
-    /// The leaf of root column `column`, whose type in Arrow is `found`, if it can be decoded here for the
-    /// role.
+    /// Opens the leaf of root column `column`, whose type in Arrow is `found`, if it can be decoded
+    /// here for the role.
     fn open(
         file: &Arc<PositionedFile>,
         (metadata, group, column): (&ParquetMetaData, usize, usize),
@@ -169,7 +169,8 @@ impl PagedColumn {
         Some(column)
     }
 
-    /// Appends the next `rows` rows. `None`: this cannot be decoded here; the column may have some of them.
+    /// Appends the next `rows` rows. `None`: this cannot be decoded here; the column may have some
+    /// of them.
     fn decode(
         &mut self,
         rows: usize,
@@ -293,7 +294,7 @@ impl PagedColumn {
         Some(())
     }
 
-    /// What the role makes of an array; `None` where it refuses.
+    /// Decodes an array by the role; `None` where the role refuses a value.
     fn make(&self, role: &Role, array: &ArrayRef) -> Option<Column> {
         let mut column = Column::with_capacity(role, array.len());
         let mut unused = DictionaryKeys::default();
@@ -310,7 +311,7 @@ struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
 const LARGEST_PAGE: u64 = 256 << 20;
 
 impl Inflater {
-    /// `None` for what is damaged, or does not say how large it is.
+    /// Decompresses a page; `None` where it is damaged, or does not say how large it is.
     fn inflate(&mut self, bytes: &[u8]) -> Option<Bytes> {
         if bytes.is_empty() {
             return Some(Bytes::new());
@@ -372,7 +373,7 @@ fn decode_plain(
     append(column, role, &array, rules, &mut DictionaryKeys::default()).ok()
 }
 
-/// Plain numbers as an array of their type in Arrow.
+/// Returns plain numbers as an array of their type in Arrow.
 fn numbers(physical: Type, found: &DataType, bytes: &[u8]) -> Option<ArrayRef> {
     macro_rules! array {
         ($array:ty, $physical:ty, $native:ty) => {

@@ -1,7 +1,7 @@
 //! A file read at positions, so that several decoders share one descriptor without a common offset.
 //!
-//! Not a mapping: a data file that somebody truncates while it is read gives an error here and would
-//! give a SIGBUS there.
+//! Not a mapping: a data file that somebody truncates while it is read gives an error here and
+//! would give a SIGBUS there.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};

@@ -7,7 +7,7 @@ use zillion_device::simd::vectorised;
 #[derive(Debug)]
 pub(super) struct Runs {
     bytes: Bytes,
-    /// Where the next run starts.
+    /// The byte at which the next run starts.
     next: usize,
     width: usize,
     run: Run,
@@ -28,7 +28,7 @@ enum Run {
 }
 
 impl Runs {
-    /// Numbers of `width` bits. `None` if they would not fit 32 bits.
+    /// Returns the numbers of `width` bits; `None` if they would not fit 32 bits.
     pub(super) fn new(bytes: Bytes, width: usize) -> Option<Self> {
         (width <= 32).then_some(Self {
             bytes,
@@ -54,7 +54,7 @@ impl Runs {
         }
     }
 
-    /// The next numbers; `None` if there are too few.
+    /// Decodes the next numbers; `None` if there are too few.
     pub(super) fn fill(&mut self, mut out: &mut [u32]) -> Option<()> {
         while !out.is_empty() {
             match &mut self.run {
@@ -111,7 +111,7 @@ impl Runs {
     }
 }
 
-/// Numbers `first..` of those that are packed in `bytes`.
+/// Unpacks numbers `first..` of those that are packed in `bytes`.
 fn unpack(bytes: &[u8], first: usize, width: usize, out: &mut [u32]) -> Option<()> {
     if width == 0 {
         out.fill(0);
@@ -155,7 +155,7 @@ const fn mask(width: usize) -> u32 {
     ((1u64 << width) - 1) as u32
 }
 
-/// Eight numbers take `WIDTH` bytes. `groups` is a multiple of eight long.
+/// Unpacks groups of eight numbers, each of `WIDTH` bytes. `groups` is a multiple of eight long.
 #[inline(always)]
 fn unpack_groups<const WIDTH: usize>(bytes: &[u8], groups: &mut [u32]) {
     for (group, out) in groups.chunks_exact_mut(8).enumerate() {
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// The format's own words: least significant bit first.
+    /// Packs bits in the format's own order: least significant bit first.
     fn packed(numbers: &[u32], width: usize) -> Vec<u8> {
         let mut bytes = vec![0; (numbers.len() * width).div_ceil(8)];
         for (i, number) in numbers.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the inputs of a schema's requests read, and decoded rows as their values.
+//! The fields that the inputs of a schema's requests read, and decoded rows as their values.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ struct Input {
     kind: Kind,
 }
 
-/// What an input's values are.
+/// The type of an input's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     RawId(RawType),
@@ -29,7 +29,7 @@ enum Kind {
 }
 
 impl Inputs {
-    /// The inputs, and the fields that they are decoded from.
+    /// Returns the inputs, and the fields that they are decoded from.
     ///
     /// # Errors
     /// Two inputs of one name that no value of a request can be for both.
@@ -70,7 +70,7 @@ impl Inputs {
         Ok((Self(inputs), fields))
     }
 
-    /// The values of some rows.
+    /// Returns the values of some rows.
     pub(super) fn columns(&self, pieces: &[Piece], rows: usize) -> RawColumns<'static> {
         let column = |(at, input): (usize, &Input)| {
             let column = match input.kind {
@@ -97,8 +97,8 @@ fn kind_and_role(feature: &FeatureSpec) -> (Kind, Role) {
     }
 }
 
-/// What an input is that both a feature and a join read: a text can be taken for a whole number, and a whole
-/// number for a number. `None`: nothing that is right for both.
+/// Returns the type of an input that both a feature and a join read: a text can be taken for a
+/// whole number, and a whole number for a number. `None`: no type is right for both.
 fn shared(kind: Kind, side: RawType) -> Option<Kind> {
     match (kind, side) {
         (Kind::RawId(RawType::String), _) => Some(kind),
@@ -146,7 +146,7 @@ fn lists(raw: RawType, pieces: &[Piece], rows: usize, at: usize) -> RawColumn<'s
     RawColumn { values: ids(raw, values), lengths: Some(lengths), is_shared: false }
 }
 
-/// Ids as numbers of one type where all are there and are numbers.
+/// Returns ids as numbers of one type where all are there and are numbers.
 fn ids(raw: RawType, values: Vec<RawValue<'static>>) -> RawValues<'static> {
     // A grammar has each whole number in a type that fits it; the declared one fits too.
     let typed = |value: RawValue<'static>| match (raw, value) {

@@ -30,7 +30,7 @@ impl DataFile {
         }))
     }
 
-    /// Returns the path.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -45,7 +45,8 @@ impl DataFile {
         self.columns().contains(&name)
     }
 
-    /// Returns the number of rows if it is known before they are read, as it is of Parquet and Arrow files.
+    /// Returns the number of rows if it is known before they are read, as it is of Parquet and
+    /// Arrow files.
     pub fn rows(&self) -> Option<u64> {
         self.0.rows()
     }

@@ -1,8 +1,8 @@
 //! Cutting a source of bytes into chunks of whole records.
 //!
-//! This is the part of reading text that must go one after another; what is left, splitting cells and
-//! decoding them, is done on chunks in parallel. Memory is bounded: a chunk is [`CHUNK`] bytes, or as
-//! much as one record needs up to [`MAX_RECORD`].
+//! This is the part of reading text that must go one after another; what is left, splitting cells
+//! and decoding them, is done on chunks in parallel. Memory is bounded: a chunk is [`CHUNK`] bytes,
+//! or as much as one record needs up to [`MAX_RECORD`].
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub(super) fn beyond_first_rows(column: &str) -> String {
 /// A piece of a text file that holds whole records.
 #[derive(Debug)]
 pub struct Chunk {
-    /// The records.
+    /// The bytes of the records.
     pub bytes: Vec<u8>,
     /// The byte of the decompressed text at which the chunk starts.
     pub offset: u64,
@@ -118,12 +118,12 @@ impl Chunks {
         }
     }
 
-    /// Whether the next chunk is the first one of data.
+    /// Returns whether the next chunk is the first one of data.
     pub fn is_at_first_row(&self) -> bool {
         self.fresh
     }
 
-    /// Whether there is another record.
+    /// Returns whether there is another record.
     pub fn has_more(&mut self) -> Result<bool> {
         loop {
             let Some(blank) = self.blank_front() else { return Ok(true) };
@@ -135,7 +135,7 @@ impl Chunks {
         }
     }
 
-    /// How many bytes at the front hold no record, if no record is seen yet.
+    /// Returns the number of bytes at the front that hold no record, if no record is seen yet.
     fn blank_front(&self) -> Option<usize> {
         if let Grammar::Cells(_) = self.grammar {
             let blank = self.buffer.iter().take_while(|&&b| b == b'\n' || b == b'\r').count();
@@ -157,8 +157,8 @@ impl Chunks {
         })
     }
 
-    /// The columns that `of` finds in the first rows of a file without a header, which stay where they
-    /// are. A file without a row has no columns.
+    /// Returns the columns that `of` finds in the first rows of a file without a header, which stay
+    /// where they are. A file without a row has no columns.
     ///
     /// # Errors
     /// Rows that `of` cannot read.
@@ -189,7 +189,7 @@ impl Chunks {
         })
     }
 
-    /// The next chunk, or `None` at the end.
+    /// Reads the next chunk; `None` at the end.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
         let missing = CHUNK.saturating_sub(self.buffer.len());
         self.read_up_to(missing)?;

@@ -30,8 +30,8 @@ pub fn count_rows(chunk: &Chunk, grammar: Grammar) -> usize {
     rows
 }
 
-/// Number of lines that are not empty: of records, where nothing is quoted. Either of the two characters
-/// that end a line does, alone as well.
+/// Returns the number of lines that are not empty: of records, where nothing is quoted. Either of
+/// the two characters that end a line does, alone as well.
 fn lines_of_cells(bytes: &[u8]) -> usize {
     let is_end = |byte: u8| (byte == b'\n') | (byte == b'\r');
     let first = bytes.first().map_or(0, |&byte| usize::from(!is_end(byte)));

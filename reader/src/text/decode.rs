@@ -12,7 +12,7 @@ use crate::rejects::LINE;
 
 /// The columns of a text file that are decoded, found in the way of its grammar.
 pub(crate) trait RowPlan: fmt::Debug + Send + Sync {
-    /// Decodes a chunk.
+    /// Decodes the rows of a chunk.
     fn decode(&self, task: &Decoding<'_>) -> Result<TextBlock, BadRow>;
 }
 
@@ -45,7 +45,8 @@ pub(crate) struct Decoding<'a> {
 }
 
 impl Decoding<'_> {
-    /// Decodes the rows. `row_bytes`, the bytes of a row, is a guess that is right within a factor of two for most logs, and only a guess.
+    /// Decodes the rows. `row_bytes`, the bytes of a row, is a guess that is right within a factor
+    /// of two for most logs, and only a guess.
     pub(super) fn run<R: Rows>(&self, mut rows: R, row_bytes: usize) -> Result<TextBlock, BadRow> {
         let Self { chunk, fields, picker, .. } = *self;
         let capacity = chunk.bytes.len() / (row_bytes + 1) + 1;
@@ -100,7 +101,7 @@ impl Decoding<'_> {
     }
 }
 
-/// Who stays of the rows labelled 0.
+/// The draw among the rows labelled 0.
 struct NegativeDraw {
     field: usize,
     draw: Draw,
@@ -109,7 +110,7 @@ struct NegativeDraw {
 }
 
 impl NegativeDraw {
-    /// Whether a row stays, whose label is looked at before anything else of it.
+    /// Returns whether a row stays, whose label is looked at before anything else of it.
     fn keeps<R: Rows>(&mut self, number: u64, rows: &mut R, fields: &[Field]) -> bool {
         if self.draw.keeps(number) {
             return true;
@@ -128,7 +129,7 @@ impl NegativeDraw {
     }
 }
 
-/// A record as it is written, without the empty lines before it and its own line end.
+/// Returns a record as it is written, without the empty lines before it and its own line end.
 fn without_line_ends(record: &[u8]) -> &[u8] {
     let is_text = |&byte: &u8| byte != b'\n' && byte != b'\r';
     let start = record.iter().position(is_text).unwrap_or(record.len());

@@ -1,7 +1,7 @@
 //! JSON lines: one object a line, columns by key.
 //!
-//! serde drives the parser; its visitors write a line's values into one flat row, so that no tree is
-//! built and what a line lacks is known. A key that no field reads is passed over unparsed.
+//! serde drives the parser; its visitors write a line's values into one flat row, so that no tree
+//! is built and what a line lacks is known. A key that no field reads is passed over unparsed.
 
 mod cell;
 mod row;
@@ -98,7 +98,7 @@ impl JsonKeys {
         &self.names[number]
     }
 
-    /// The number of a key. `guess`: most lines have their keys in one order.
+    /// Returns the number of a key. `guess`: most lines have their keys in one order.
     #[inline]
     fn find(&self, name: &str, guess: usize) -> Option<usize> {
         if self.names.get(guess).is_some_and(|known| known == name) {
@@ -108,8 +108,8 @@ impl JsonKeys {
     }
 }
 
-/// The keys of the objects of some lines, in order of their first appearance. Lines that cannot be read
-/// are passed over, unless no line can be read.
+/// Returns the keys of the objects of some lines, in order of their first appearance. Lines that
+/// cannot be read are passed over, unless no line can be read.
 ///
 /// # Errors
 /// What is wrong with the first line.

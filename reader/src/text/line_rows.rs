@@ -16,7 +16,7 @@ pub(super) trait LinePlan {
     where
         Self: 'a;
 
-    /// SvmColumn a line.
+    /// Reads a line.
     ///
     /// # Errors
     /// The line does not follow the grammar: what is wrong and what to do.

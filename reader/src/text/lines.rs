@@ -17,12 +17,13 @@ impl<'a> Lines<'a> {
         Self { grammar, input, start: 0, end: 0 }
     }
 
-    /// Where the line that [`Lines::advance`] gave last starts.
+    /// Returns the byte at which the line that [`Lines::advance`] gave last starts.
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// The next line with a row; what holds none (white space, a comment of libsvm) is passed over.
+    /// Returns the next line with a row; a line that holds none (white space, a comment of libsvm)
+    /// is passed over.
     #[inline]
     pub fn advance(&mut self) -> Option<&'a [u8]> {
         while self.end < self.input.len() {
@@ -47,7 +48,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Whether a line holds no row.
+/// Returns whether a line holds no row.
 pub(super) fn is_blank(grammar: Grammar, line: &[u8]) -> bool {
     match line.trim_ascii_start() {
         [] => true,

@@ -26,8 +26,8 @@ pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> 
     decompress(Box::new(file), compression).map_err(failed)
 }
 
-/// Opens a stream, whose compression shows in its first bytes, as the text that it holds. `path` is its
-/// name in messages.
+/// Opens a stream, whose compression shows in its first bytes, as the text that it holds. `path` is
+/// its name in messages.
 ///
 /// # Errors
 /// The stream cannot be read, or is Parquet or Arrow, which have their directory at the end.

@@ -29,8 +29,8 @@ impl TextPlan {
         count_rows(chunk, self.file.grammar())
     }
 
-    /// Decodes a chunk without its first `skip` rows. The chunk's first row is row `first` of its file, counted
-    /// from 0; where no row is drawn, that need not be right.
+    /// Decodes a chunk without its first `skip` rows. The chunk's first row is row `first` of its
+    /// file, counted from 0; where no row is drawn, that need not be right.
     pub(crate) fn decode(
         &self,
         chunk: &Chunk,

@@ -1,7 +1,7 @@
 //! Bytes to records and cells, on csv-core's automaton.
 //!
-//! Lines that hold nothing at all are passed over, as csv-core does; so a text file with a single column
-//! cannot write an empty cell as an empty line, it writes `""`.
+//! Lines that hold nothing at all are passed over, as csv-core does; so a text file with a single
+//! column cannot write an empty cell as an empty line, it writes `""`.
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
@@ -14,7 +14,7 @@ pub struct Dialect {
     pub quote: Option<u8>,
 }
 
-/// SvmColumn the records of one chunk, which starts where a record does.
+/// Reads the records of one chunk, which starts where a record does.
 pub struct Records<'a> {
     reader: Reader,
     input: &'a [u8],
@@ -25,7 +25,7 @@ pub struct Records<'a> {
     cells: usize,
 }
 
-/// What [`Records::advance`] found.
+/// The result of [`Records::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A record, ended by its line end.
@@ -48,24 +48,25 @@ impl<'a> Records<'a> {
             None => builder.quoting(false),
         };
         let mut reader = builder.build();
-        // A reader takes a byte order mark off its first input, but only a file may start with one, and
-        // that has been dealt with. An empty line is nothing and makes this input not the first.
+        // A reader takes a byte order mark off its first input, but only a file may start with one,
+        // and that has been dealt with. An empty line is nothing and makes this input not the
+        // first.
         reader.read_record(b"\n", &mut [0], &mut [0]);
         Self { reader, input, consumed: 0, text: vec![0; 1024], ends: vec![0; 64], cells: 0 }
     }
 
-    /// Bytes of the chunk that the records so far have taken.
+    /// Returns the bytes of the chunk that the records so far have taken.
     pub fn consumed(&self) -> usize {
         self.consumed
     }
 
-    /// SvmColumn the next record.
+    /// Reads the next record.
     pub fn advance(&mut self) -> Step {
         let (mut written, mut ended) = (0, 0);
         loop {
             let rest = &self.input[self.consumed..];
-            // At the end, one more line end: outside of quotes it closes the record or is nothing, inside
-            // of quotes it is text. That tells an open quote from a missing last line end.
+            // At the end, one more line end: outside of quotes it closes the record or is nothing,
+            // inside of quotes it is text. That tells an open quote from a missing last line end.
             let at_end = rest.is_empty();
             let input = if at_end { b"\n" } else { rest };
             let (result, read, out, cells) =
@@ -91,12 +92,12 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Number of cells of the current record.
+    /// Returns the number of cells of the current record.
     pub fn cells(&self) -> usize {
         self.cells
     }
 
-    /// A cell of the current record.
+    /// Returns a cell of the current record.
     #[inline]
     pub fn cell(&self, index: usize) -> &[u8] {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
@@ -104,7 +105,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Where the last whole record of `input` ends, or `None` if no record does.
+/// Returns where the last whole record of `input` ends, or `None` if no record does.
 pub(super) fn last_record_end(dialect: Dialect, input: &[u8]) -> Option<usize> {
     if dialect.quote.is_none_or(|quote| !input.contains(&quote)) {
         // Without quotes every line end ends a record.

@@ -16,16 +16,18 @@ pub(super) trait Rows {
     /// Returns the row as it is written, line ends before and behind it included.
     fn text(&self) -> &[u8];
 
-    /// Appends one field of the row to a column. `None` where the row or the field is bad: what is wrong
-    /// comes to light when the row is decoded.
+    /// Appends one field of the row to a column. `None` where the row or the field is bad: what is
+    /// wrong comes to light when the row is decoded.
     fn peek(&mut self, field: usize, role: &Role, column: &mut Column) -> Option<()>;
 
-    /// Appends the row to the columns of the fields. After a problem some columns have it and some do not.
+    /// Appends the row to the columns of the fields. After a problem some columns have it and some
+    /// do not.
     fn decode(&mut self, columns: &mut [Column], fields: &[Field]) -> Result<(), Problem>;
 }
 
-/// A row that cannot be decoded: the chunk's row, counted from 0, and the byte at which it starts in the
-/// decompressed text. The caller, which knows the rows before the chunk, makes a message of it.
+/// A row that cannot be decoded: the chunk's row, counted from 0, and the byte at which it starts
+/// in the decompressed text. The caller, which knows the rows before the chunk, makes a message of
+/// it.
 #[derive(Debug)]
 pub(crate) struct BadRow {
     pub(crate) row: u64,

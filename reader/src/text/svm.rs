@@ -1,8 +1,9 @@
-//! libsvm and its relatives: `label [qid:N] index:value ..`, and libffm's `label field:index:value ..`.
+//! libsvm and its relatives: `label [qid:N] index:value ..`, and libffm's `label field:index:value
+//! ..`.
 //!
-//! A row is one sparse vector. Its entries are a list column called `features`, index as id and value
-//! as weight; of libffm one such column a field, `field_0` and so on. The rest are columns `label` and,
-//! where the rows have it, `qid`. `#` begins a comment.
+//! A row is one sparse vector. Its entries are a list column called `features`, index as id and
+//! value as weight; of libffm one such column a field, `field_0` and so on. The rest are columns
+//! `label` and, where the rows have it, `qid`. `#` begins a comment.
 
 mod cell;
 mod row;
@@ -24,7 +25,7 @@ use crate::value;
 use cell::SvmCell;
 use row::{FEATURES, FIELD, LABEL, QUERY};
 
-/// What each field reads.
+/// The column that each field reads.
 #[derive(Clone, Debug)]
 pub(super) struct SvmPlan {
     /// Whether entries have a field.
@@ -134,14 +135,16 @@ impl LinePlan for SvmPlan {
     }
 }
 
-/// The columns of some rows. Rows that cannot be read are passed over, unless no row can be read.
+/// Returns the columns of some rows. Rows that cannot be read are passed over, unless no row can be
+/// read.
 ///
 /// # Errors
 /// What is wrong with the first row.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
     let mut lines = Lines::new(Grammar::Svm, text);
     let mut with_query = false;
-    // The first entry says whether there are fields; rows that are otherwise are refused when they come.
+    // The first entry says whether there are fields; rows that are otherwise are refused when they
+    // come.
     let mut with_fields = None;
     let mut numbers = BTreeSet::new();
     let mut first_problem = None;

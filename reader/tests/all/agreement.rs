@@ -142,7 +142,7 @@ fn text(rows: &[Row]) -> String {
     header.to_owned() + &rows.iter().map(line).collect::<String>()
 }
 
-/// The same as JSON lines; what is missing is null in one row and absent in the next.
+/// Writes rows as JSON lines; a missing value is null in one row and absent in the next.
 fn json(rows: &[Row]) -> String {
     let line = |(i, r): (usize, &Row)| {
         let value = serde_json::json!({
@@ -194,7 +194,7 @@ fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-/// The same values in other encodings.
+/// Returns the same values in other encodings.
 fn encoded(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     let mut words = LargeListBuilder::new(StringDictionaryBuilder::<Int8Type>::new());
     let mut tags = LargeListBuilder::new(Int64Builder::new());

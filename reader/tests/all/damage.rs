@@ -27,7 +27,7 @@ fn file() -> Vec<u8> {
     std::fs::read(folder.path("a.parquet")).unwrap()
 }
 
-/// With a list and a dictionary, of which there is one for all record batches.
+/// Writes an Arrow file with a list and a dictionary, of which there is one for all record batches.
 fn arrow_file(compression: Option<CompressionType>) -> Vec<u8> {
     let mut columns = columns();
     let tags = (0..500).map(|i| Some((0..i % 3).map(|j| Some(i + j)).collect::<Vec<_>>()));

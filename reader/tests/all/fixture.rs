@@ -28,7 +28,7 @@ impl Folder {
         Self { folder, config }
     }
 
-    /// With further settings of the `[data]` section.
+    /// Makes a folder with further settings of the `[data]` section.
     pub(crate) fn with(settings: &str) -> Self {
         let mut folder = Self::new();
         folder.config = data_config(settings).unwrap();
@@ -66,7 +66,8 @@ impl Folder {
         Dataset::open(&self.config, &files, schema)
     }
 
-    /// The message of the first error between opening and the last row, without the folder's name.
+    /// Returns the message of the first error between opening and the last row, without the
+    /// folder's name.
     pub(crate) fn error(&self, files: &[&str], schema: &Schema) -> String {
         let error = match self.open(files, schema) {
             Err(error) => error,
@@ -77,7 +78,7 @@ impl Folder {
         error.to_string().replace(&format!("{}/", self.folder.path().display()), "")
     }
 
-    /// All rows of the files in file order, as texts.
+    /// Returns all rows of the files in file order, as texts.
     pub(crate) fn rows(&self, files: &[&str], schema: &Schema) -> Vec<String> {
         let dataset = self.open(files, schema).unwrap();
         rows(&read(&dataset, PLAIN, Cursor::default(), 2).unwrap())
@@ -141,7 +142,7 @@ pub(crate) fn workers(threads: usize) -> Arc<Workers> {
     Arc::new(Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap())
 }
 
-/// All batches from a position to the end of its epoch.
+/// Returns all batches from a position to the end of its epoch.
 pub(crate) fn read(
     dataset: &Dataset,
     order: BatchOrder,
@@ -151,7 +152,7 @@ pub(crate) fn read(
     dataset.batches(order, from, workers(threads))?.collect()
 }
 
-/// The rows of batches as texts: easy to compare, sort and print.
+/// Returns the rows of batches as texts: easy to compare, sort and print.
 pub(crate) fn rows(batches: &[(Batch, Cursor)]) -> Vec<String> {
     batches.iter().flat_map(|(batch, _)| (0..batch.rows).map(|row| row_text(batch, row))).collect()
 }

@@ -1,5 +1,5 @@
-//! Rows that are left out, because they are bad or not drawn: the same ones whatever the threads, formats
-//! and places where reading is taken up again, and no others.
+//! Rows that are left out, because they are bad or not drawn: the same ones whatever the threads,
+//! formats and places where reading is taken up again, and no others.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use zillion_reader::{BatchOrder, Dataset, ReaderError, statistics, vocabulary};
 
 use crate::fixture::{Folder, PLAIN, read, rows, schema, workers};
 
-/// What is wrong with a row.
+/// The fault that a row is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -70,7 +70,7 @@ fn line(i: usize, fault: Fault) -> String {
     }
 }
 
-/// Files of rows, in Parquet or CSV, numbered through all of them.
+/// Writes files of rows, in Parquet or CSV, numbered through all of them.
 fn write(folder: &Folder, files: &[(bool, Vec<Fault>)], group: usize) -> Vec<String> {
     let mut next = 0;
     let mut names = Vec::new();
@@ -126,7 +126,8 @@ fn table(dataset: &Dataset, name: &str) -> TableId {
     TableId(tables.iter().position(|table| table == name).unwrap() as u16)
 }
 
-/// Batches, each with the cursor behind it and the bad rows passed on the way; and those behind the last.
+/// Batches, each with the cursor behind it and the bad rows passed on the way; and those behind the
+/// last.
 type Pass = (Vec<(Batch, Cursor, Vec<u64>)>, Vec<u64>);
 
 fn pass(dataset: &Dataset, order: BatchOrder, from: Cursor, rejected: u64, threads: usize) -> Pass {
@@ -245,7 +246,8 @@ proptest! {
         sample in prop_oneof![Just("1.0"), Just("0.4")],
         keep in prop_oneof![Just("1.0"), Just("0.3")],
     ) {
-        // A record that is cut short says nothing of its label, a Parquet row without a number does.
+        // A record that is cut short says nothing of its label, a Parquet row without a number
+        // does.
         let whole = |fault| if fault == Fault::Short { Fault::Negative } else { fault };
         let faults: Vec<Fault> = faults.into_iter().map(whole).collect();
         let settings = format!(

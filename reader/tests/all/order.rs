@@ -13,7 +13,7 @@ fn job() -> Schema {
     schema("[features.user]\nkind='id'\n[features.tags]\nkind='ids'\n[labels.label]")
 }
 
-/// Numbered rows over several files of the given formats and sizes.
+/// Writes numbered rows over several files of the given formats and sizes.
 fn dataset(files: &[(bool, usize)], group: usize, window: usize) -> (Folder, Dataset, usize) {
     let folder = Folder::with(&format!("shuffle_window = {window}"));
     let mut names = Vec::new();

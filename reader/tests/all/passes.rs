@@ -1,4 +1,4 @@
-//! Statistics and vocabularies.
+//! Statistics and vocabularies of first passes against naive ones.
 
 use std::sync::Arc;
 

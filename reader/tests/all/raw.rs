@@ -1,4 +1,5 @@
-//! Rows as requests have them: encoding them gives the batches that training reads out of the same files.
+//! Rows as requests have them: encoding them gives the batches that training reads out of the same
+//! files.
 
 mod generator;
 
@@ -26,21 +27,21 @@ fn blocks(mut rows: RawRows, limit: usize) -> Result<Vec<RawBlock>, ReaderError>
     Ok(blocks)
 }
 
-/// All rows in one block.
+/// Returns all rows in one block.
 fn block(folder: &Folder, names: &[&str], schema: &Schema) -> RawBlock {
     let rows = RawRows::open_labelled(&folder.config, &files(folder, names), schema).unwrap();
     blocks(rows, 1000).unwrap().remove(0)
 }
 
-/// The message of the first error, without the folder's name.
+/// Returns the message of the first error, without the folder's name.
 fn error(folder: &Folder, names: &[&str], schema: &Schema) -> String {
     let rows = RawRows::open(&folder.config, &files(folder, names), schema);
     let error = rows.and_then(|rows| blocks(rows, 2)).unwrap_err();
     error.to_string().replace(&folder.path("").display().to_string(), "")
 }
 
-/// Holds what encoded blocks are against the batches of the same files: `Eq` and, because it does not tell
-/// zeros apart, the bits of numbers.
+/// Holds what encoded blocks are against the batches of the same files: `Eq` and, because it does
+/// not tell zeros apart, the bits of numbers.
 fn compare(folder: &Folder, names: &[&str], schema: &Schema, limit: usize) {
     let paths = files(folder, names);
     let dataset = Dataset::open(&folder.config, &paths, schema).unwrap();

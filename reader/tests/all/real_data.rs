@@ -8,8 +8,8 @@ use zillion_reader::{BatchOrder, DataConfig, Dataset, vocabulary};
 
 use crate::fixture::{read, schema, workers};
 
-/// The training file of a real data set; where it is absent, says that `test` skips, in the words that CI
-/// compares with the list of allowed skips.
+/// Returns the training file of a real data set; where it is absent, says that `test` skips, in the
+/// words that CI compares with the list of allowed skips.
 fn open(test: &str, set: &str, job: &Schema) -> Option<Dataset> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(set);
     if !root.exists() {

@@ -14,7 +14,7 @@ use crate::fixture::{Folder, PLAIN, read, rows, schema, workers};
 const ROWS: u64 = 3000;
 const USERS: u64 = 40;
 
-/// Every kind of feature, read from a side table or from the data itself.
+/// Returns every kind of feature, read from a side table or from the data itself.
 fn job(side: bool) -> Schema {
     let from = if side { "side = 'users'\nby = 'who'" } else { "" };
     let table = match side {
@@ -141,7 +141,7 @@ fn write_parquet(folder: &Folder) {
     folder.write_parquet("users.parquet", columns, 16);
 }
 
-/// The data three times: joined by hand, and to be joined, as text and as Parquet.
+/// Returns the data three times: joined by hand, and to be joined, as text and as Parquet.
 fn datasets() -> (Folder, [Dataset; 3]) {
     let folder = Folder::new();
     folder.write("users.csv", users_csv());

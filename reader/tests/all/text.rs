@@ -12,7 +12,7 @@ fn strings(columns: usize) -> Schema {
     schema(&format!("{features}[labels.label]"))
 }
 
-/// The keys of cells as the reader must see them: an empty cell is missing.
+/// Returns the keys of cells as the reader must see them: an empty cell is missing.
 fn expected(cells: &[Vec<String>]) -> Vec<Vec<FeatureKey>> {
     let key = |(i, cell): (usize, &String)| match cell.as_str() {
         "" => FeatureKey::missing(&format!("c{i}")),
@@ -29,7 +29,7 @@ fn found(folder: &Folder, name: &str, columns: usize) -> Vec<Vec<FeatureKey>> {
     batches.iter().flat_map(|(b, _)| (0..b.rows).map(move |r| row(b, r))).collect()
 }
 
-/// RFC 4180 with a choice: cells that need no quotes may have them.
+/// Writes RFC 4180 with a choice: cells that need no quotes may have them.
 fn write_csv(cells: &[Vec<String>], line_end: &str, quote_all: bool, last_end: bool) -> String {
     let columns = cells[0].len();
     let mut text: String = (0..columns).map(|i| format!("c{i},")).collect();

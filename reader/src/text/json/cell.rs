@@ -28,7 +28,7 @@ impl<'a> JsonCell<'a> {
         JsonCell { value, row: self.row, settings: self.settings }
     }
 
-    /// How a message shows the value: as JSON has it, or nearly.
+    /// Returns the value as a message shows it: as JSON has it, or nearly.
     fn show(&self) -> String {
         match self.value {
             JsonValue::Missing => "null".to_owned(),

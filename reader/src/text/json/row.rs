@@ -13,9 +13,9 @@ use super::JsonKeys;
 pub enum JsonValue<'a> {
     /// The key is absent, or its value is null.
     Missing,
-    /// True or false.
+    /// A boolean, true or false.
     Bool(bool),
-    /// A whole number.
+    /// A whole number that an `i64` holds.
     Int(i64),
     /// A whole number that only a `u64` holds.
     UInt(u64),
@@ -34,7 +34,7 @@ pub enum JsonValue<'a> {
 /// The values of one line, and their memory, which the next line uses again.
 #[derive(Debug, Default)]
 pub struct JsonRow<'a> {
-    /// One a key.
+    /// The values, one a key.
     values: Vec<JsonValue<'a>>,
     seen: Vec<bool>,
     items: Vec<JsonValue<'a>>,
@@ -42,7 +42,7 @@ pub struct JsonRow<'a> {
 }
 
 impl<'a> JsonRow<'a> {
-    /// SvmColumn a line as an object.
+    /// Reads a line as an object.
     ///
     /// # Errors
     /// The line is not one object: what is wrong and what to do.
@@ -83,7 +83,7 @@ fn parse<'de, S: DeserializeSeed<'de, Value = ()>>(line: &'de [u8], seed: S) -> 
     read.map_err(|error| explain(line, &error))
 }
 
-/// The parser's reason, with the byte instead of a line number that is always 1.
+/// Returns the parser's reason, with the byte instead of a line number that is always 1.
 #[cold]
 fn explain(line: &[u8], error: &serde_json::Error) -> String {
     let reason = error.to_string();
@@ -106,7 +106,7 @@ fn has(line: &[u8], word: &[u8]) -> bool {
     line.windows(word.len()).any(|w| w == word)
 }
 
-/// SvmColumn an object into a row.
+/// Reads an object into a row.
 struct ObjectSeed<'r, 'a> {
     row: &'r mut JsonRow<'a>,
     keys: &'r JsonKeys,
@@ -173,7 +173,7 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 }
 
-/// SvmColumn one value; `depth` is 1 inside of a list.
+/// Reads one value; `depth` is 1 inside of a list.
 struct ValueSeed<'r, 'a> {
     row: &'r mut JsonRow<'a>,
     depth: u8,

@@ -11,7 +11,7 @@ pub(super) const FIELD: &str = "field_";
 /// A column of a libsvm or libffm file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SvmColumn {
-    /// The label, `label`.
+    /// The label of the row, column `label`.
     Label,
     /// The query or group of the row, `qid`.
     Query,
@@ -56,7 +56,7 @@ pub struct SvmRow<'a> {
 }
 
 impl<'a> SvmRow<'a> {
-    /// SvmColumn a line.
+    /// Reads a line.
     ///
     /// # Errors
     /// The line does not follow the grammar: what is wrong and what to do.

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 
 use crate::fixture::{Folder, write_ipc, write_parquet};
 
-/// Every kind of feature, of the data and of two side tables; `town`, `recent` and `scale` have names that
-/// are not their columns', `shop` is a feature and a key.
+/// Every kind of feature, of the data and of two side tables; `town`, `recent` and `scale` have
+/// names that are not their columns', `shop` is a feature and a key.
 pub(super) const JOB: &str = r#"
     [features.user]
     kind = "id"
@@ -233,7 +233,7 @@ struct Dialect {
     quote: &'static str,
     separator: &'static str,
     decimal: &'static str,
-    /// What is written for a missing value, in turn.
+    /// The texts that are written for a missing value, in turn.
     null: [&'static str; 2],
 }
 
@@ -280,7 +280,7 @@ impl Dialect {
         text
     }
 
-    /// Missing elements stand in some lists.
+    /// Writes a list; missing elements stand in some lists.
     fn list<T: ToString>(&self, row: usize, items: Option<&[T]>) -> Option<String> {
         let mut items: Vec<String> = items?.iter().map(ToString::to_string).collect();
         if row % 3 == 1 {
@@ -294,7 +294,8 @@ impl Dialect {
     }
 }
 
-/// What is missing is null in one row, absent in the next and a marker in the third.
+/// Writes rows as JSON lines. A missing value is null in one row, absent in the next and a marker
+/// in the third.
 fn json(rows: &[Row]) -> String {
     let line = |(at, r): (usize, &Row)| {
         let value = serde_json::json!({
@@ -346,7 +347,7 @@ fn columns(rows: &[Row]) -> Columns {
     ]
 }
 
-/// The same values in other encodings.
+/// Returns the same values in other encodings.
 fn encoded(rows: &[Row]) -> Columns {
     let mut words = LargeListBuilder::new(StringDictionaryBuilder::<Int8Type>::new());
     let mut tags = LargeListBuilder::new(Int64Builder::new());
