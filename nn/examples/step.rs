@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! cargo run --release -p zillion-nn --example step -- deepfm 2
-//! cargo run --release -p zillion-nn --example step -- "kind = 'dcnv2'" 1 1024   # threads, tile rows, then lanes, passes off
+//! # The threads, the tile rows, then the lanes and the passes that are off:
+//! cargo run --release -p zillion-nn --example step -- "kind = 'dcnv2'" 1 1024
 //! ```
 #![expect(clippy::print_stdout, reason = "printing is what this program does")]
 

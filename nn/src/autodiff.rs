@@ -1,8 +1,8 @@
 //! Reverse-mode differentiation as a source transformation: nodes in, nodes out.
 //!
-//! Each operation's rule stands beside its kernels in [`ops`](crate::ops); here are the walk and the
-//! sums. Where a value is used more than once, its gradients are added in the order of its uses, last
-//! first. Gradients of lookups of one table become one node.
+//! Each operation's rule stands beside its kernels in [`ops`](crate::ops); here are the walk and
+//! the sums. Where a value is used more than once, its gradients are added in the order of its
+//! uses, last first. Gradients of lookups of one table become one node.
 
 pub(crate) mod backward;
 
@@ -18,7 +18,7 @@ use backward::Backward;
 pub struct TrainGraph {
     /// The model's nodes as they were, then the backward ones.
     pub graph: Graph,
-    /// The loss.
+    /// The node of the loss, of shape `[1, 1]`.
     pub loss: NodeId,
     /// The gradient of each trainable parameter that the loss depends on, by parameter.
     pub param_grads: Vec<(ParamId, NodeId)>,

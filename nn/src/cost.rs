@@ -1,7 +1,7 @@
-//! What a node costs: floating-point operations, and the bytes of its result.
+//! The cost of a node: floating-point operations, and the bytes of its result.
 //!
-//! Additions, multiplications and functions of an element count as one each. What is moved and not computed
-//! (lookups of one row, concatenations, views) costs none.
+//! Additions, multiplications and functions of an element count as one each. What is moved and not
+//! computed (lookups of one row, concatenations, views) costs none.
 
 use crate::graph::Graph;
 use crate::graph::op::Op;
@@ -9,16 +9,16 @@ use crate::graph::shape::{NodeId, Shape};
 use crate::graph::sizes::{NodeSizes, Sizes};
 use crate::ops;
 
-/// What a node costs for one batch.
+/// The cost of a node for one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Floating-point operations.
+    /// The number of floating-point operations.
     pub flops: u64,
-    /// Bytes of its result.
+    /// The number of bytes of the result.
     pub bytes: u64,
 }
 
-/// What a node of a graph costs.
+/// Returns the cost of a node of a graph.
 pub fn cost(graph: &Graph, id: NodeId, sizes: &Sizes) -> Cost {
     let node = graph.node(id);
     let inputs: Vec<Shape> = node.inputs.iter().map(|&input| graph.shape(input)).collect();
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn products_cost_two_operations_an_element_of_the_inner_dimension() {
+    fn products_cost_two_operations_for_each_inner_element() {
         let train = mlp();
         let sizes = Sizes::of(10);
         let of = |name: &str| cost(&train.graph, train.graph.find(name).unwrap(), &sizes);

@@ -1,78 +1,79 @@
-//! What can be wrong with a model, its parameters or its inputs.
+//! The errors of models, their parameters and their inputs.
 
-/// Errors of this crate. Each names the node, parameter or input to look at.
+/// The errors of this crate. Each names the node, the parameter or the input to look at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Shapes that do not fit: change the layer's inputs or sizes.
-    #[error("{reason}, at layer {node:?}")]
+    #[error("layer `{node}`: {reason}")]
     Shape {
-        /// The node's name.
+        /// The name of the node.
         node: String,
-        /// What does not fit.
+        /// The reason: the values that do not fit each other.
         reason: String,
     },
     /// Two layers of one model cannot share a name: rename one.
-    #[error("a layer of this name exists already: {node:?}")]
+    #[error("layer `{node}`: another layer has this name; rename one of them")]
     DuplicateName {
-        /// The name.
+        /// The name that two layers share.
         node: String,
     },
     /// The loss depends on trainable values through an operation without a gradient rule.
-    #[error("{op} has no gradient, at layer {node:?}")]
+    #[error("layer `{node}`: the operation {op} has no gradient")]
     NotDifferentiable {
-        /// The operation.
+        /// The name of the operation.
         op: &'static str,
-        /// The node's name.
+        /// The name of the node.
         node: String,
     },
     /// The batch given to a run does not fit the graph.
-    #[error("{reason}, in {input}")]
+    #[error("{input}: {reason}")]
     Input {
-        /// Which input.
+        /// The input that does not fit.
         input: String,
-        /// What does not fit.
+        /// The reason: the values that do not fit each other.
         reason: String,
     },
     /// A row that cannot be judged: look at it in the data, or at the model that scored it.
-    #[error("{reason}, row {row}")]
+    #[error("row {row}: {reason}")]
     Row {
         /// The row, counted from the first one evaluated.
         row: u64,
-        /// What is wrong with it.
+        /// The reason why the row cannot be judged.
         reason: String,
     },
     /// A stored or given parameter does not fit the model: it was made for another one.
-    #[error("{reason}, parameter {name:?}")]
+    #[error("parameter `{name}`: {reason}")]
     Param {
-        /// The parameter's name.
+        /// The name of the parameter.
         name: String,
-        /// What does not fit.
+        /// The reason: the values that do not fit each other.
         reason: String,
     },
-    /// A node that ONNX cannot say, or a name that it needs twice: change the layer, or use the safetensors.
-    #[error("cannot be written as ONNX: {reason}, at {node:?}")]
+    /// A node that has no form in ONNX, or a name that ONNX needs twice: change the layer, or use
+    /// the safetensors file.
+    #[error("`{node}` cannot be written as ONNX: {reason}")]
     Onnx {
         /// The node, feature or parameter.
         node: String,
-        /// What stands in the way.
+        /// The reason why the node has no form in ONNX.
         reason: String,
     },
     /// Bytes that are not a readable safetensors file.
-    #[error("dense parameters cannot be read: {0}")]
+    #[error("the file of dense parameters cannot be read: {0}")]
     Safetensors(#[from] safetensors::SafeTensorError),
-    /// A key of the job: of a model that it writes down node by node.
+    /// A key of the job, in a model that the job writes node by node.
     #[error(transparent)]
     Config(#[from] zillion_config::ConfigError),
-    /// Settings outside their range.
-    #[error("{reason}, setting {name}")]
+    /// A setting outside its range.
+    #[error("setting `{name}`: {reason}")]
     Setting {
-        /// The setting.
+        /// The name of the setting, as a job writes it.
         name: &'static str,
-        /// What is allowed.
+        /// The reason: the found value and what is allowed.
         reason: String,
     },
 }
 
-/// Result of this crate.
+/// The result of a function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -3,15 +3,16 @@
 //! # Invariants
 //! A batch is cut into tiles, tiles into as many contiguous shares as there are lanes. Everything
 //! that a lane adds up it adds in tile order, and lanes are added in lane order, so the result is a
-//! function of the inputs and of [`Settings`](crate::Settings), never of the threads.
-//! Buffers grow to the largest batch seen and are then reused: a run allocates nothing but what the pool
-//! needs to share a phase, and blocks of scores of softmax over a batch.
+//! function of the inputs and of [`Settings`](crate::Settings), never of the threads. Buffers grow
+//! to the largest batch seen and are then reused: a run allocates nothing but what the pool needs
+//! to share a phase, and blocks of scores of softmax over a batch.
 //!
 //! # Concurrency
 //! A lane owns its rows of every value that outlives a pass, a thread owns its tile buffers. In a
-//! pass, threads claim lanes; nothing else is shared but constants, which nobody writes meanwhile.
+//! pass, threads claim lanes; nothing else is shared but constants, which no thread writes meanwhile.
 
 mod batch_pass;
+mod collect;
 pub(crate) mod lane;
 mod row_gradients;
 
@@ -26,7 +27,6 @@ use crate::executor::row_gradients::Finished;
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::{ColumnView, Inputs};
-use crate::ops;
 use crate::ops::{ListColumn, StepSeed, factor_kind};
 use crate::params::Params;
 use crate::profile::Profile;
@@ -34,10 +34,7 @@ use crate::program::packing::Packing;
 use crate::program::placement::Place;
 use crate::program::{Program, Settings};
 use crate::timeline::{Event, Log, Work};
-
-/// Elements of a sum over the batch that are added up at a time: small enough to share the work,
-/// large enough to be worth a claim.
-const SUM_CHUNK: usize = 1 << 15;
+use collect::constant;
 
 /// Runs a [`Program`], keeping its buffers between runs.
 #[derive(Debug)]
@@ -48,7 +45,8 @@ pub struct Executor {
     tile_buffers: Vec<TileBuffers>,
     lists: Vec<ListColumn>,
     packing: Packing,
-    /// Where each row of the batch lies: the lane in the upper 8 bits, the row in it in the lower 24.
+    /// The place of each row of the batch: the lane in the upper 8 bits, the row in it in the lower
+    /// 24.
     locate: Vec<u32>,
     outputs: Vec<Vec<f32>>,
     /// The most values that a tile of the batch has, for each column.
@@ -56,12 +54,12 @@ pub struct Executor {
     profile: Option<Profile>,
     log: Log,
     is_recorded: bool,
-    /// Events of the log that earlier runs left there.
+    /// The number of events of the log that earlier runs left there.
     logged: usize,
 }
 
 impl Executor {
-    /// An executor without buffers yet; the first run makes them.
+    /// Creates an executor without buffers; the first run makes them.
     pub fn new(program: Program) -> Self {
         let consts = program.placement.const_lens.iter().map(|&len| vec![0.0; len]).collect();
         let lanes = (0..program.settings.lanes).map(|_| Lane::new(&program.placement)).collect();
@@ -85,38 +83,38 @@ impl Executor {
         }
     }
 
-    /// What is run.
+    /// Returns the program that is run.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Begins or ends the timing of nodes.
+    /// Starts or stops the timing of nodes.
     pub fn set_profile(&mut self, on: bool) {
         let nanos = vec![0; self.program.graph.nodes.len()];
         self.profile = on.then_some(Profile { nanos, runs: 0 });
     }
 
-    /// Times of the runs since [`Executor::set_profile`].
+    /// Returns the times of the runs since [`Executor::set_profile`].
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
     }
 
-    /// Begins or ends the recording of what each thread computes, and when. It changes no result.
+    /// Starts or stops the recording of what each thread computes, and when. Results stay the same.
     pub fn record(&mut self, on: bool) {
         self.is_recorded = on;
     }
 
-    /// Appends what was recorded since it was last asked for: lanes in order, each in the order of time, then what
-    /// belongs to no lane.
+    /// Appends what was recorded since it was last asked for: lanes in order, each in the order of
+    /// time, then what belongs to no lane.
     pub fn take_events(&mut self, events: &mut Vec<Event>) {
         self.lanes.iter_mut().for_each(|lane| events.append(&mut lane.events));
         events.append(&mut self.log.events());
     }
 
-    /// Runs a training program: computes the loss and all gradients, and moves running statistics in
-    /// `params`. Gradients of table rows are written to `row_grads`, one slice a table of
-    /// `unique × stride` floats with the stride of the inputs; a table that the loss does not depend
-    /// on gets zeros.
+    /// Runs a training program: computes the loss and all gradients, and moves running statistics
+    /// in `params`. Gradients of table rows are written to `row_grads`, one slice a table of
+    /// `unique × stride` floats with the stride of the inputs; a table that the loss does not
+    /// depend on gets zeros.
     pub fn train(
         &mut self,
         workers: &Workers,
@@ -127,7 +125,7 @@ impl Executor {
     ) -> Result<()> {
         self.check_row_grads(inputs, row_grads)?;
         self.run(workers, inputs, params, seed)?;
-        self.finished().row_gradients(workers, inputs, row_grads, &self.log);
+        self.finished_values().row_gradients(workers, inputs, row_grads, &self.log);
         self.add_up_log();
         for &(param, node) in &self.program.updates {
             if let Some(value) = constant(&self.program, &self.consts, node) {
@@ -144,34 +142,34 @@ impl Executor {
         Ok(())
     }
 
-    /// A result of the last run, row after row, of a node of the graph that was given. `None` of one that was
-    /// not asked for.
+    /// Returns a result of the last run, row after row, by its node in the graph that was given.
+    /// `None` if the node was not requested.
     pub fn output(&self, node: NodeId) -> Option<&[f32]> {
         let index = self.program.requested.iter().position(|&id| id == node)?;
         Some(&self.outputs[index])
     }
 
-    /// The same by the result's name in the graph. `None` of one that was not asked for.
+    /// Returns a result of the last run by its name in the graph. `None` if it was not requested.
     pub fn named_output(&self, name: &str) -> Option<&[f32]> {
         let node = self.program.graph.output(name)?;
         let index = self.program.outputs.iter().position(|&id| id == node)?;
         Some(&self.outputs[index])
     }
 
-    /// The loss of the last run of a training program.
+    /// Returns the loss of the last run of a training program.
     pub fn loss(&self) -> Option<f32> {
         let value = constant(&self.program, &self.consts, self.program.loss?)?;
         value.first().copied()
     }
 
-    /// The gradient of a parameter, of its shape. `None` where the loss does not depend on it.
+    /// Returns the gradient of a parameter, of its shape. `None` if the loss does not depend on it.
     pub fn param_grad(&self, param: ParamId) -> Option<&[f32]> {
         let grads = &self.program.param_grads;
         let index = grads.binary_search_by_key(&param, |&(p, _)| p).ok()?;
         constant(&self.program, &self.consts, grads[index].1)
     }
 
-    /// The gradients of all parameters that have one, in order.
+    /// Returns the gradients of all parameters that have one, in order.
     pub fn param_grads(&self) -> impl Iterator<Item = (ParamId, &[f32])> {
         self.program.param_grads.iter().filter_map(|&(param, node)| {
             constant(&self.program, &self.consts, node).map(|grad| (param, grad))
@@ -231,7 +229,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Adds the times of what belongs to no lane to the profile, behind a run.
+    /// Adds the times of work that belongs to no lane to the profile, after a run.
     fn add_up_log(&mut self) {
         let mut events = self.log.events();
         if let Some(profile) = &mut self.profile {
@@ -246,12 +244,12 @@ impl Executor {
         }
     }
 
-    /// Whether nodes are timed, for a profile or a recording.
+    /// Returns whether nodes are timed, for a profile or a recording.
     fn is_timed(&self) -> bool {
         self.profile.is_some() || self.is_recorded
     }
 
-    /// Cuts the batch and makes room for it.
+    /// Cuts the batch into lanes and grows the buffers to it.
     fn share_rows(&mut self, inputs: &Inputs<'_>, threads: usize) {
         let Settings { lanes, tile_rows, .. } = self.program.settings;
         let rows = inputs.rows;
@@ -297,7 +295,7 @@ impl Executor {
         self.longest = values;
     }
 
-    /// The most values that a tile has, for each column.
+    /// Finds the most values that a tile has, for each column.
     fn longest_tiles(&self, inputs: &Inputs<'_>, longest: &mut Vec<usize>) {
         longest.clear();
         longest.resize(inputs.columns.len(), 0);
@@ -317,7 +315,8 @@ impl Executor {
         }
     }
 
-    /// Factors of weighted and averaged lists, and for a backward pass the row of each value.
+    /// Computes the factors of weighted and averaged lists, and for a backward pass the row of each
+    /// value.
     fn prepare_lists(&mut self, workers: &Workers, inputs: &Inputs<'_>, train: bool) {
         let graph = &self.program.graph;
         let read = &self.program.columns_read;
@@ -353,7 +352,7 @@ impl Executor {
         });
     }
 
-    /// Constants from constants: too little work to share.
+    /// Computes constants from constants, which is too little work to share.
     fn globals(&mut self, phase: usize, inputs: &Inputs<'_>, params: &Params, seed: StepSeed) {
         for &id in &self.program.phases[phase].globals {
             let Place::Const { slot, .. } = self.program.placement.places[id.0 as usize] else {
@@ -411,128 +410,8 @@ impl Executor {
         });
     }
 
-    /// Adds the lanes' partials up, in lane order.
-    fn sums(&mut self, workers: &Workers, phase: usize, inputs: &Inputs<'_>) {
-        struct Part<'a> {
-            op: &'a Op,
-            partial: usize,
-            start: usize,
-            out: &'a mut [f32],
-            id: NodeId,
-        }
-        let Self { program, consts, lanes, log, .. } = self;
-        let program: &Program = program;
-        let sums = &program.phases[phase].sums;
-        if sums.is_empty() {
-            return;
-        }
-        let placed = |&id: &NodeId| {
-            let at = id.0 as usize;
-            match (program.placement.places[at], program.placement.partials[at]) {
-                (Place::Const { slot, .. }, Some(partial)) => Some((slot, partial, id)),
-                _ => None,
-            }
-        };
-        // Slots ascend with nodes, so that one walk over the constants meets them all.
-        let mut wanted = sums.iter().filter_map(placed).peekable();
-        let parts = consts
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(at, out)| {
-                wanted
-                    .next_if(|&(slot, _, _)| slot == at)
-                    .map(|(_, partial, id)| (partial, id, out))
-            })
-            .flat_map(|(partial, id, out)| {
-                let op = &program.graph.node(id).op;
-                let chunk = if ops::combines_by_element(op) { SUM_CHUNK } else { out.len().max(1) };
-                let parts = out.chunks_mut(chunk).enumerate();
-                parts.map(move |(index, out)| Part { op, partial, start: index * chunk, out, id })
-            });
-        let lanes: &[Lane] = lanes;
-        let add_up = |part: Part<'_>| {
-            let rows = program.work_rows(part.id);
-            let partials = lanes
-                .iter()
-                .map(|lane| (inputs.span(rows, &lane.rows).len(), lane))
-                .filter(|&(rows, _)| rows > 0)
-                .map(|(rows, lane)| (rows, &*lane.partials[part.partial]));
-            let total = inputs.span(rows, &(0..inputs.rows)).len();
-            ops::combine(part.op, partials, part.start, total, part.out);
-        };
-        // Taken from a queue rather than listed, so that a step allocates nothing.
-        let queue = Mutex::new(parts);
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-        workers.for_each(workers.threads(), |_| {
-            while let Some(part) = next() {
-                let (id, begun) = (part.id, log.begin());
-                add_up(part);
-                log.end(begun, Work::Node(id));
-            }
-        });
-    }
-
-    /// Puts the lanes' rows of a value together.
-    fn collect(&mut self, phase: usize) {
-        let Self { program, consts, lanes, log, .. } = self;
-        for &id in &program.phases[phase].collects {
-            let begun = log.begin();
-            let node = program.graph.node(id);
-            let places = &program.placement.places;
-            let (Place::Const { slot: to, .. }, Place::Wide { slot, offset, stride }) =
-                (places[id.0 as usize], places[node.inputs[0].0 as usize])
-            else {
-                continue;
-            };
-            let out = &mut consts[to];
-            out.clear();
-            for lane in lanes.iter() {
-                for row in 0..lane.rows.len() {
-                    let start = row * stride + offset;
-                    out.extend_from_slice(&lane.wide[slot][start..start + node.shape.cols]);
-                }
-            }
-            log.end(begun, Work::Node(id));
-        }
-    }
-
-    fn finished(&self) -> Finished<'_> {
+    fn finished_values(&self) -> Finished<'_> {
         let Self { program, lanes, lists, locate, .. } = self;
         Finished { program, lanes, lists, locate }
-    }
-
-    fn collect_outputs(&mut self, inputs: &Inputs<'_>, params: &Params) {
-        for (index, &id) in self.program.outputs.iter().enumerate() {
-            let mut out = std::mem::take(&mut self.outputs[index]);
-            out.clear();
-            if let Place::Wide { slot, offset, stride } =
-                self.program.placement.places[id.0 as usize]
-            {
-                let shape = self.program.graph.shape(id);
-                for lane in &self.lanes {
-                    for row in 0..inputs.span(shape.rows, &lane.rows).len() {
-                        let start = row * stride + offset;
-                        out.extend_from_slice(&lane.wide[slot][start..start + shape.cols]);
-                    }
-                }
-            } else if let Some(value) = constant(&self.program, &self.consts, id) {
-                out.extend_from_slice(value);
-            } else if let Place::Param { param, offset } =
-                self.program.placement.places[id.0 as usize]
-            {
-                let len = self.program.graph.shape(id).const_len().unwrap_or(0);
-                out.extend_from_slice(&params.value(param)[offset..offset + len]);
-            }
-            self.outputs[index] = out;
-        }
-    }
-}
-
-/// The value of a constant that the run computed.
-fn constant<'a>(program: &Program, consts: &'a [Vec<f32>], id: NodeId) -> Option<&'a [f32]> {
-    let len = program.graph.shape(id).const_len()?;
-    match program.placement.places[id.0 as usize] {
-        Place::Const { slot, offset } => consts[slot].get(offset..offset + len),
-        _ => None,
     }
 }

@@ -18,43 +18,43 @@ use serde::{Deserialize, Serialize};
 use op::Op;
 use shape::{NodeId, ParamId, Shape};
 
-/// One operation.
+/// A node: one operation on the values of other nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Unique in its graph.
+    /// The name, unique in the graph.
     pub name: String,
-    /// What is computed.
+    /// The operation that computes the value.
     pub op: Op,
-    /// From what.
+    /// The nodes whose values the operation reads.
     pub inputs: Vec<NodeId>,
-    /// Into what shape.
+    /// The shape of the value.
     pub shape: Shape,
 }
 
-/// How a parameter begins.
+/// The initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ParamInit {
-    /// Normal with variance `2 / (rows + cols)` (Glorot & Bengio 2010).
+    /// A normal distribution with variance `2 / (rows + cols)` (Glorot & Bengio 2010).
     XavierNormal,
-    /// Uniform in ±√(6 / (rows + cols)) (Glorot & Bengio 2010).
+    /// A uniform distribution in ±√(6 / (rows + cols)) (Glorot & Bengio 2010).
     XavierUniform,
-    /// Normal with mean 0.
+    /// A normal distribution with mean 0.
     Normal {
-        /// Standard deviation.
+        /// The standard deviation of the distribution.
         std: f32,
     },
-    /// Uniform in `[low, high)`.
+    /// A uniform distribution in `[low, high)`.
     Uniform {
-        /// Lower end.
+        /// The lower end of the range.
         low: f32,
-        /// Upper end.
+        /// The upper end of the range.
         high: f32,
     },
-    /// One value everywhere.
+    /// The same value in every element.
     Constant {
-        /// The value.
+        /// The value of every element.
         value: f32,
     },
 }
@@ -63,15 +63,16 @@ pub enum ParamInit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParamSpec {
-    /// Unique in the model; the tensor's name in a checkpoint.
+    /// The name, unique in the model, which is also the tensor's name in a checkpoint.
     pub name: String,
-    /// Rows (of a weight: input units).
+    /// The number of rows (of a weight: input units).
     pub rows: usize,
-    /// Columns (of a weight: output units).
+    /// The number of columns (of a weight: output units).
     pub cols: usize,
-    /// How it begins.
+    /// The distribution of the initial values.
     pub init: ParamInit,
-    /// Whether an optimizer moves it; batch norm's running statistics are not trainable.
+    /// Whether an optimizer moves the parameter; running statistics of batch norm are not
+    /// trainable.
     pub trainable: bool,
 }
 
@@ -79,9 +80,9 @@ pub struct ParamSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableInput {
-    /// The table's name.
+    /// The name of the table.
     pub name: String,
-    /// Floats a row.
+    /// The number of floats of a row.
     pub stride: usize,
 }
 
@@ -89,23 +90,24 @@ pub struct TableInput {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnInput {
-    /// The feature's name.
+    /// The name of the feature.
     pub name: String,
-    /// Index of its table.
+    /// The index of the feature's table.
     pub table: usize,
 }
 
-/// What a batch brings along. A run's [`Inputs`](crate::Inputs) match it by index.
+/// The inputs that a graph reads from a batch. A run's [`Inputs`](crate::Inputs) match them by
+/// index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphInputs {
-    /// Tables, in the order of the lookup plan.
+    /// The tables, in the order of the lookup plan.
     pub tables: Vec<TableInput>,
-    /// Sparse columns, in schema order.
+    /// The sparse columns, in schema order.
     pub columns: Vec<ColumnInput>,
-    /// Numeric columns, in schema order.
+    /// The numeric columns, in schema order.
     pub numeric: Vec<String>,
-    /// Labels, in schema order.
+    /// The labels, in schema order.
     pub labels: Vec<String>,
 }
 
@@ -114,49 +116,49 @@ pub struct GraphInputs {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Graph {
-    /// What a batch brings along.
+    /// The inputs that the graph reads from a batch.
     pub inputs: GraphInputs,
-    /// Nodes, each after its inputs.
+    /// The nodes, each after its inputs.
     pub nodes: Vec<Node>,
-    /// Parameters, in order of creation.
+    /// The parameters, in order of creation.
     pub params: Vec<ParamSpec>,
-    /// Named results.
+    /// The results of the graph, by name.
     pub outputs: Vec<(String, NodeId)>,
-    /// Parameters that a training step sets to a node's value (running statistics).
+    /// The parameters that a training step sets to a node's value (running statistics).
     pub updates: Vec<(ParamId, NodeId)>,
-    /// Further names of nodes: what a job calls the last node of a composed layer.
+    /// Further names of nodes, for example the name of a composed layer for its last node.
     pub aliases: Vec<(String, NodeId)>,
 }
 
 impl Graph {
-    /// The node.
+    /// Returns the node with this id.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize]
     }
 
-    /// The node's shape.
+    /// Returns the shape of the node.
     pub fn shape(&self, id: NodeId) -> Shape {
         self.node(id).shape
     }
 
-    /// The parameter's description.
+    /// Returns the description of the parameter.
     pub fn param(&self, id: ParamId) -> &ParamSpec {
         &self.params[id.0 as usize]
     }
 
-    /// The result of this name.
+    /// Returns the result with this name.
     pub fn output(&self, name: &str) -> Option<NodeId> {
         self.outputs.iter().find(|(n, _)| n == name).map(|&(_, id)| id)
     }
 
-    /// The node of this name, its own or a further one.
+    /// Returns the node with this name or alias.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         let own = self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32));
         own.or_else(|| self.aliases.iter().find(|(n, _)| n == name).map(|&(_, id)| id))
     }
 }
 
-/// One line a node: `%7 = relu(%6) : [B, 400]  # mlp.0.relu`, then the outputs and updates.
+/// Writes one line a node, `%7 = relu(%6) : [B, 400]  # mlp.0.relu`, then the outputs and updates.
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, node) in self.nodes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What one run reads: a batch, the rows of its keys, and the way between them.
+//! The inputs of one run: a batch, the rows of its keys, and the indices that connect them.
 
 use std::ops::Range;
 
@@ -15,15 +15,15 @@ pub struct Inputs<'a> {
     pub rows: usize,
     /// The unique rows of each table.
     pub tables: Vec<TableView<'a>>,
-    /// Each sparse column.
+    /// The sparse columns, in schema order.
     pub columns: Vec<ColumnView<'a>>,
     /// For each table, where its rows occur. Empty for inference.
     pub occurrences: Vec<OccurrenceView<'a>>,
-    /// Each numeric column.
+    /// The values of the numeric columns.
     pub numeric: Vec<&'a [f32]>,
     /// Each label. May be empty for inference.
     pub labels: Vec<LabelView<'a>>,
-    /// Sample weights.
+    /// The sample weights, if the batch has any.
     pub weight: Option<&'a [f32]>,
 }
 
@@ -34,7 +34,7 @@ pub struct TableView<'a> {
     pub values: &'a [f32],
     /// Floats from one row to the next; may exceed what the graph reads.
     pub stride: usize,
-    /// Number of rows.
+    /// The number of rows of the batch.
     pub unique: usize,
 }
 
@@ -53,7 +53,7 @@ pub struct ColumnView<'a> {
     pub base: u32,
 }
 
-/// Where each unique row of a table occurs.
+/// The occurrences of each unique row of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct OccurrenceView<'a> {
     /// `unique + 1` offsets into `positions`.
@@ -62,7 +62,7 @@ pub struct OccurrenceView<'a> {
     pub positions: &'a [u32],
 }
 
-/// One label.
+/// A label of the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct LabelView<'a> {
     /// One value a row.
@@ -72,13 +72,13 @@ pub struct LabelView<'a> {
 }
 
 impl<'a> ColumnView<'a> {
-    /// The number of values of the rows before this one.
+    /// Returns the number of values of the rows before this one.
     #[inline(always)]
     pub(crate) fn values_before(&self, row: usize) -> usize {
         self.offsets.map_or(row, |offsets| offsets[row] as usize)
     }
 
-    /// The values of a row.
+    /// Returns the values of a row.
     #[inline(always)]
     pub(crate) fn values_of(&self, row: usize) -> Range<usize> {
         match self.offsets {
@@ -89,8 +89,8 @@ impl<'a> ColumnView<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Which rows of a value of these symbolic rows belong to some rows of the batch: they
-    /// themselves, or their values in a column.
+    /// Returns the rows of a value of these symbolic rows that belong to some rows of the batch:
+    /// the rows themselves, or their values in a column.
     #[inline]
     pub(crate) fn span(&self, dim: Dim, batch: &Range<usize>) -> Range<usize> {
         match dim {
@@ -102,8 +102,8 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The inputs of a batch whose rows have been pulled. Without `train`, occurrences and labels are
-    /// left out.
+    /// Creates the inputs of a batch whose rows have been pulled. Without `train`, occurrences and
+    /// labels are left out.
     pub fn new(batch: &'a Batch, plan: &'a LookupPlan, rows: &'a RowBuffer, train: bool) -> Self {
         let tables = rows.tables.iter().map(|t| TableView {
             values: &t.values,
@@ -137,11 +137,14 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Checks everything that kernels index by, so that they cannot go wrong on a batch that does not
-    /// fit the graph. `train`: a backward pass will run.
+    /// Checks everything that kernels index by, so that they cannot go wrong on a batch that does
+    /// not fit the graph. `train`: a backward pass will run.
     pub(crate) fn check(&self, graph: &GraphInputs, labels: bool, train: bool) -> Result<()> {
         if self.rows == 0 || self.rows > MAX_ROWS {
-            return Err(wrong("the batch", format!("{} rows, not 1 .. {MAX_ROWS}", self.rows)));
+            return Err(wrong(
+                "the batch",
+                format!("found {} rows, and 1 to {MAX_ROWS} are allowed", self.rows),
+            ));
         }
         self.check_tables(graph)?;
         count("sparse columns", self.columns.len(), graph.columns.len())?;
@@ -192,19 +195,23 @@ impl<'a> Inputs<'a> {
         if len == self.rows {
             return Ok(());
         }
-        Err(wrong(name, format!("{len} values for {} rows", self.rows)))
+        Err(wrong(name, format!("found {len} values for {} rows", self.rows)))
     }
 
     fn check_tables(&self, graph: &GraphInputs) -> Result<()> {
         count("tables", self.tables.len(), graph.tables.len())?;
         for (table, known) in self.tables.iter().zip(&graph.tables) {
             if table.stride < known.stride {
-                let reason = format!("rows of {} floats, {} needed", table.stride, known.stride);
+                let reason =
+                    format!("the rows have {} floats, needed {}", table.stride, known.stride);
                 return Err(wrong(&known.name, reason));
             }
             if table.unique.checked_mul(table.stride) != Some(table.values.len()) {
                 let (len, unique, stride) = (table.values.len(), table.unique, table.stride);
-                return Err(wrong(&known.name, format!("{len} floats for {unique} × {stride}")));
+                return Err(wrong(
+                    &known.name,
+                    format!("found {len} floats for {unique} × {stride}"),
+                ));
             }
         }
         Ok(())
@@ -285,7 +292,7 @@ fn count(what: &str, have: usize, want: usize) -> Result<()> {
     if have == want {
         Ok(())
     } else {
-        Err(wrong("the batch", format!("{have} {what}, not {want}")))
+        Err(wrong("the batch", format!("found {have} {what}, needed {want}")))
     }
 }
 

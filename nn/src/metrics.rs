@@ -1,4 +1,4 @@
-//! What a model is judged by: exact AUC, grouped AUC, log loss and calibration.
+//! The metrics of a model: exact AUC, grouped AUC, log loss and calibration.
 //!
 //! Published results are compared to the fourth decimal, so nothing here is binned, sampled or
 //! summed in f32: ranks are exact, sums are f64 in row order, and the same rows give the same bits

@@ -1,20 +1,20 @@
 //! A graph built for inference as an ONNX model, for runtimes that know nothing of tables.
 //!
-//! Dense parameters become initializers under their own names. What a batch brings along become inputs, in
-//! the form in which somebody who has the rows in a key-value store has them:
+//! Dense parameters become initializers under their own names. The values of a batch become inputs,
+//! in the form that a key-value store of rows gives:
 //!
-//! | input | shape | what it is |
+//! | input | shape | content |
 //! |---|---|---|
-//! | `<feature>.<segment>` | `[batch, n]` | floats of the segment of the row of each id, of a feature with one id |
-//! | `<feature>.<segment>` | `[values_<feature>, n]` | of a list feature the same for each value, list after list |
+//! | `<feature>.<segment>` | `[batch, n]` | the segment of the row of each id (one id a row) |
+//! | `<feature>.<segment>` | `[values_<feature>, n]` | the same for each value of a list feature |
 //! | `<feature>.lengths` | `[batch]`, int64 | values of each list |
-//! | `<feature>.weights` | `[values_<feature>]`, or `[1]` for all | weights of the values; absent: 1 |
+//! | `<feature>.weights` | `[values_<feature>]` or `[1]` | weights of the values; 1 if absent |
 //! | `<feature>.value` | `[batch, 1]` | a number, transformed as the job says |
 //!
-//! Pooling, attention over histories and everything behind it are in the graph. Outputs have the names that
-//! they have in the graph: `logits`, `probabilities`, and `…/<task>` of further tasks.
+//! Pooling, attention over histories and everything behind it are in the graph. Outputs have the
+//! names that they have in the graph: `logits`, `probabilities`, and `…/<task>` of further tasks.
 //!
-//! It is no general converter: operations that training alone knows are refused by name.
+//! The module is not a general converter: operations that only training has are refused by name.
 
 pub(crate) mod emit;
 pub(crate) mod lists;
@@ -56,69 +56,70 @@ pub struct OnnxColumn {
     pub segments: Vec<(String, usize, usize)>,
 }
 
-/// What an input is, and what to feed it.
+/// An input of the model, and the values to feed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OnnxInput {
-    /// Its name in the model.
+    /// The name of the input in the model.
     pub name: String,
-    /// `float32` or `int64`.
+    /// The element type, `float32` or `int64`.
     pub dtype: &'static str,
-    /// Its dimensions, symbolic ones by name.
+    /// The dimensions, symbolic ones by name.
     pub shape: Vec<String>,
-    /// Whether it may be left out.
+    /// Whether the input may be left out.
     pub optional: bool,
-    /// What it holds.
+    /// The values that the input holds.
     #[serde(flatten)]
     pub holds: OnnxHolds,
 }
 
-/// What an input holds.
+/// The kind of values that an input holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "holds", rename_all = "snake_case")]
 pub enum OnnxHolds {
     /// A segment of the row of each value.
     Rows {
-        /// The feature.
+        /// The name of the feature.
         feature: String,
-        /// The table.
+        /// The name of the table.
         table: String,
-        /// The segment.
+        /// The name of the segment.
         segment: String,
     },
     /// The number of values of each list.
     Lengths {
-        /// The feature.
+        /// The name of the feature.
         feature: String,
     },
     /// The weight of each value.
     Weights {
-        /// The feature.
+        /// The name of the feature.
         feature: String,
     },
-    /// A number.
+    /// A number of each row.
     Value {
-        /// The feature.
+        /// The name of the feature.
         feature: String,
     },
 }
 
-/// A model in ONNX.
+/// A model in the ONNX format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnnxModel {
     /// The file's bytes. The same model gives the same bytes.
     pub bytes: Vec<u8>,
-    /// What to feed it, in the order of the file.
+    /// The inputs to feed, in the order of the file.
     pub inputs: Vec<OnnxInput>,
-    /// Names and columns of what it answers; each is `[batch, columns]`.
+    /// The names and columns of the results; each is `[batch, columns]`.
     pub outputs: Vec<(String, usize)>,
 }
 
 impl Graph {
-    /// The graph, which was built for inference, with these parameters. `columns` say how the sparse columns are
-    /// fed, `metadata` goes into the file as it is.
+    /// Exports the graph, which was built for inference, with these parameters. `columns` say how
+    /// the sparse columns are fed; `metadata` goes into the file unchanged.
     ///
     /// # Errors
-    /// [`Error::Onnx`] names the node whose operation has no form in ONNX, or the name that two things have.
+    /// [`Error::Onnx`] names the node whose operation has no form in ONNX, or the name that two
+    /// things have.
     pub fn to_onnx(
         &self,
         params: &Params,
@@ -173,7 +174,7 @@ fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result
         let node = writer.graph.node(*id);
         if node.shape.rows != Dim::Batch {
             let reason = format!(
-                "an output has a row for each row of the batch, and this is {}",
+                "an output must have a row for each row of the batch, found {}",
                 node.shape
             );
             return Err(Error::Onnx { node: name.clone(), reason });
@@ -220,7 +221,7 @@ fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result
     Ok(OnnxModel { bytes: model.encode_to_vec(), inputs: writer.inputs, outputs })
 }
 
-/// A refusal of an operation.
+/// Returns the refusal of an operation.
 fn refuse_op(op: &Op, layer: &str) -> Error {
     let reason = format!("the operation `{}` has no form in ONNX", op.name());
     Error::Onnx { node: layer.to_owned(), reason }

@@ -1,11 +1,12 @@
-//! The operations, one file a group: everything that the crate knows about an operation stands in one
-//! file, as an [`OpGroup`].
+//! The operations, one file a group: everything that the crate knows about an operation stands in
+//! one file, as an [`OpGroup`].
 //!
-//! To add an operation: a variant in [`Op`], its arms in the file of its group, and, for a new group, a
-//! line in `with_group!`. Nothing else lists operations.
+//! To add an operation: a variant in [`Op`], its arms in the file of its group, and, for a new
+//! group, a line in `with_group!`. Nothing else lists operations.
 //!
 //! Kernels are plain loops over the rows of one tile, run inside a frame compiled for the widest
-//! registers of the machine; products call [`zillion_device::matmul`]. There are three kinds of work:
+//! registers of the machine; products call [`zillion_device::matmul`]. There are three kinds of
+//! work:
 //!
 //! * [`forward`] writes a tile of a result from the same tile of its inputs (or all of a constant);
 //! * [`accumulate`] adds a tile's rows to a lane's partial of a sum over the batch, and [`combine`]
@@ -61,9 +62,10 @@ pub(crate) type ShapeResult = std::result::Result<Shape, String>;
 
 /// A group of operations that share a file: a function, its gradient and their relatives.
 ///
-/// A group is a type without values. Its functions are chosen by one `match` for each node and tile;
-/// the loops inside know their operation, so that no dispatch happens in them. Each function is called
-/// with operations of the group only; one that does not apply to an operation keeps its default.
+/// A group is a type without values. Its functions are chosen by one `match` for each node and
+/// tile; the loops inside know their operation, so that no dispatch happens in them. Each function
+/// is called with operations of the group only; one that does not apply to an operation keeps its
+/// default.
 trait OpGroup {
     /// Returns the operation's name in listings, profiles and errors, without its attributes.
     fn name(op: &Op) -> &'static str;
@@ -94,19 +96,20 @@ trait OpGroup {
         reject(op);
     }
 
-    /// Returns the number of floats of a lane's partial, given the number of elements of the result.
+    /// Returns the number of floats of a lane's partial, given the number of elements of the
+    /// result.
     fn partial_len(_op: &Op, len: usize) -> usize {
         len
     }
 
-    /// Returns whether [`OpGroup::combine`] treats each element alone, so that ranges can be combined
-    /// apart.
+    /// Returns whether [`OpGroup::combine`] treats each element alone, so that ranges can be
+    /// combined apart.
     fn combines_by_element(_op: &Op) -> bool {
         true
     }
 
-    /// Makes the elements from `start` on of a sum over the batch from the lanes' partials, which come
-    /// with their rows in lane order.
+    /// Makes the elements from `start` on of a sum over the batch from the lanes' partials, which
+    /// come with their rows in lane order.
     fn combine<'a>(
         _op: &Op,
         partials: impl Iterator<Item = (usize, &'a [f32])>,
@@ -117,7 +120,8 @@ trait OpGroup {
         add_partials(partials, start, out);
     }
 
-    /// Returns whether the operation's tile is the rows of its first input when all of them are constants.
+    /// Returns whether the operation's tile is the rows of its first input when all of them are
+    /// constants.
     fn sums_rows(_op: &Op) -> bool {
         false
     }
@@ -129,16 +133,17 @@ trait OpGroup {
 
     /// Appends the gradients of the node's inputs; `g` is the gradient of its result.
     fn gradient(cx: &mut Backward, id: NodeId, _g: NodeId) -> Result<()> {
-        Err(cx.no_rule(id))
+        Err(cx.refuse_gradient(id))
     }
 
-    /// Returns the number of floating-point operations. Additions, multiplications and functions of an
-    /// element count as one each; moving values costs nothing.
+    /// Returns the number of floating-point operations. Additions, multiplications and functions of
+    /// an element count as one each; moving values costs nothing.
     fn flops(_op: &Op, _sizes: &NodeSizes<'_>) -> u64 {
         0
     }
 
-    /// Writes the node as ONNX and returns the name of its value, or `None` if it has no form in ONNX.
+    /// Writes the node as ONNX and returns the name of its value, or `None` if it has no form in
+    /// ONNX.
     fn onnx(_op: &Op, _node: &OnnxNode<'_>, _writer: &mut Writer<'_>) -> Result<Option<String>> {
         Ok(None)
     }
@@ -147,11 +152,13 @@ trait OpGroup {
 /// The way in which an operation leads a chain of fused links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chaining {
-    /// Nothing can be chained to the operation: it reads the inputs of the batch, or the bounds of lists.
+    /// Nothing can be chained to the operation: it reads the inputs of the batch, or the bounds of
+    /// lists.
     None,
     /// A few rows of a tile can be computed at a time without repeating anything.
     Rows,
-    /// The tile is computed at once: a product, or factors of a column that are computed once a call.
+    /// The tile is computed at once: a product, or factors of a column that are computed once a
+    /// call.
     Tile,
 }
 
@@ -267,8 +274,8 @@ pub(crate) fn partial_len(op: &Op, shape: Shape) -> usize {
     with_group!(op, Group => Group::partial_len(op, len))
 }
 
-/// Adds a tile to its lane's partial. `rows_before` are the rows that the lane has added already; when
-/// it is 0 the partial's old values are not read.
+/// Adds a tile to its lane's partial. `rows_before` are the rows that the lane has added already;
+/// when it is 0 the partial's old values are not read.
 pub(crate) fn accumulate(
     op: &Op,
     tile: &Tile<'_>,
@@ -285,9 +292,9 @@ pub(crate) fn combines_by_element(op: &Op) -> bool {
     with_group!(op, Group => Group::combines_by_element(op))
 }
 
-/// Makes the elements of a sum over the batch from the lanes' partials, which come with their rows in
-/// lane order: the elements from `start` on where [`combines_by_element`], else all. `total_rows` are
-/// those of all lanes; a column may have no values in some lanes, or in none.
+/// Makes the elements of a sum over the batch from the lanes' partials, which come with their rows
+/// in lane order: the elements from `start` on where [`combines_by_element`], else all.
+/// `total_rows` are those of all lanes; a column may have no values in some lanes, or in none.
 pub(crate) fn combine<'a>(
     op: &Op,
     partials: impl Iterator<Item = (usize, &'a [f32])>,
@@ -301,7 +308,8 @@ pub(crate) fn combine<'a>(
     with_group!(op, Group => Group::combine(op, partials, start, total_rows, out));
 }
 
-/// Returns whether the operation's tile is the rows of its first input when all of them are constants.
+/// Returns whether the operation's tile is the rows of its first input when all of them are
+/// constants.
 pub(crate) fn sums_rows(op: &Op) -> bool {
     with_group!(op, Group => Group::sums_rows(op))
 }

@@ -1,9 +1,9 @@
-//! How dense parameters learn: optimizers, the global gradient norm and its clipping, the schedules
-//! by steps and by validation, and their state in a checkpoint.
+//! The learning of dense parameters: optimizers, one file a rule, the global gradient norm and its
+//! clipping, the schedules by steps and by validation, and their state in a checkpoint.
 //!
-//! Formulas are PyTorch's, because published results were trained with them. The regulariser is part
-//! of the gradient: `λ·w` is added before the norm is taken and before the norm clips it, as a loss
-//! term `(λ/2)·|w|²` would be, and not decoupled from it.
+//! Formulas are PyTorch's, because published results were trained with them. The regulariser is
+//! part of the gradient: `λ·w` is added before the norm is taken and before the norm clips it, as a
+//! loss term `(λ/2)·|w|²` would be, and not decoupled from it.
 //!
 //! A training step with clipping is
 //!
@@ -16,24 +16,33 @@
 //! Results do not depend on the number of threads: work is cut into blocks of fixed size, and sums
 //! over blocks are taken in block order.
 
+mod adagrad;
+mod adam;
+mod adamw;
 mod average;
 mod checkpoint;
 mod clip;
 mod dense;
-mod kernel;
+mod ftrl;
 mod lamb;
+mod momentum;
 mod plateau;
+mod rule;
 mod schedule;
+mod sgd;
+mod shaping;
 mod spec;
+mod tensors;
 
 pub use average::{Average, AverageSpec, read_scoring_params};
-pub use checkpoint::{read_params, write_dense, write_dense_with};
+pub use checkpoint::{write_dense, write_dense_with};
 pub use clip::clip_scale;
 pub use dense::DenseOptimizer;
 pub use plateau::{Plateau, PlateauMetric, PlateauSpec, Verdict};
 pub use schedule::{Decay, ScheduleSpec};
 pub use spec::DenseOptimizerSpec;
 pub(crate) use spec::not_negative;
+pub use tensors::read_params;
 
 #[cfg(test)]
 mod tests;

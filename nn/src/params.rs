@@ -18,54 +18,54 @@ pub struct Params {
 }
 
 impl Params {
-    /// Fresh values. Each is a function of (seed, name, element) and of nothing else: adding a layer
-    /// leaves the others as they were.
+    /// Creates fresh values. Each is a function of (seed, name, element) and of nothing else:
+    /// adding a layer leaves the others as they were.
     pub fn init(specs: &[ParamSpec], seed: u64) -> Self {
         let values = specs.iter().map(|spec| initial(spec, seed)).collect();
         Self { specs: specs.to_vec(), values }
     }
 
-    /// Descriptions, in order.
+    /// Returns the descriptions of the parameters, in order.
     pub fn specs(&self) -> &[ParamSpec] {
         &self.specs
     }
 
-    /// Number of parameters (matrices, not floats).
+    /// Returns the number of parameters (matrices, not floats).
     pub fn len(&self) -> usize {
         self.specs.len()
     }
 
-    /// Whether the model has none.
+    /// Returns whether the model has no parameters.
     pub fn is_empty(&self) -> bool {
         self.specs.is_empty()
     }
 
-    /// The floats of one parameter, row after row.
+    /// Returns the floats of one parameter, row after row.
     pub fn value(&self, id: ParamId) -> &[f32] {
         &self.values[id.0 as usize]
     }
 
-    /// The floats of one parameter, to be changed.
+    /// Returns the floats of one parameter, to be changed.
     pub fn value_mut(&mut self, id: ParamId) -> &mut [f32] {
         &mut self.values[id.0 as usize]
     }
 
-    /// The parameter of this name.
+    /// Returns the parameter of this name.
     pub fn find(&self, name: &str) -> Option<ParamId> {
         self.specs.iter().position(|s| s.name == name).map(|i| ParamId(i as u32))
     }
 
-    /// The floats of the parameter of this name.
+    /// Returns the floats of the parameter of this name.
     pub fn get(&self, name: &str) -> Option<&[f32]> {
         self.find(name).map(|id| self.value(id))
     }
 
-    /// Name and floats of each, in order.
+    /// Returns the name and the floats of each parameter, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&ParamSpec, &[f32])> {
         self.specs.iter().zip(self.values.iter().map(Vec::as_slice))
     }
 
-    /// All floats, parameter by parameter, to be changed together by an optimizer.
+    /// Returns all floats, parameter by parameter, to be changed together by an optimizer.
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&ParamSpec, &mut [f32])> {
         self.specs.iter().zip(self.values.iter_mut().map(Vec::as_mut_slice))
     }
@@ -77,8 +77,8 @@ impl Params {
         Ok(())
     }
 
-    /// A safetensors file: one f32 tensor `[rows, cols]` a parameter. The same values give the same
-    /// bytes.
+    /// Writes a safetensors file with one f32 tensor `[rows, cols]` a parameter. The same values
+    /// give the same bytes.
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         let tensors = self.iter().map(|(spec, values)| {
             (spec.name.as_str(), Tensor { shape: [spec.rows, spec.cols], values })
@@ -86,14 +86,14 @@ impl Params {
         Ok(safetensors::serialize(tensors, None)?)
     }
 
-    /// Reads what [`Params::to_safetensors`] wrote. Every parameter of the model must be there in its
-    /// shape, and nothing else.
+    /// Reads what [`Params::to_safetensors`] wrote. Every parameter of the model must be there in
+    /// its shape, and nothing else.
     pub fn from_safetensors(specs: &[ParamSpec], bytes: &[u8]) -> Result<Self> {
         Self::from_safetensors_by_piece(specs, bytes, &mut || {})
     }
 
-    /// The same, calling `piece` whenever some tens of kilobytes were read: whoever shares a processor with
-    /// others pauses there.
+    /// Reads a safetensors file and calls `piece` after some tens of kilobytes each, so that a
+    /// caller can yield the processor there.
     pub fn from_safetensors_by_piece(
         specs: &[ParamSpec],
         bytes: &[u8],
@@ -111,7 +111,7 @@ impl Params {
                 return Err(wrong(
                     &spec.name,
                     format!(
-                        "the file has {:?} {:?}, the model needs F32 [{}, {}]",
+                        "the file has {:?} {:?}, and the model needs F32 [{}, {}]",
                         tensor.dtype(),
                         tensor.shape(),
                         spec.rows,
@@ -133,7 +133,7 @@ impl Params {
         }
     }
 
-    /// Whether these are the parameters that a graph asks for.
+    /// Checks that these are the parameters that a graph asks for.
     pub(crate) fn fits(&self, specs: &[ParamSpec]) -> Result<()> {
         if self.specs.len() != specs.len() {
             let reason = format!("{} parameters given for {}", self.specs.len(), specs.len());
@@ -184,7 +184,7 @@ fn initial(spec: &ParamSpec, seed: u64) -> Vec<f32> {
     }
 }
 
-/// A standard normal number (Box–Muller, in f64: initialisation is not where the time goes).
+/// Draws a standard normal number (Box–Muller, in f64: initialisation takes little time).
 fn normal(stream: u64, element: u64) -> f64 {
     let bits = random::combine(stream, element);
     let scale = 1.0 / f64::from(1u32 << 31) / 2.0;

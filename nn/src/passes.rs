@@ -1,12 +1,13 @@
-//! What a graph goes through before it runs: an ordered list of passes, each of which can be switched off.
+//! The rewrites of a graph before it runs: an ordered list of passes, each of which can be switched
+//! off.
 //!
-//! A pass takes a graph with its roots and gives one that computes the same. All of these keep every bit:
-//! they remove, share, move and join operations, and the joined ones add and multiply in the order in which
-//! the single ones did. That is why a version need not say which of them were on when it was trained.
-//! The exception is the sign of a zero.
+//! A pass takes a graph with its roots and gives one that computes the same. All of these keep
+//! every bit: they remove, share, move and join operations, and the joined ones add and multiply in
+//! the order in which the single ones did. That is why a version need not say which of them were on
+//! when it was trained. The exception is the sign of a zero.
 //!
-//! To add a pass: a file here, a line in [`PASSES`], a test of the printed graph before and after it. The
-//! test that every model computes the same with each pass on and off finds it by itself.
+//! To add a pass: a file here, a line in [`PASSES`], a test of the printed graph before and after
+//! it. The test that every model computes the same with each pass on and off finds it by itself.
 
 mod algebra;
 mod common_subexpressions;
@@ -63,7 +64,7 @@ const PASSES: [Pass; 7] = [
     Pass { name: "in_place", what: "writes into the buffer of an operand that dies", run: None },
 ];
 
-/// Which passes a program's graph goes through: all, unless some are switched off.
+/// The set of passes that a program's graph goes through: all, unless some are switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
     off: u32,
@@ -74,25 +75,25 @@ pub struct Passes {
 pub struct Stage {
     /// The pass; of the first stage `None`.
     pub pass: Option<&'static str>,
-    /// The graph.
+    /// The graph after the pass.
     pub graph: Graph,
 }
 
 impl Passes {
-    /// All of them.
+    /// The set of all passes.
     pub const ALL: Self = Self { off: 0 };
-    /// None of them.
+    /// The empty set of passes.
     pub const NONE: Self = Self { off: (1 << PASSES.len()) - 1 };
 
-    /// Name and purpose of each pass, in order.
+    /// Returns the name and the purpose of each pass, in order.
     pub fn known() -> impl ExactSizeIterator<Item = (&'static str, &'static str)> {
         PASSES.iter().map(|pass| (pass.name, pass.what))
     }
 
-    /// All but the named ones; `all` names every one.
+    /// Returns all passes but the named ones; `all` names every pass.
     ///
     /// # Errors
-    /// A name that no pass has, with the nearest that one has.
+    /// Refuses a name that no pass has, and names the nearest valid one.
     pub fn without<S: AsRef<str>>(names: &[S]) -> Result<Self> {
         let mut passes = Self::ALL;
         for name in names {
@@ -101,7 +102,7 @@ impl Passes {
         Ok(passes)
     }
 
-    /// The same without one more.
+    /// Returns the passes without one more.
     ///
     /// # Errors
     /// As [`Passes::without`].
@@ -127,7 +128,7 @@ impl Passes {
         }
     }
 
-    /// Whether a pass of this name runs.
+    /// Returns whether the pass of this name runs.
     pub fn has(self, name: &str) -> bool {
         PASSES.iter().position(|pass| pass.name == name).is_some_and(|i| self.off & 1 << i == 0)
     }

@@ -1,4 +1,5 @@
-//! Where the time of a run goes.
+//! The time of a run by node and by operation, summed over threads. See
+//! [`timeline`](crate::timeline) for when each thread computed what.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +31,7 @@ impl Profile {
         self.nanos.get(id.0 as usize).copied().unwrap_or(0)
     }
 
-    /// The same by operation, slowest first.
+    /// Returns the times by operation, slowest first.
     pub fn by_op(&self, graph: &Graph) -> Vec<(&'static str, OpTime)> {
         let mut times: BTreeMap<&'static str, OpTime> = BTreeMap::new();
         for (node, &nanos) in graph.nodes.iter().zip(&self.nanos) {
@@ -45,7 +46,7 @@ impl Profile {
         times
     }
 
-    /// A table of [`Profile::by_op`], in milliseconds a run.
+    /// Returns a table of [`Profile::by_op`], in milliseconds a run.
     pub fn table<'a>(&'a self, graph: &'a Graph) -> impl fmt::Display + 'a {
         Table { profile: self, graph }
     }

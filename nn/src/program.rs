@@ -16,7 +16,8 @@ use crate::passes::{Ir, Passes, Stage};
 use crate::program::placement::{Placement, Width};
 use crate::program::schedule::{Class, Schedule, is_view};
 
-/// How the batch is cut. Part of the result: other settings add in another order.
+/// The cut of a batch into lanes and tiles. It is part of the result: other settings add in another
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Contiguous shares of the batch whose sums are added in order; also the most threads that can
@@ -24,7 +25,7 @@ pub struct Settings {
     pub lanes: usize,
     /// Rows that go through all operations of a pass together.
     pub tile_rows: usize,
-    /// What the graph goes through before it runs. No part of the result.
+    /// The passes of the graph before it runs. They are no part of the result.
     pub passes: Passes,
 }
 
@@ -34,7 +35,8 @@ impl Default for Settings {
     }
 }
 
-/// Rows for which it pays to wake another thread in a step: below it the lanes' partial sums cost more than they save.
+/// Rows for which it pays to wake another thread in a step: below it the lanes' partial sums cost
+/// more than they save.
 const LEAST_SHARE: usize = 64;
 
 /// Bytes of a program's buffers for one batch.
@@ -46,8 +48,8 @@ pub struct Memory {
     pub naive: usize,
 }
 
-/// Values that a tile has of a column, for each row of a full tile, before it ends early: the values of
-/// 256 rows with histories of fifty would not stay in cache.
+/// Values that a tile has of a column, for each row of a full tile, before it ends early: the
+/// values of 256 rows with histories of fifty would not stay in cache.
 const VALUES_A_ROW: usize = 8;
 
 /// A graph made ready to run.
@@ -77,9 +79,9 @@ pub struct Program {
 /// Constants first, then a pass over the batch, then its sums.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phase {
-    /// Constants from constants.
+    /// The constants that are computed from constants.
     pub(crate) globals: Vec<NodeId>,
-    /// What each tile goes through.
+    /// The steps of each tile.
     pub(crate) tile: Vec<Step>,
     /// Sums over the batch that are complete after the pass.
     pub(crate) sums: Vec<NodeId>,
@@ -101,42 +103,43 @@ pub(crate) enum Step {
 }
 
 impl Program {
-    /// One training step: loss, gradients, running statistics, and the graph's named outputs.
+    /// Plans one training step: loss, gradients, running statistics, and the graph's named outputs.
     pub fn train(train: &TrainGraph, settings: Settings) -> Result<Self> {
         Self::new(Ir::train(train), settings)
     }
 
-    /// The given results, and nothing that they do not need.
+    /// Plans the given results, and nothing that they do not need.
     pub fn infer(graph: &Graph, outputs: &[NodeId], settings: Settings) -> Result<Self> {
         Self::new(Ir::infer(graph, outputs), settings)
     }
 
-    /// The graph of a training step before and after each pass.
+    /// Returns the graph of a training step before and after each pass.
     pub fn train_stages(train: &TrainGraph, passes: Passes) -> Result<Vec<Stage>> {
         stages(Ir::train(train), passes)
     }
 
-    /// The graph of some results before and after each pass.
+    /// Returns the graph of some results before and after each pass.
     pub fn infer_stages(graph: &Graph, outputs: &[NodeId], passes: Passes) -> Result<Vec<Stage>> {
         stages(Ir::infer(graph, outputs), passes)
     }
 
-    /// The graph that is run: what passes made of the one that was given.
+    /// Returns the graph that is run: the given graph after all passes.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// How the batch is cut.
+    /// Returns the cut of a batch.
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// Trainable parameters with a gradient, in order.
+    /// Returns the trainable parameters with a gradient, in order.
     pub fn param_grads(&self) -> impl ExactSizeIterator<Item = ParamId> {
         self.param_grads.iter().map(|&(param, _)| param)
     }
 
-    /// What a run needs of memory, and what it would without tiles, shared buffers and work in place.
+    /// Returns the memory that a run needs, and the memory that it would need without tiles, shared
+    /// buffers and work in place.
     pub fn memory(
         &self,
         rows: usize,
@@ -152,8 +155,8 @@ impl Program {
         Memory { planned, naive: 4 * self.placement.values.iter().map(floats).sum::<usize>() }
     }
 
-    /// Bytes of buffers for a batch of `rows`, worked on by `threads`, where the lists of a column have
-    /// `list_len(column)` values.
+    /// Returns the bytes of buffers for a batch of `rows`, worked on by `threads`, where the lists
+    /// of a column have `list_len(column)` values.
     pub fn bytes(&self, rows: usize, threads: usize, list_len: impl Fn(usize) -> usize) -> usize {
         let Placement { const_lens, tile_buffers, wide_buffers, partial_lens, .. } =
             &self.placement;
@@ -179,8 +182,9 @@ impl Program {
             + packing::bytes(self, rows, threads)
     }
 
-    /// The least that lanes get of a batch, each a multiple of it: a tile, or less where a step would else leave lanes
-    /// without work. What only scores is cut by tiles: many small requests side by side are better off on a thread each.
+    /// Returns the least number of rows that lanes get of a batch, each a multiple of it: a tile,
+    /// or less if a step would otherwise leave lanes without work. Scoring alone is cut by tiles:
+    /// many small requests side by side are better off on a thread each.
     pub(crate) fn share_rows(&self, rows: usize) -> usize {
         let Settings { lanes, tile_rows, .. } = self.settings;
         if self.param_grads.is_empty() {
@@ -189,8 +193,8 @@ impl Program {
         rows.div_ceil(lanes).next_multiple_of(LEAST_SHARE).min(tile_rows)
     }
 
-    /// The rows that a tile's share of a node's work is counted in: those of its result, or, of a sum
-    /// over the batch, those of what it sums.
+    /// Returns the rows in which a tile's share of a node's work is counted: those of its result,
+    /// or, for a sum over the batch, those of the summed value.
     pub(crate) fn work_rows(&self, id: NodeId) -> Dim {
         let node = self.graph.node(id);
         let mut rows = std::iter::once(node.shape.rows)
@@ -198,8 +202,9 @@ impl Program {
         rows.find(|rows| rows.is_tiled()).unwrap_or(node.shape.rows)
     }
 
-    /// The rows of the tile that begins at `first`, in a lane that ends at `end`: `tile_rows`, or fewer
-    /// where their lists are long. A function of the settings and the batch's offsets.
+    /// Returns the rows of the tile that begins at `first`, in a lane that ends at `end`:
+    /// `tile_rows`, or fewer if their lists are long. They are a function of the settings and the
+    /// batch's offsets.
     pub(crate) fn tile(&self, inputs: &Inputs<'_>, first: usize, end: usize) -> Range<usize> {
         let tile_rows = self.settings.tile_rows;
         let mut tile = first..end.min(first + tile_rows);
@@ -346,7 +351,7 @@ mod tests {
     use crate::{GraphBuilder, GraphInputs, Mode, differentiate};
 
     #[test]
-    fn small_steps_leave_no_lane_without_work_and_requests_stay_whole() {
+    fn small_steps_use_all_lanes_and_requests_stay_whole() {
         let inputs = GraphInputs {
             numeric: vec!["x".into()],
             labels: vec!["label".into()],

@@ -1,8 +1,9 @@
-//! When each thread computed what: the events behind a picture of a run.
+//! The timeline of a run: which thread computed what, and when. See [`Profile`](crate::Profile) for
+//! sums.
 //!
-//! A lane's events lie in a buffer of its own that has room for them before the pass begins; what is too coarse to
-//! belong to a lane (sums of lanes, packing, gradients of rows) shares one, under a lock that is taken a few
-//! times a run. Off, both cost a branch a node and tile.
+//! A lane's events lie in a buffer of its own that has room for them before the pass begins; what
+//! is too coarse to belong to a lane (sums of lanes, packing, gradients of rows) shares one, under
+//! a lock that is taken a few times a run. Off, both cost a branch a node and tile.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -14,7 +15,7 @@ use crate::graph::op::Op;
 use crate::graph::shape::NodeId;
 use crate::graph::sizes::Sizes;
 
-/// What a thread was computing.
+/// The work of a thread during an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
     /// A lane's tiles, through all operations of a pass.
@@ -32,15 +33,15 @@ pub enum Work {
 /// A stretch of a thread's time in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// What was computed.
+    /// The work that was done.
     pub work: Work,
     /// The lane that it belongs to, where it belongs to one.
     pub lane: Option<u32>,
-    /// Who computed it.
+    /// The thread that did the work.
     pub thread: ThreadId,
-    /// When it began.
+    /// The begin of the work.
     pub begin: Instant,
-    /// When it ended.
+    /// The end of the work.
     pub end: Instant,
 }
 
@@ -68,7 +69,8 @@ impl Log {
     }
 }
 
-/// What a node is counted as where times are summed up by kind: the operation, and what is fused with it.
+/// Returns the name under which the times of a node are summed up: the operation, and the links
+/// that are fused with it.
 pub fn kind(op: &Op) -> String {
     match op {
         Op::Fused(fused) => {
@@ -79,8 +81,8 @@ pub fn kind(op: &Op) -> String {
     }
 }
 
-/// The least bytes that computing a node moves between the processor and its caches: its inputs that are
-/// values of the batch, and its result.
+/// Returns the least bytes that computing a node moves between the processor and its caches: its
+/// inputs that are values of the batch, and its result.
 pub fn moved_bytes(graph: &Graph, id: NodeId, sizes: &Sizes) -> u64 {
     let node = graph.node(id);
     let inputs = node.inputs.iter().map(|&input| cost(graph, input, sizes).bytes);

@@ -1,7 +1,8 @@
 //! Once its buffers have grown, a step allocates nothing.
 //!
-//! The model has every kind of lookup, lists, a barrier and the row gradients, and products as wide as those of a model that is
-//! trained. One thread: with more, the pool takes a few bytes to share a phase, whatever its size.
+//! The model has every kind of lookup, lists, a barrier and the row gradients, and products as wide
+//! as those of a model that is trained. One thread: with more, the pool takes a few bytes to share
+//! a phase, whatever its size.
 
 use std::num::NonZeroUsize;
 

@@ -16,7 +16,7 @@ struct Gathered {
     winners: Option<NodeId>,
 }
 
-/// What gradient rules work with.
+/// The graph under differentiation, with the gradients that its nodes have received.
 pub(crate) struct Backward {
     pub(super) graph: Graph,
     names: HashSet<String>,
@@ -53,7 +53,7 @@ impl Backward {
         self.graph.shape(id)
     }
 
-    /// Whether the gradient of a node of the forward graph is needed.
+    /// Returns whether the gradient of a node of the forward graph is needed.
     pub(crate) fn wants(&self, id: NodeId) -> bool {
         self.wanted.get(id.0 as usize).copied().unwrap_or(false)
     }
@@ -85,7 +85,7 @@ impl Backward {
     }
 
     /// Adds the gradient of a lookup to its table's.
-    pub(crate) fn gathered(
+    pub(crate) fn add_gather(
         &mut self,
         of: NodeId,
         gather: Gather,
@@ -115,13 +115,13 @@ impl Backward {
         Ok(g)
     }
 
-    /// The refusal of an operation without a rule.
-    pub(crate) fn no_rule(&self, id: NodeId) -> Error {
+    /// Returns the refusal of an operation without a gradient rule.
+    pub(crate) fn refuse_gradient(&self, id: NodeId) -> Error {
         let node = self.node(id);
         Error::NotDifferentiable { op: node.op.name(), node: node.name.clone() }
     }
 
-    /// The sum of what was given to a node.
+    /// Appends the sum of the gradients that a node received.
     pub(super) fn sum(&mut self, id: NodeId) -> Result<Option<NodeId>> {
         let given = std::mem::take(&mut self.grads[id.0 as usize]);
         let Some((&first, mut rest)) = given.split_first() else { return Ok(None) };
@@ -135,7 +135,7 @@ impl Backward {
         Ok(Some(total))
     }
 
-    /// One node a table: the gradient of its rows from all lookups, by column and offset.
+    /// Appends one node a table: the gradient of its rows from all lookups, by column and offset.
     pub(super) fn row_gradients(&mut self) -> Result<Vec<(usize, NodeId)>> {
         let mut nodes = Vec::new();
         for (table, mut gathered) in std::mem::take(&mut self.gathered) {

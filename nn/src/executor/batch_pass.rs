@@ -18,7 +18,7 @@ use crate::program::placement::Place;
 use crate::program::{Phase, Program, Step};
 use crate::timeline::{Event, Work};
 
-/// What all threads of a pass read.
+/// The state that all threads of a pass read.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<'a> {
     pub(crate) program: &'a Program,
@@ -31,7 +31,7 @@ pub(crate) struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// A view of a constant or of a table's rows.
+    /// Returns a view of a constant or of a table's rows.
     fn fixed(&self, id: NodeId) -> Option<View<'a>> {
         let shape = self.program.graph.shape(id);
         let (data, from, full): (&'a [f32], usize, usize) =
@@ -88,7 +88,7 @@ impl<'a> Shared<'a> {
         ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
     }
 
-    /// What a tile of the batch is to work on these symbolic rows.
+    /// Returns the tile that a range of the batch is, in these symbolic rows.
     fn tile(&self, batch: Range<usize>, rows: Dim) -> Tile<'a> {
         let span = self.inputs.span(rows, &batch);
         Tile {
@@ -137,12 +137,12 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Rows of the lane before a tile of the batch, in these symbolic rows.
+    /// Returns the number of rows of the lane before a tile of the batch, in these symbolic rows.
     fn rows_before(&self, rows: Dim, lane: &Lane, batch: &Range<usize>) -> usize {
         self.inputs.span(rows, &(lane.rows.start..batch.start)).len()
     }
 
-    /// Does one step for one tile of the batch.
+    /// Runs one step for one tile of the batch.
     fn step(
         &self,
         step: Step,

@@ -16,9 +16,9 @@ pub(crate) struct Lane {
     pub(crate) rows: Range<usize>,
     pub(crate) wide: Vec<Buffer>,
     pub(crate) partials: Vec<Buffer>,
-    /// Time by node, if the run is profiled.
+    /// The time of each node, if the run is profiled.
     pub(crate) nanos: Vec<u64>,
-    /// When each node was computed, if the run is recorded.
+    /// The begin and end of each node, if the run is recorded.
     pub(crate) events: Vec<Event>,
     pub(crate) is_recorded: bool,
 }
@@ -30,7 +30,7 @@ impl Lane {
         Self { wide, partials, ..Self::default() }
     }
 
-    /// Sets the share, and makes room for it where there is too little.
+    /// Sets the share, and grows the buffers that are too small for it.
     pub(crate) fn set_rows(
         &mut self,
         rows: Range<usize>,
@@ -61,8 +61,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Makes room for `len` floats where there is too little. What it held is of no use then, so that
-    /// nothing need be copied.
+    /// Grows the buffer to `len` floats if it is smaller. Its old contents are lost, so that
+    /// nothing is copied.
     pub(crate) fn grow(&mut self, len: usize) {
         if self.len() < len {
             self.floats = Vec::new();
@@ -93,7 +93,7 @@ impl DerefMut for Buffer {
 #[derive(Debug)]
 pub(crate) struct TileBuffers {
     pub(crate) slots: Vec<Buffer>,
-    /// What products pack for themselves.
+    /// The memory in which products pack their operands.
     pub(crate) scratch: Scratch,
 }
 
@@ -102,8 +102,8 @@ impl TileBuffers {
         Self { slots: self::buffers(buffers), scratch: Scratch::default() }
     }
 
-    /// Makes room for tiles of up to so many rows, and of values of each column, where there is too
-    /// little.
+    /// Grows the buffers that are too small for tiles of so many rows, and of so many values of
+    /// each column.
     pub(crate) fn fit(&mut self, buffers: &[Width], rows: usize, values: &[usize]) {
         for (slot, width) in self.slots.iter_mut().zip(buffers) {
             let rows = match width.rows {

@@ -19,19 +19,20 @@ use crate::timeline::{Log, Work};
 /// Shares of the work for each thread, so that none waits long for the last.
 const SHARES: usize = 4;
 
-/// What a finished run leaves for whoever reads values of the batch.
+/// The values of the batch that a finished run leaves.
 #[derive(Clone, Copy)]
 pub(crate) struct Finished<'a> {
     pub(crate) program: &'a Program,
     pub(crate) lanes: &'a [Lane],
     pub(crate) lists: &'a [ListColumn],
-    /// Where each row of the batch lies: the lane in the upper 8 bits, the row in it in the lower 24.
+    /// The place of each row of the batch: the lane in the upper 8 bits, the row in it in the lower
+    /// 24.
     pub(crate) locate: &'a [u32],
 }
 
 impl<'a> Finished<'a> {
-    /// Gradients of the tables' rows, once those of the batch are complete. A task is a table, or a range of
-    /// the rows of one that has more than its share of the values.
+    /// Computes the gradients of the tables' rows, once those of the batch are complete. A task is
+    /// a table, or a range of the rows of a table that has more than its share of the values.
     pub(crate) fn row_gradients(
         &self,
         workers: &Workers,
@@ -66,7 +67,7 @@ impl<'a> Finished<'a> {
         });
     }
 
-    /// Gradients of the rows of a table from `first` on.
+    /// Computes the gradients of the rows of a table from `first` on.
     fn table_gradients(&self, inputs: &Inputs<'_>, table: usize, first: usize, out: &mut [f32]) {
         out.fill(0.0);
         let node = self.program.row_grads.iter().find(|&&(t, _)| t == table);
@@ -90,14 +91,14 @@ impl<'a> Finished<'a> {
         }
     }
 
-    /// Where rows of a gather's gradient lie. A column of one value a row has its values where the
-    /// batch has its rows.
+    /// Returns the places of the rows of a gather's gradient. A column with one value a row has its
+    /// values where the batch has its rows.
     fn locate_of(&self, gather: &Gather) -> &'a [u32] {
         let values = &self.lists[gather.column].locate;
         if gather.pooling.is_some() || values.is_empty() { self.locate } else { values }
     }
 
-    /// A value of the batch that outlives its pass.
+    /// Returns the rows of a value of the batch that outlives its pass.
     fn lane_rows(&self, id: NodeId, locate: &'a [u32]) -> Option<LaneRows<'a>> {
         match self.program.placement.places[id.0 as usize] {
             Place::Wide { slot, offset, stride } => {

@@ -1,7 +1,8 @@
 //! A graph as a file: JSON that travels with a version.
 //!
-//! What is read is not trusted: every node's shape is computed anew by its operation's rule, so that a graph
-//! that was read is one that the builder could have built, or it is refused with the node's name.
+//! What is read is not trusted: every node's shape is computed anew by its operation's rule, so
+//! that a graph that was read is one that the builder could have built, or it is refused with the
+//! node's name.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,17 +31,20 @@ struct Read {
 }
 
 impl Graph {
-    /// The file's bytes. The same graph gives the same bytes.
+    /// Writes the file's bytes. The same graph gives the same bytes.
     ///
     /// # Errors
     /// A graph with a constant that is not finite, which JSON cannot hold.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         let bytes = serde_json::to_vec(&Written { format: FORMAT, graph: self });
-        let bytes = bytes.map_err(|e| unreadable(e.to_string()))?;
-        // JSON writes what is not finite as null, which would be noticed by whoever reads it, too late.
+        let bytes = bytes.map_err(|e| refuse_file(e.to_string()))?;
+        // JSON writes numbers that are not finite as null, which a reader would notice too
+        // late.
         match Self::from_json(&bytes) {
             Ok(same) if same == *self => Ok(bytes),
-            Ok(_) => Err(unreadable("it does not read back as it was".into())),
+            Ok(_) => Err(refuse_file(
+                "the graph does not read back as it was; a constant may not be finite".into(),
+            )),
             Err(error) => Err(error),
         }
     }
@@ -50,21 +54,21 @@ impl Graph {
     /// # Errors
     /// Bytes that are no such file, or a node that does not follow from those before it.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
-        let read: Read = serde_json::from_slice(bytes).map_err(|e| unreadable(e.to_string()))?;
+        let read: Read = serde_json::from_slice(bytes).map_err(|e| refuse_file(e.to_string()))?;
         if read.format != FORMAT {
-            let reason = format!("its format is {}, this program reads {FORMAT}", read.format);
-            return Err(unreadable(reason));
+            let reason = format!("the format is {}, and this program reads {FORMAT}", read.format);
+            return Err(refuse_file(reason));
         }
         read.graph.validate()?;
         Ok(read.graph)
     }
 
-    /// Whether every node follows from those before it and every reference leads somewhere.
+    /// Checks that every node follows from those before it and every reference leads somewhere.
     fn validate(&self) -> Result<()> {
         let known = &self.inputs;
         if let Some(column) = known.columns.iter().find(|c| c.table >= known.tables.len()) {
-            let reason = format!("column {:?} is of table {}", column.name, column.table);
-            return Err(unreadable(format!("{reason}, which there is not")));
+            let reason = format!("column {:?} names table {}", column.name, column.table);
+            return Err(refuse_file(format!("{reason}, which does not exist")));
         }
         for param in &self.params {
             if param.rows.checked_mul(param.cols).is_none_or(|floats| floats > MAX_FLOATS) {
@@ -77,23 +81,26 @@ impl Graph {
             let refuse = |reason: String| Error::Shape { node: node.name.clone(), reason };
             let before = |id: &NodeId| shapes.get(id.0 as usize).copied();
             let inputs: Option<Vec<Shape>> = node.inputs.iter().map(before).collect();
-            let inputs = inputs.ok_or_else(|| refuse("an input does not come before it".into()))?;
+            let inputs =
+                inputs.ok_or_else(|| refuse("an input does not stand before the node".into()))?;
             let shape = ops::shape(&node.op, &inputs, self).map_err(refuse)?;
             if shape != node.shape {
                 let said = node.shape;
-                return Err(refuse(format!("its shape is {shape} and the file says {said}")));
+                return Err(refuse(format!(
+                    "the operation gives the shape {shape}, and the file says {said}"
+                )));
             }
             shapes.push(shape);
         }
         let named = self.outputs.iter().chain(&self.aliases);
         for (name, id) in named.map(|(name, id)| (name.as_str(), id)) {
             if id.0 as usize >= self.nodes.len() {
-                return Err(unreadable(format!("there is no node {id}, which `{name}` names")));
+                return Err(refuse_file(format!("there is no node {id}, which `{name}` names")));
             }
         }
         for (param, id) in &self.updates {
             if param.0 as usize >= self.params.len() || id.0 as usize >= self.nodes.len() {
-                return Err(unreadable(format!(
+                return Err(refuse_file(format!(
                     "an update of parameter {} leads nowhere",
                     param.0
                 )));
@@ -103,7 +110,7 @@ impl Graph {
     }
 }
 
-fn unreadable(reason: String) -> Error {
+fn refuse_file(reason: String) -> Error {
     Error::Setting { name: "graph file", reason }
 }
 

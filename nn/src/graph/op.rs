@@ -112,7 +112,7 @@ pub struct Focal {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Link {
-    /// () → `f(value)`.
+    /// () → the function `f(value)`.
     Unary(Unary),
     /// (point) → the value as a gradient, times the function's derivative at the point.
     UnaryGrad(Unary),
@@ -231,7 +231,7 @@ pub enum Op {
     Concat,
     /// (x) → the columns `start .. start + len` of x.
     Slice {
-        /// The first column.
+        /// The first column that is taken.
         start: usize,
         /// The number of columns.
         len: usize,

@@ -6,8 +6,8 @@
 use super::input::{check_row_count, check_rows, rank_key};
 use crate::error::Result;
 
-/// Exact AUC of `scores` (probabilities, logits or anything that ranks) against labels 0 and 1,
-/// ties by average rank, in O(n log n).
+/// Computes the exact AUC of `scores` (probabilities, logits or anything that ranks) against labels
+/// 0 and 1, ties by average rank, in O(n log n).
 ///
 /// `None` when either class is absent (or has no weight).
 ///
@@ -55,7 +55,7 @@ fn unweighted(ranked: &[u64]) -> Option<f64> {
     (pairs > 0).then(|| twice_wins as f64 / (2 * pairs) as f64)
 }
 
-/// The same with weights, over `(key, row)` in ascending order.
+/// Computes AUC with weights, over `(key, row)` in ascending order.
 pub(super) fn weighted(
     ranked: impl Iterator<Item = (u64, usize)>,
     labels: &[f32],
@@ -89,7 +89,7 @@ mod tests {
     use crate::error::Error;
     use proptest::prelude::*;
 
-    /// Every pair of a positive and a negative row.
+    /// Returns every pair of a positive and a negative row.
     pub(crate) fn brute_force(
         scores: &[f32],
         labels: &[f32],

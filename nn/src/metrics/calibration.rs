@@ -1,15 +1,15 @@
 //! Calibration: whether predicted probabilities add up to what is observed.
 //!
-//! A bid is proportional to the predicted probability, so a model that ranks well and predicts twice
-//! the click rate costs twice the money. The ratio of sums says it in one number (He et al.,
+//! A bid is proportional to the predicted probability, so a model that ranks well and predicts
+//! twice the click rate costs twice the money. The ratio of sums says it in one number (He et al.,
 //! "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014), the table says where.
 
 use super::input::{check_probabilities, check_row_count, check_rows, rank_key, weight_of};
 use crate::error::Result;
 use serde::Serialize;
 
-/// Sum of predicted probabilities over sum of observed labels: 1 is calibrated, above 1 predicts too
-/// much. `None` when nothing positive was observed.
+/// Computes the sum of predicted probabilities over the sum of observed labels: 1 is calibrated,
+/// above 1 predicts too much. `None` when nothing positive was observed.
 ///
 /// # Errors
 /// As [`logloss`](super::logloss()).
@@ -44,9 +44,9 @@ pub struct CalibrationBucket {
     pub mean_label: Option<f64>,
 }
 
-/// At most `buckets` buckets of about equally many rows, by ascending prediction. Rows of equal
-/// prediction are never parted, so the table does not depend on the order of rows and a bucket can be
-/// larger than its share.
+/// Groups rows into at most `buckets` buckets of about equally many rows, by ascending prediction.
+/// Rows of equal prediction stay together, so the table does not depend on the order of rows and a
+/// bucket can be larger than its share.
 ///
 /// # Errors
 /// As [`logloss`](super::logloss()).
@@ -82,7 +82,7 @@ pub fn calibration_table(
     Ok(table)
 }
 
-/// `ranked` is not empty.
+/// Groups the rows of `ranked`, which is not empty.
 fn summary(
     ranked: &[u64],
     probabilities: &[f32],

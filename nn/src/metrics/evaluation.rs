@@ -2,10 +2,9 @@
 //!
 //! # Invariants
 //! Sums run in f64 in the order rows are pushed, and ranking is exact, so the report depends on the
-//! rows and their order alone: not on how they were cut into batches, and not on threads.
-//! Scores are kept (4 bytes a row, 1 for the label, 4 and 8 more for weights and groups), because an
-//! exact AUC needs them all.
-//! A push that is refused leaves the evaluation as it was.
+//! rows and their order alone: not on how they were cut into batches, and not on threads. Scores
+//! are kept (4 bytes a row, 1 for the label, 4 and 8 more for weights and groups), because an exact
+//! AUC needs them all. A push that is refused leaves the evaluation as it was.
 
 use super::calibration::{CalibrationBucket, calibration_table};
 use super::gauc::{Gauc, gauc};
@@ -18,7 +17,7 @@ use serde::Serialize;
 /// Buckets of the report's calibration table.
 const CALIBRATION_BUCKETS: usize = 10;
 
-/// What a model says of a batch.
+/// The scores of a model for a batch.
 #[derive(Debug, Clone, Copy)]
 pub enum Scores<'a> {
     /// Probabilities in `[0, 1]`.
@@ -48,9 +47,9 @@ pub struct Report {
     pub logloss: Option<f64>,
     /// Sum predicted over sum observed; `None` without a positive row.
     pub calibration: Option<f64>,
-    /// Rows evaluated.
+    /// The number of rows evaluated.
     pub rows: u64,
-    /// Rows labelled 1.
+    /// The number of rows labelled 1.
     pub positives: u64,
     /// Weighted mean of the predicted probabilities; `None` without rows.
     pub mean_prediction: Option<f64>,
@@ -75,19 +74,19 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// An evaluation without rows.
+    /// Creates an evaluation without rows.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, which will also rank the rows of each group.
+    /// Creates an evaluation that also ranks the rows of each group.
     #[must_use]
     pub fn with_cutoffs(cutoffs: Cutoffs) -> Self {
         Self { cutoffs, ..Self::default() }
     }
 
-    /// Rows pushed so far.
+    /// Returns the number of rows pushed so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.scores.len() as u64
@@ -96,9 +95,9 @@ impl Evaluation {
     /// Adds a batch. Every batch must come with the same columns as the first.
     ///
     /// # Errors
-    /// A NaN score, a probability outside `[0, 1]`, a label other than 0 or 1, a negative or infinite
-    /// weight (each with its row, counted from the first batch), columns of unequal length, and a
-    /// batch whose columns are not those of the first.
+    /// A NaN score, a probability outside `[0, 1]`, a label other than 0 or 1, a negative or
+    /// infinite weight (each with its row, counted from the first batch), columns of unequal
+    /// length, and a batch whose columns are not those of the first.
     pub fn push(
         &mut self,
         scores: Scores<'_>,
@@ -167,8 +166,8 @@ impl Evaluation {
     /// Ranks the rows and reports.
     ///
     /// # Errors
-    /// More rows than a 32-bit row number can name, where ranking needs them named (weights, groups,
-    /// the calibration table).
+    /// More rows than a 32-bit row number can name, where ranking needs them named (weights,
+    /// groups, the calibration table).
     pub fn finish(self) -> Result<Report> {
         let labels: Vec<f32> =
             self.labels.iter().map(|&label| f32::from(u8::from(label))).collect();
@@ -209,7 +208,7 @@ impl Evaluation {
     }
 }
 
-/// The logistic function in f64.
+/// Returns the logistic function in f64.
 fn probability_of_logit(logit: f32) -> f64 {
     1.0 / (1.0 + (-f64::from(logit)).exp())
 }
@@ -223,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn batches_say_what_the_whole_says(
+        fn batches_give_the_figures_of_the_whole(
             rows in prop::collection::vec(
                 (-5f32..5.0, (0u8..2).prop_map(f32::from), (1u8..4).prop_map(f32::from), 0u64..4), 0..120),
             cut in 1usize..40,
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn one_class_and_no_rows_are_said_honestly() {
+    fn one_class_and_no_rows_have_no_auc() {
         let mut evaluation = Evaluation::new();
         evaluation.push(Scores::Probabilities(&[0.2, 0.3]), &[0.0, 0.0], None, None).unwrap();
         let report = evaluation.finish().unwrap();

@@ -1,8 +1,8 @@
 //! Grouped AUC: how well rows are ranked inside their group (a user, a request), averaged.
 //!
 //! Follows Zhu et al., "Optimized Cost per Click in Taobao Display Advertising" (KDD 2017): the AUC
-//! of each group weighted by its impressions. A group of one class has no AUC; it is left out of the
-//! average and counted.
+//! of each group weighted by its impressions. A group of one class has no AUC; it is left out of
+//! the average and counted.
 
 use super::auc::weighted;
 use super::input::{check_length, check_row_count, check_rows, rank_key, weight_of};
@@ -12,7 +12,8 @@ use serde::Serialize;
 /// Grouped AUC and what it was computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gauc {
-    /// Mean of the groups' AUCs weighted by their impressions; `None` when no group has both classes.
+    /// Mean of the groups' AUCs weighted by their impressions; `None` when no group has both
+    /// classes.
     pub value: Option<f64>,
     /// Groups that entered the mean.
     pub groups: u64,
@@ -22,8 +23,8 @@ pub struct Gauc {
     pub skipped_rows: u64,
 }
 
-/// Exact AUC inside each group of equal `groups`, weighted by group size in impressions (the sum of
-/// the sample weights where there are any).
+/// Computes the exact AUC inside each group of equal `groups`, weighted by group size in
+/// impressions (the sum of the sample weights where there are any).
 ///
 /// # Errors
 /// As [`auc`](super::auc()), and a group column of another length.

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// Lengths agree, scores are numbers, labels are 0 or 1, weights are finite and not negative.
+/// Checks that lengths agree, scores are numbers, labels are 0 or 1, weights are finite and not
+/// negative.
 pub(super) fn check_rows(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<()> {
     check_length("labels", scores.len(), labels.len())?;
     let nan = |score: f32| score.is_nan().then(|| "the score is not a number".to_owned());
@@ -28,7 +29,7 @@ pub(super) fn check_probabilities(scores: &[f32]) -> Result<()> {
     })
 }
 
-/// Names the first row that something is wrong with.
+/// Refuses the first row that something is wrong with.
 fn check_each(values: &[f32], wrong: impl Fn(f32) -> Option<String>) -> Result<()> {
     for (row, &value) in (0..).zip(values) {
         if let Some(reason) = wrong(value) {
@@ -38,7 +39,7 @@ fn check_each(values: &[f32], wrong: impl Fn(f32) -> Option<String>) -> Result<(
     Ok(())
 }
 
-/// A column of a metric's input must be as long as the scores.
+/// Checks that a column of a metric's input is as long as the scores.
 pub(super) fn check_length(column: &str, scores: usize, found: usize) -> Result<()> {
     if scores == found {
         return Ok(());
@@ -50,7 +51,7 @@ pub(super) fn refuse(column: &str, reason: String) -> Error {
     Error::Input { input: format!("the {column} of an evaluation"), reason }
 }
 
-/// The same error for rows that follow `rows` others.
+/// Returns the error for rows that follow `rows` others.
 pub(super) fn after_rows(error: Error, rows: u64) -> Error {
     match error {
         Error::Row { row, reason } => Error::Row { row: row + rows, reason },
@@ -58,15 +59,15 @@ pub(super) fn after_rows(error: Error, rows: u64) -> Error {
     }
 }
 
-/// The score as an unsigned integer that sorts the same way (IEEE 754 total order), with −0 equal to
-/// +0, so that a sort needs no comparison of floats and equal scores are one tie.
+/// Returns the score as an unsigned integer that sorts the same way (IEEE 754 total order), with −0
+/// equal to +0, so that a sort needs no comparison of floats and equal scores are one tie.
 #[inline]
 pub(super) fn rank_key(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 0x8000_0000 }
 }
 
-/// Row numbers travel in 32 bits beside their rank key.
+/// Checks that row numbers fit into the 32 bits that they have beside their rank key.
 pub(super) fn check_row_count(rows: usize) -> Result<()> {
     if u32::try_from(rows).is_ok() {
         return Ok(());
@@ -74,7 +75,7 @@ pub(super) fn check_row_count(rows: usize) -> Result<()> {
     Err(refuse("scores", format!("{rows} rows, more than a ranking with weights or groups takes")))
 }
 
-/// The weight of a row, 1 where there are none.
+/// Returns the weight of a row, 1 where there are none.
 #[inline]
 pub(super) fn weight_of(weights: Option<&[f32]>, row: usize) -> f64 {
     weights.map_or(1.0, |weights| f64::from(weights[row]))

@@ -7,7 +7,7 @@ use crate::error::Result;
 /// click-through benchmarks use.
 pub const PROBABILITY_CLIP: f64 = 1e-7;
 
-/// Mean log loss of predicted probabilities; `None` without rows (or without weight).
+/// Computes the mean log loss of predicted probabilities; `None` without rows (or without weight).
 ///
 /// # Errors
 /// As [`auc`](super::auc()), and a score outside `[0, 1]`, with its row.
@@ -23,8 +23,8 @@ pub fn logloss(
     }))
 }
 
-/// Mean log loss of logits, `softplus(z) − y·z`, which needs no clipping: a finite logit has a finite
-/// loss. `None` without rows (or without weight).
+/// Computes the mean log loss of logits, `softplus(z) − y·z`, which needs no clipping: a finite
+/// logit has a finite loss. `None` without rows (or without weight).
 ///
 /// # Errors
 /// As [`auc`](super::auc()).

@@ -1,31 +1,31 @@
 //! Ranking metrics: how much of what was wanted stands at the head of a list.
 //!
-//! A list is a group's rows (a user's, a request's) or, in retrieval, all candidates of a row. A list of
-//! which nothing was wanted says nothing and is left out of the mean.
+//! A list is a group's rows (a user's, a request's) or, in retrieval, all candidates of a row. A
+//! list without wanted items says nothing and is left out of the mean.
 //!
-//! * `recall@k`: the share of what was wanted that is among the first k.
-//! * `ndcg@k` (Järvelin & Kekäläinen 2002): the sum of `1 / log2(1 + place)` over what was wanted and is
+//! * `recall@k`: the share of the wanted items that is among the first k.
+//! * `ndcg@k` (Järvelin & Kekäläinen 2002): the sum of `1 / log2(1 + place)` over the wanted items
 //!   among the first k, over the same sum of the best order.
 //!
-//! Rows of equal score have no order. They count as they would on average over all their orders (McSherry &
-//! Najork 2008), so that a model that gives every row one score gets what guessing gets and not what the
-//! order of the file gives it.
+//! Rows of equal score have no order. They count as they would on average over all their orders
+//! (McSherry & Najork 2008), so that a model that gives every row one score gets what guessing gets
+//! and not what the order of the file gives it.
 
 use serde::Serialize;
 
 use super::input::rank_key;
 
-/// Which figures are wanted, by how long a head of the list they look at.
+/// The figures to compute, by the length of the head of the list that they read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cutoffs {
-    /// Of each `ndcg@k`, the k.
+    /// The k of each `ndcg@k`.
     pub ndcg: Vec<u32>,
-    /// Of each `recall@k`, the k.
+    /// The k of each `recall@k`.
     pub recall: Vec<u32>,
 }
 
 impl Cutoffs {
-    /// Whether no figure is wanted.
+    /// Returns whether no figure is requested.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ndcg.is_empty() && self.recall.is_empty()
@@ -35,7 +35,7 @@ impl Cutoffs {
 /// A figure and its name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankingFigure {
-    /// `ndcg@10`, `recall@10`.
+    /// Writes a figure as `ndcg@10` or `recall@10`.
     pub name: String,
     /// The mean over lists; `None` without a list that has something wanted in it.
     pub value: Option<f64>,
@@ -51,7 +51,7 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// No lists yet.
+    /// Creates the figures of no lists.
     #[must_use]
     pub fn new(cutoffs: Cutoffs) -> Self {
         let (ndcg, recall) = (vec![0.0; cutoffs.ndcg.len()], vec![0.0; cutoffs.recall.len()]);
@@ -87,7 +87,8 @@ impl Ranking {
         }
     }
 
-    /// Adds a list of which one row was wanted: so many rows have a higher score, so many others the same.
+    /// Adds a list of which one row was wanted: so many rows have a higher score, so many others
+    /// the same.
     pub fn push_place(&mut self, above: u64, others_tied: u64) {
         self.lists += 1;
         for (sum, &k) in self.ndcg.iter_mut().zip(&self.cutoffs.ndcg) {
@@ -98,7 +99,7 @@ impl Ranking {
         }
     }
 
-    /// The means.
+    /// Returns the means over the lists.
     #[must_use]
     pub fn finish(&self) -> Vec<RankingFigure> {
         let mean = |sum: f64| (self.lists > 0).then(|| sum / self.lists as f64);
@@ -115,24 +116,25 @@ impl Ranking {
     }
 }
 
-/// Of the places `above + 1 ..= above + tied`, the share that is within k.
+/// Returns the share of the places `above + 1 ..= above + tied` that is within k.
 fn share_within(above: u64, tied: u64, k: u32) -> f64 {
     u64::from(k).saturating_sub(above).min(tied) as f64 / tied as f64
 }
 
-/// The mean discount of the places `above + 1 ..= above + tied`, of which those beyond k have none.
+/// Returns the mean discount of the places `above + 1 ..= above + tied`, of which those beyond k
+/// have none.
 fn mean_discount(above: u64, tied: u64, k: u32) -> f64 {
     let end = (above + tied).min(u64::from(k));
     if end <= above { 0.0 } else { discounts(above, end) / tied as f64 }
 }
 
-/// The sum of the discounts of the places `from + 1 ..= to`.
+/// Returns the sum of the discounts of the places `from + 1 ..= to`.
 fn discounts(from: u64, to: u64) -> f64 {
     (from + 1..=to).map(|place| 1.0 / ((1 + place) as f64).log2()).sum()
 }
 
-/// Ranking metrics over the rows of each group. A row of weight 0 does not count; other weights are not
-/// looked at.
+/// Computes ranking metrics over the rows of each group. A row of weight 0 does not count; other
+/// weights are not read.
 pub(super) fn by_group(
     cutoffs: &Cutoffs,
     scores: &[f32],
@@ -162,7 +164,7 @@ mod tests {
         Cutoffs { ndcg: vec![1, 3, 10], recall: vec![1, 2, 10] }
     }
 
-    /// Every order of the rows, as lists of indices.
+    /// Returns every order of the rows, as lists of indices.
     fn orders(n: usize) -> Vec<Vec<usize>> {
         if n == 0 {
             return vec![Vec::new()];
@@ -178,7 +180,7 @@ mod tests {
         all
     }
 
-    /// The means over all orders in which no row stands behind one of a lower score.
+    /// Returns the means over all orders in which no row stands behind one of a lower score.
     fn brute_force(rows: &[(f32, bool)]) -> Option<Vec<f64>> {
         let wanted = rows.iter().filter(|r| r.1).count();
         if wanted == 0 {

@@ -1,7 +1,8 @@
 //! Nodes, initializers and the names between them.
 //!
-//! A value inside is called `%n`, or `%n.k` for the k-th of several steps, by the number that the graph's
-//! printed form gives its node; an ONNX node bears the name of the layer that it belongs to.
+//! A value inside is called `%n`, or `%n.k` for the k-th of several steps, by the number that the
+//! graph's printed form gives its node; an ONNX node bears the name of the layer that it belongs
+//! to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,43 +10,44 @@ use super::proto::{AttributeProto, NodeProto, TensorProto};
 use crate::error::{Error, Result};
 use crate::graph::shape::NodeId;
 
-/// What has been written so far.
+/// The nodes, constants and names that have been written so far.
 #[derive(Default)]
 pub(crate) struct Emitter {
     pub(crate) nodes: Vec<NodeProto>,
     pub(crate) initializers: Vec<TensorProto>,
     constants: BTreeMap<String, String>,
     names: BTreeSet<String>,
-    /// The prefix of names of values, the name of the layer, and the steps that were written for it.
+    /// The prefix of names of values, the name of the layer, and the steps that were written for
+    /// it.
     value: String,
     layer: String,
     steps: usize,
 }
 
 impl Emitter {
-    /// What follows belongs to this node.
+    /// Attributes what follows to this node.
     pub(crate) fn enter(&mut self, id: NodeId, layer: &str) {
         self.begin(id.to_string(), layer);
     }
 
-    /// What follows belongs to something that is no node of the graph.
+    /// Attributes what follows to something that is no node of the graph.
     pub(crate) fn begin(&mut self, value: String, layer: &str) {
         self.value = value;
         self.layer = layer.to_owned();
         self.steps = 0;
     }
 
-    /// A name that is used once: of an input, an output or a parameter.
+    /// Reserves the name of an input, an output or a parameter.
     pub(crate) fn claim(&mut self, name: &str) -> Result<()> {
         if name.is_empty() || name.starts_with('%') || !self.names.insert(name.to_owned()) {
-            let reason = "ONNX knows inputs, outputs and parameters by one list of names, and it has \
-                          this one already, or begins with `%`; rename the feature or the layer";
+            let reason = "the name is taken or begins with `%`, and ONNX has one list of names for inputs, \
+                          outputs and parameters; rename the feature or the layer";
             return Err(Error::Onnx { node: name.to_owned(), reason: reason.to_owned() });
         }
         Ok(())
     }
 
-    /// One operation; returns the name of its result.
+    /// Writes one operation and returns the name of its result.
     pub(crate) fn op(
         &mut self,
         op_type: &str,
@@ -60,7 +62,7 @@ impl Emitter {
         output
     }
 
-    /// One operation whose result has a name of its own.
+    /// Writes one operation whose result has a name of its own.
     pub(crate) fn push(
         &mut self,
         op_type: &str,
@@ -82,23 +84,23 @@ impl Emitter {
         });
     }
 
-    /// One float.
+    /// Returns the name of a constant float.
     pub(crate) fn float(&mut self, value: f32) -> String {
         self.constant(&format!("%f32 {value:?}"), |name| TensorProto::floats(name, &[], &[value]))
     }
 
-    /// One whole number, as a vector of length one.
+    /// Returns the name of a constant integer, a vector of length one.
     pub(crate) fn int(&mut self, value: i64) -> String {
         self.ints(&[value])
     }
 
-    /// A vector of whole numbers: shapes, axes, indices.
+    /// Returns the name of a constant vector of integers: shapes, axes, indices.
     pub(crate) fn ints(&mut self, values: &[i64]) -> String {
         let of = |name: &str| TensorProto::ints(name, &[values.len()], values);
         self.constant(&format!("%i64 {values:?}"), of)
     }
 
-    /// A constant that is made once.
+    /// Returns the name of a constant, which is made once.
     fn constant(&mut self, key: &str, make: impl FnOnce(&str) -> TensorProto) -> String {
         if let Some(name) = self.constants.get(key) {
             return name.clone();
@@ -109,7 +111,7 @@ impl Emitter {
         name
     }
 
-    /// A new tensor of this shape (a vector of whole numbers), with one value everywhere.
+    /// Writes a tensor of this shape (a vector of integers) with one value everywhere.
     pub(crate) fn filled(&mut self, shape: &str, value: TensorProto) -> String {
         self.op("ConstantOfShape", &[shape], vec![AttributeProto::tensor("value", value)])
     }

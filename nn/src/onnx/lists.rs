@@ -1,15 +1,15 @@
 //! List columns: rows of values back to rows of the batch.
 //!
-//! A list feature comes as the rows of all its values, list after list, and the length of each list. From
-//! the lengths follows which row of the batch a value belongs to; sums and maxima over lists are
-//! `ScatterND` with a reduction.
+//! A list feature comes as the rows of all its values, list after list, and the length of each
+//! list. From the lengths follows which row of the batch a value belongs to; sums and maxima over
+//! lists are `ScatterND` with a reduction.
 
 use zillion_feature::Pooling;
 
 use super::emit::Emitter;
 use super::proto::{AttributeProto, TensorProto};
 
-/// What is known of a list column, made where it is first needed.
+/// The values that are derived once from the lengths of a list column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     /// The input with the lengths, `[batch]`.
@@ -20,8 +20,9 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Writes what turns lengths into rows. A mark stands where each list but the first begins (marks of empty
-    /// lists add up); how many marks stand at or before a value is the number of its row.
+    /// Writes what turns lengths into rows. A mark stands where each list but the first begins
+    /// (marks of empty lists add up); how many marks stand at or before a value is the number of
+    /// its row.
     pub(crate) fn new(e: &mut Emitter, lengths: &str) -> Self {
         let int = |v: i64| TensorProto::ints("", &[1], &[v]);
         let axis = e.int(0);
@@ -43,17 +44,17 @@ impl List {
         Self { lengths: lengths.to_owned(), row_of, places }
     }
 
-    /// A row of the batch again for each value of its list.
+    /// Writes a row of the batch again for each value of its list.
     pub(crate) fn repeat(&self, e: &mut Emitter, x: &str) -> String {
         e.op("Gather", &[x, &self.row_of], vec![AttributeProto::int("axis", 0)])
     }
 
-    /// The sum over each list: `[values, cols]` → `[batch, cols]`.
+    /// Writes the sum over each list: `[values, cols]` → `[batch, cols]`.
     pub(crate) fn sum(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         self.scatter(e, x, cols, 0.0, "add")
     }
 
-    /// The largest of each list; −∞ of an empty one.
+    /// Writes the largest value of each list; −∞ of an empty one.
     fn max(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         self.scatter(e, x, cols, f32::NEG_INFINITY, "max")
     }
@@ -67,7 +68,8 @@ impl List {
         e.op("ScatterND", &[&start, &self.places, x], attributes)
     }
 
-    /// The softmax over each list, less the largest of the list so that nothing overflows.
+    /// Writes the softmax over each list, less the largest value of the list so that nothing
+    /// overflows.
     pub(crate) fn softmax(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         let largest = self.max(e, x, cols);
         let largest = self.repeat(e, &largest);
@@ -78,7 +80,7 @@ impl List {
         e.op("Div", &[&powers, &sum], Vec::new())
     }
 
-    /// One over the length of each list, `[batch, 1]`; 1 where it is empty.
+    /// Writes one over the length of each list, `[batch, 1]`; 1 of an empty list.
     pub(crate) fn inverse_lengths(&self, e: &mut Emitter) -> String {
         let one = e.int(1);
         let lengths = e.op("Max", &[&self.lengths, &one], Vec::new());
@@ -88,13 +90,13 @@ impl List {
         e.op("Reciprocal", &[&column], Vec::new())
     }
 
-    /// Rows of values times their weights.
+    /// Writes rows of values times their weights.
     pub(crate) fn weighted(&self, e: &mut Emitter, rows: &str, weights: &str) -> String {
         let weights = self.column(e, weights);
         e.op("Mul", &[rows, &weights], Vec::new())
     }
 
-    /// Weights as a column `[values, 1]`: the input may be one number for all.
+    /// Writes weights as a column `[values, 1]`: the input may be one number for all.
     fn column(&self, e: &mut Emitter, weights: &str) -> String {
         let shape = e.op("Shape", &[&self.places], Vec::new());
         let one = e.int(1);
@@ -102,7 +104,7 @@ impl List {
         e.op("Expand", &[&column, &shape], Vec::new())
     }
 
-    /// The rows of each list as one, as `ops::gather` pools them.
+    /// Writes the rows of each list pooled into one, as `ops::gather` pools them.
     pub(crate) fn pool(
         &self,
         e: &mut Emitter,
@@ -137,7 +139,7 @@ impl List {
     }
 }
 
-/// `a / b`, and 0 where `b` is 0.
+/// Writes `a / b`, and 0 where `b` is 0.
 pub(crate) fn divide_or_zero(e: &mut Emitter, a: &str, b: &str) -> String {
     let zero = e.float(0.0);
     let none = e.op("Equal", &[b, &zero], Vec::new());

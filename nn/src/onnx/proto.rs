@@ -1,6 +1,7 @@
-//! ONNX's messages, as far as a dense graph needs them: fields and tags as onnx.proto publishes them.
+//! ONNX's messages, as far as a dense graph needs them: fields and tags as onnx.proto publishes
+//! them.
 //!
-//! What is not written here is not lost on anybody: readers take what is absent for its default.
+//! Fields that are not written here are not lost: readers take an absent field for its default.
 
 use prost::{Message, Oneof};
 

@@ -1,4 +1,5 @@
-//! The protobuf against itself and against bytes written down; exported graphs against ONNX's rules.
+//! The protobuf against itself and against bytes written down; exported graphs against ONNX's
+//! rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ fn spec(text: &str) -> ModelSpec {
     zillion_config::from_value(&value, "model").unwrap()
 }
 
-/// Three features of one table, the second one a list, and two numbers.
+/// Returns three features of one table, the second one a list, and two numbers.
 fn inputs(pooling: Pooling) -> ModelInputs {
     let column = |field: usize| SparseInput {
         name: format!("c{field}"),
@@ -133,7 +134,7 @@ fn inputs_say_what_to_feed() {
 }
 
 #[test]
-fn what_onnx_cannot_say_is_refused_by_name() {
+fn operations_without_onnx_form_are_refused_by_name() {
     let error = export(MODELS[4], Pooling::Sum, Mode::Train).unwrap_err().to_string();
     assert!(error.contains("has no form in ONNX") && error.contains("loss"), "{error}");
 

@@ -74,7 +74,7 @@ impl<'a> Writer<'a> {
         &self.values[id.0 as usize]
     }
 
-    /// The input of one segment of a column's rows.
+    /// Declares the input of one segment of a column's rows and returns its name.
     pub(crate) fn rows(&mut self, gather: &Gather, layer: &str) -> Result<String> {
         let Gather { column, offset, dim, .. } = *gather;
         let known = &self.graph.inputs;
@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
         let Some((segment, ..)) = found else {
             let feature = &known.columns[column].name;
             let reason = format!(
-                "it reads floats {offset}..{} of the rows of `{feature}`, which are no segment of them",
+                "the floats {offset}..{} of the rows of `{feature}` are no segment of them",
                 offset + dim
             );
             return Err(Error::Onnx { node: layer.to_owned(), reason });
@@ -96,7 +96,8 @@ impl<'a> Writer<'a> {
         self.input(format!("{feature}.{segment}"), data::FLOAT, &shape, false, holds)
     }
 
-    /// The weights of a list column's values; all 1 unless they are fed.
+    /// Declares the input of the weights of a list column's values, which are all 1 unless they are
+    /// fed.
     pub(crate) fn weights(&mut self, column: usize) -> Result<String> {
         let feature = self.graph.inputs.columns[column].name.clone();
         let name = format!("{feature}.weights");
@@ -110,7 +111,7 @@ impl<'a> Writer<'a> {
         Ok(name)
     }
 
-    /// What is known of a list column; `None` where each row has one value.
+    /// Returns the values derived from a list column; `None` if each row has one value.
     pub(crate) fn list(&mut self, column: usize) -> Result<Option<List>> {
         if !self.columns[column].list {
             return Ok(None);
@@ -123,20 +124,25 @@ impl<'a> Writer<'a> {
         let holds = OnnxHolds::Lengths { feature: feature.clone() };
         let name = format!("{feature}.lengths");
         let lengths = self.input(name, data::INT64, &shape, false, holds)?;
-        let made = self.apart(format!("%list.{column}"), &format!("{feature}.rows"), |e| {
+        let made = self.write_apart(format!("%list.{column}"), &format!("{feature}.rows"), |e| {
             List::new(e, &lengths)
         });
         self.lists[column] = Some(made.clone());
         Ok(Some(made))
     }
 
-    /// Writes something that is no part of the node at hand.
-    fn apart<T>(&mut self, value: String, layer: &str, write: impl FnOnce(&mut Emitter) -> T) -> T {
+    /// Writes something that does not belong to the current node.
+    fn write_apart<T>(
+        &mut self,
+        value: String,
+        layer: &str,
+        write: impl FnOnce(&mut Emitter) -> T,
+    ) -> T {
         self.emitter.begin(value, layer);
         write(&mut self.emitter)
     }
 
-    /// A number of the batch.
+    /// Declares the input of a numeric feature and returns its name.
     pub(crate) fn number(&mut self, column: usize) -> Result<String> {
         let feature = self.graph.inputs.numeric[column].clone();
         let name = format!("{feature}.value");
@@ -144,7 +150,7 @@ impl<'a> Writer<'a> {
         self.input(name, data::FLOAT, &shape, false, OnnxHolds::Value { feature })
     }
 
-    /// An input, declared once.
+    /// Declares an input once and returns its name.
     fn input(
         &mut self,
         name: String,

@@ -116,8 +116,8 @@ impl OpGroup for BatchNorm {
         }
     }
 
-    /// A partial of statistics has the mean and the squared deviations so far, and those of the tile:
-    /// four floats a column.
+    /// Returns four floats a column for statistics: the mean and the squared deviations so far, and
+    /// those of the tile.
     fn partial_len(op: &Op, len: usize) -> usize {
         if *op == Op::BatchNormStats { 2 * len } else { len }
     }
@@ -153,9 +153,9 @@ impl OpGroup for BatchNorm {
         let (&Op::BatchNorm { eps }, &[x, stats, scale, shift]) =
             (&node.op, node.inputs.as_slice())
         else {
-            // The rule of batch norm differentiates through its statistics; other uses of statistics
-            // have no gradient.
-            return Err(cx.no_rule(id));
+            // The rule of batch norm differentiates through its statistics; other uses of
+            // statistics have no gradient.
+            return Err(cx.refuse_gradient(id));
         };
         let n = cx.shape(x).cols;
         let reduced = cx.push(id, "grad", Op::BatchNormReduce { eps }, &[g, x, stats])?;
@@ -171,7 +171,7 @@ impl OpGroup for BatchNorm {
             let gx = cx.push(id, "grad", Op::BatchNormGrad { eps }, &inputs)?;
             cx.give(x, gx);
         } else if !of_batch && cx.wants(stats) {
-            return Err(cx.no_rule(id));
+            return Err(cx.refuse_gradient(id));
         } else if cx.wants(x) {
             let gx = cx.push(id, "grad", Op::BatchNormFixedGrad { eps }, &[g, stats, scale])?;
             cx.give(x, gx);
@@ -387,7 +387,8 @@ fn scale_and_shift_sums(
     }
 }
 
-/// `scale/σ · (g − mean(g) − x̂ · mean(g·x̂))`, or its first term where the statistics are given.
+/// Computes `scale/σ · (g − mean(g) − x̂ · mean(g·x̂))`, or its first term where the statistics are
+/// given.
 fn batch_norm_grad(
     eps: f32,
     rows: usize,

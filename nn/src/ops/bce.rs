@@ -72,12 +72,12 @@ impl OpGroup for Bce {
         match (&node.op, node.inputs.as_slice()) {
             (Op::BceSum, &[z, y, w]) => {
                 if cx.wants(y) || cx.wants(w) {
-                    return Err(cx.no_rule(id));
+                    return Err(cx.refuse_gradient(id));
                 }
                 let gz = cx.push(id, "grad", Op::BceGrad, &[g, z, y, w])?;
                 cx.give(z, gz);
             }
-            _ => return Err(cx.no_rule(id)),
+            _ => return Err(cx.refuse_gradient(id)),
         }
         Ok(())
     }

@@ -119,7 +119,7 @@ impl OpGroup for Columns {
     }
 }
 
-/// One part of a concatenation, where it could not be written in place.
+/// Copies one part of a concatenation that could not be written in place.
 pub(crate) fn copy_part(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, start: usize) {
     for i in 0..rows {
         out.row(i)[start..start + x.cols].copy_from_slice(x.row(i));

@@ -83,7 +83,7 @@ impl OpGroup for Elementwise {
                     cx.give(term, g);
                 }
             }
-            (Op::UnaryGrad(_), _) => return Err(cx.no_rule(id)),
+            (Op::UnaryGrad(_), _) => return Err(cx.refuse_gradient(id)),
             _ => {}
         }
         Ok(())
@@ -128,7 +128,8 @@ impl OpGroup for Elementwise {
     }
 }
 
-/// Rows and columns of two operands where one may have a single row or a single column.
+/// Returns the rows and columns of two operands of which one may have a single row or a single
+/// column.
 pub(super) fn broadcast(a: Shape, b: Shape) -> ShapeResult {
     let rows = match (a.rows, b.rows) {
         (a, b) if a == b => a,
@@ -147,7 +148,8 @@ fn unary(function: Unary, rows: usize, x: View<'_>, out: &mut ViewMut<'_>) {
     with_unary!(function, map1(rows, x, out))
 }
 
-/// `x` is the function's result where [`Unary::uses_result`], else its argument.
+/// Computes the gradient of a function; `x` is its result where [`Unary::uses_result`], else its
+/// argument.
 fn unary_grad(function: Unary, rows: usize, g: View<'_>, x: View<'_>, out: &mut ViewMut<'_>) {
     with_unary_grad!(function, map2(rows, g, x, out))
 }
@@ -197,7 +199,7 @@ fn add_n(rows: usize, terms: &[View<'_>], out: &mut ViewMut<'_>) {
     }
 }
 
-/// The gradients of both factors of a product.
+/// Appends the gradients of both factors of a product.
 fn product_gradient(cx: &mut Backward, id: NodeId, a: NodeId, b: NodeId, g: NodeId) -> Result<()> {
     for (of, by) in [(a, b), (b, a)] {
         if !cx.wants(of) {

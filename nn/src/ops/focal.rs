@@ -1,12 +1,14 @@
-//! Binary cross-entropy with a weight for each class and with focus on what is hard (Lin et al. 2017,
-//! "Focal Loss for Dense Object Detection"): with `p` the probability that is given to the label that is there,
+//! Binary cross-entropy with a weight for each class and with focus on what is hard (Lin et al.
+//! 2017, "Focal Loss for Dense Object Detection"): with `p` the probability that is given to the
+//! label that is there,
 //!
 //! ```text
 //! loss = c · (1 − p)^gamma · (−ln p),   c = positive where the label is 1, negative where it is 0
 //! ```
 //!
-//! With `s` the logit times +1 or −1 by the label, `−ln p = softplus(−s)` and `1 − p = e^(−softplus(s))`, so that
-//! neither end overflows or loses its digits. `gamma` 0 is cross-entropy weighted by class.
+//! With `s` the logit times +1 or −1 by the label, `−ln p = softplus(−s)` and
+//! `1 − p = e^(−softplus(s))`, so that neither end overflows or loses its digits. `gamma` 0 is
+//! cross-entropy weighted by class.
 
 use super::kernel::{Tile, View, ViewMut};
 use super::{OpGroup, ShapeResult};
@@ -93,12 +95,12 @@ impl OpGroup for FocalLoss {
         match (&node.op, node.inputs.as_slice()) {
             (Op::FocalSum(spec), &[z, y, w]) => {
                 if cx.wants(y) || cx.wants(w) {
-                    return Err(cx.no_rule(id));
+                    return Err(cx.refuse_gradient(id));
                 }
                 let gz = cx.push(id, "grad", Op::FocalGrad(*spec), &[g, z, y, w])?;
                 cx.give(z, gz);
             }
-            _ => return Err(cx.no_rule(id)),
+            _ => return Err(cx.refuse_gradient(id)),
         }
         Ok(())
     }
@@ -119,8 +121,8 @@ impl OpGroup for FocalLoss {
 }
 
 impl Focal {
-    /// Of a logit and its label: the class' weight, the sign that turns the logit towards the label, and
-    /// the logit so turned.
+    /// Returns, for a logit and its label, the weight of the class, the sign that turns the logit
+    /// towards the label, and the logit so turned.
     #[inline(always)]
     fn turned(self, z: f32, y: f32) -> (f32, f32, f32) {
         let sign = 2.0 * y - 1.0;
@@ -133,7 +135,8 @@ impl Focal {
         class * math::exp(-self.gamma * math::log1p_exp(s)) * math::log1p_exp(-s)
     }
 
-    /// With `q = 1 − p`: `−c · sign · q^gamma · (gamma · p · (−ln p) + q)`.
+    /// Returns the derivative of the loss, with `q = 1 − p`:
+    /// `−c · sign · q^gamma · (gamma · p · (−ln p) + q)`.
     #[inline(always)]
     fn slope(self, z: f32, y: f32) -> f32 {
         let (class, sign, s) = self.turned(z, y);
@@ -147,8 +150,8 @@ impl Focal {
 mod tests {
     use super::*;
 
-    /// The figure of the paper (section 3.2): with gamma 2 an example at p = 0.9 has a hundredth of its
-    /// cross-entropy, and one at p ≈ 0.968 a thousandth.
+    /// The figure of the paper (section 3.2): with gamma 2 an example at p = 0.9 has a hundredth of
+    /// its cross-entropy, and one at p ≈ 0.968 a thousandth.
     #[test]
     fn easy_examples_count_as_little_as_the_paper_says() {
         let spec = Focal { gamma: 2.0, positive: 1.0, negative: 1.0 };

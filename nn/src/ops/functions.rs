@@ -1,5 +1,5 @@
-//! Functions of one and two elements, written once: whatever loop they are put into, over a matrix of its
-//! own or in place behind another operation, computes the same bits.
+//! Functions of one and two elements, written once: whatever loop they are put into, over a matrix
+//! of its own or in place behind another operation, computes the same bits.
 
 use crate::graph::op::{Binary, Unary};
 use crate::onnx::emit::Emitter;
@@ -147,8 +147,9 @@ macro_rules! with_unary {
     }};
 }
 
-/// Calls a loop with the function of (gradient, point) that a unary's gradient is. The point is the unary's
-/// result where [`Unary::uses_result`](crate::graph::op::Unary::uses_result), else its argument.
+/// Calls a loop with the function of (gradient, point) that a unary's gradient is. The point is the
+/// unary's result where [`Unary::uses_result`](crate::graph::op::Unary::uses_result), else its
+/// argument.
 macro_rules! with_unary_grad {
     ($function:expr, $loop:ident($($argument:expr),*)) => {{
         use $crate::ops::functions::{GELU_CUBE, GELU_SCALE};

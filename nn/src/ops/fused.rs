@@ -1,9 +1,11 @@
-//! An operation and what happens to each element of its result before anybody else sees it.
+//! An operation with the functions that each element of its result passes through before any other
+//! node reads it.
 //!
-//! A chain of element-by-element links works in place on the rows that its head has just written, a few rows
-//! at a time where the head allows it, so that what passes between them stays in first-level cache and has
-//! no buffer of its own. A link is also how an operation works in the buffer of an operand that nobody
-//! reads any more. The functions are those of the operations themselves: the bits are the same.
+//! A chain of element-by-element links works in place on the rows that its head has just written, a
+//! few rows at a time where the head allows it, so that what passes between them stays in
+//! first-level cache and has no buffer of its own. A link is also how an operation works in the
+//! buffer of an operand that no other node reads any more. The functions are those of the operations
+//! themselves: the bits are the same.
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::kernel::{Tile, View, ViewMut, simd};
@@ -14,7 +16,7 @@ use crate::graph::shape::{Dim, Shape};
 use crate::graph::sizes::NodeSizes;
 use std::fmt;
 
-/// Floats of a result that go through head and chain together.
+/// The number of floats of a result that pass through head and chain together.
 const BLOCK: usize = 2048;
 
 /// A chain of fused links behind its head.
@@ -30,7 +32,7 @@ impl OpGroup for FusedChain {
         let needed =
             fused.head_inputs + fused.chain.iter().map(|link| link.inputs()).sum::<usize>();
         if inputs.len() != needed {
-            return Err(format!("{} inputs for {needed}", inputs.len()));
+            return Err(format!("found {} inputs, needed {needed}", inputs.len()));
         }
         if !super::can_lead(&fused.head) {
             return Err(format!("nothing can be chained to {}", fused.head.name()));
@@ -82,14 +84,14 @@ impl fmt::Display for Link {
     }
 }
 
-/// Whether a link on rows of this shape can read the operand.
+/// Returns whether a link on rows of this shape can read the operand.
 pub(crate) fn is_operand(operand: Shape, shape: Shape) -> bool {
     let rows = operand.rows == shape.rows || operand.rows == Dim::Const(1);
     rows && (operand.cols == shape.cols || operand.cols == 1)
 }
 
-/// The operation as a link whose running value is one of its inputs; the link's operands are the others, in
-/// order. `None` where it is none.
+/// Returns the operation as a link whose running value is one of its inputs; the operands of the
+/// link are the other inputs, in order. `None` if the operation is no link.
 pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
     match (op, running) {
         (Op::Unary(function), 0) => Some(Link::Unary(*function)),
@@ -138,8 +140,8 @@ fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewM
     }
 }
 
-/// Computes a tile of an operation into the buffer that holds the rows of one of its inputs. `inputs` has
-/// a view of every input; that of the running one is not looked at.
+/// Computes a tile of an operation into the buffer that holds the rows of one of its inputs.
+/// `inputs` has a view of every input; the view of the running one is not read.
 pub(crate) fn compute_in_place(
     op: &Op,
     tile: &Tile<'_>,
@@ -167,7 +169,8 @@ pub(crate) fn compute_in_place(
     }
 }
 
-/// Puts some rows through the links of a chain. `operands` are of the whole tile, `start` rows before them.
+/// Puts some rows through the links of a chain. `operands` are of the whole tile, `start` rows
+/// before them.
 fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: &mut ViewMut<'_>) {
     let mut operands = operands.iter().map(|&operand| below(operand, start));
     let mut next = || operands.next().unwrap_or_default();
@@ -202,17 +205,17 @@ fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: 
     }
 }
 
-/// The rows of a result from one on.
+/// Returns the rows of a result from `start` on.
 fn from(data: &mut [f32], start: usize, stride: usize, cols: usize) -> ViewMut<'_> {
     ViewMut { data: &mut data[start * stride..], stride, cols }
 }
 
-/// The rows of a view from one on; a row that stands for all stays.
+/// Returns the rows of a view from `start` on; a row that stands for all rows stays.
 fn below(view: View<'_>, start: usize) -> View<'_> {
     View { data: view.data.get(start * view.stride..).unwrap_or_default(), ..view }
 }
 
-/// `out = f(out)`.
+/// Computes `out = f(out)` in place.
 #[inline(always)]
 fn each1(rows: usize, out: &mut ViewMut<'_>, f: impl Fn(f32) -> f32) {
     for i in 0..rows {
@@ -222,7 +225,7 @@ fn each1(rows: usize, out: &mut ViewMut<'_>, f: impl Fn(f32) -> f32) {
     }
 }
 
-/// `out = f(out, x)`; `x` may have one column, which is then broadcast.
+/// Computes `out = f(out, x)` in place; `x` may have one column, which is then broadcast.
 #[inline(always)]
 fn each2(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32, f32) -> f32) {
     #[inline(always)]
@@ -244,13 +247,13 @@ fn each2(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32, f32) -
     }
 }
 
-/// `out = f(x, out)`.
+/// Computes `out = f(x, out)` in place.
 #[inline(always)]
 fn each2_of(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32, f32) -> f32) {
     each2(rows, x, out, |o, x| f(x, o));
 }
 
-/// `out = f(out, x, y)`; `x` and `y` may have one column each.
+/// Computes `out = f(out, x, y)` in place; `x` and `y` may have one column each.
 #[inline(always)]
 fn each3(
     rows: usize,

@@ -1,9 +1,9 @@
 //! Rows of tables into the batch, and gradients back to the rows.
 //!
-//! Forward, each row of the batch pools the rows of its list of keys, or each value of the column gets
-//! its key's row. Backward, each unique row sums
-//! the gradients of its occurrences, gather by gather, in ascending order of position: the sum has one
-//! order, whatever the threads, and rows are disjoint work.
+//! Forward, each row of the batch pools the rows of its list of keys, or each value of the column
+//! gets its key's row. Backward, each unique row sums the gradients of its occurrences, gather by
+//! gather, in ascending order of position: the sum has one order, whatever the threads, and rows
+//! are disjoint work.
 
 use super::kernel::{Tile, View, ViewMut, add_scaled, simd};
 use super::list_column::ListColumn;
@@ -97,10 +97,10 @@ impl OpGroup for Lookup {
                     }
                     _ => None,
                 };
-                cx.gathered(id, *gather, g, winners);
+                cx.add_gather(id, *gather, g, winners);
                 Ok(())
             }
-            _ => Err(cx.no_rule(id)),
+            _ => Err(cx.refuse_gradient(id)),
         }
     }
 
@@ -158,12 +158,13 @@ fn table_of(gather: &Gather, graph: &Graph) -> std::result::Result<usize, String
     column.map(|c| c.table).ok_or_else(|| format!("there is no sparse column {}", gather.column))
 }
 
-/// Inputs of a gradient node that belong to one gather: its gradient, and a max pooling's winners.
+/// Returns the number of inputs of a gradient node that belong to one gather: its gradient, and the
+/// winners of a max pooling.
 fn inputs_of(gather: &Gather) -> usize {
     if gather.pooling == Some(Pooling::Max) { 2 } else { 1 }
 }
 
-/// A row a value, as they stand in the column.
+/// Copies a row for each value, in the order of the column.
 fn values(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
     let column = &tile.inputs.columns[gather.column];
     let factors = tile.lists[gather.column].factors_of(gather);
@@ -270,8 +271,8 @@ fn max_row(
     }
 }
 
-/// The index in its list of each element's first largest value; −1 in an empty list. As f32, exact up
-/// to lists of 2²⁴ values.
+/// Writes the index in its list of each element's first largest value; −1 in an empty list. As f32
+/// it is exact up to lists of 2²⁴ values.
 fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
     let column = &tile.inputs.columns[gather.column];
     let factors = tile.lists[gather.column].factors_of(gather);
@@ -297,35 +298,37 @@ fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<
     }
 }
 
-/// A value of the batch of which any row can be read.
+/// A value of the batch with access to any row.
 pub(crate) trait BatchRows: Sync {
-    /// The row of this index in the batch, or in its column's values.
+    /// Returns the row with this index in the batch, or in its column's values.
     fn row(&self, row: usize) -> &[f32];
 
-    /// Says that the row will be read soon.
+    /// Prefetches a row that will be read soon.
     fn prefetch(&self, row: usize);
 }
 
-/// One gather's part in a table's gradient.
+/// The contribution of one gather to a table's gradient.
 pub(crate) struct GatherSource<'a, R> {
     pub(crate) gather: Gather,
     pub(crate) column: &'a ColumnView<'a>,
     pub(crate) list: &'a ListColumn,
     pub(crate) gradient: R,
-    /// Of a max pooling: which value of the list won.
+    /// For a max pooling: the index of the value of the list that won.
     pub(crate) winners: Option<R>,
     /// The factor of each value; empty: all 1.
     pub(crate) factors: &'a [f32],
 }
 
-/// How many values ahead rows, and gradients, are asked for.
+/// The number of values by which rows and gradients are prefetched ahead.
 const AHEAD: usize = 16;
 
-/// Adds the gradients of one gather to those of unique rows `first ..`, `stride` floats each in `out`.
+/// Adds the gradients of one gather to those of unique rows `first ..`, `stride` floats each in
+/// `out`.
 ///
-/// The batch is read in its own order, which a processor foresees, and the unique rows are written in any:
-/// those of one table are few enough for the second-level cache, what is read of the batch is not. Values
-/// of other rows are passed over. Each row so sums its occurrences in ascending order.
+/// The batch is read in its own order, which a processor foresees, and the unique rows are written
+/// in any: those of one table are few enough for the second-level cache, what is read of the batch
+/// is not. Values of other rows are passed over. Each row so sums its occurrences in ascending
+/// order.
 pub(crate) fn add_row_gradients<R: BatchRows>(
     source: &GatherSource<'_, R>,
     stride: usize,
@@ -344,7 +347,7 @@ pub(crate) fn add_row_gradients<R: BatchRows>(
     })
 }
 
-/// One value a row and all factors 1.
+/// Adds the gradients of a column with one value a row and all factors 1.
 #[inline(always)]
 fn add_plain<R: BatchRows>(
     source: &GatherSource<'_, R>,
@@ -398,7 +401,7 @@ fn add_pooled<R: BatchRows>(
     }
 }
 
-/// Asks for what a later value reads and writes.
+/// Prefetches the memory that a later value reads and writes.
 #[inline(always)]
 fn ask<R: BatchRows>(
     source: &GatherSource<'_, R>,
@@ -416,7 +419,7 @@ fn ask<R: BatchRows>(
     }
 }
 
-/// `to += by · from` for rows of a few dozen floats.
+/// Computes `to += by · from` for rows of a few dozen floats.
 #[inline(always)]
 fn add_short(to: &mut [f32], from: &[f32], by: f32) {
     let (to, to_rest) = to.as_chunks_mut::<WIDTH>();

@@ -1,12 +1,12 @@
 //! Softmax over the items of the whole batch: each row's own item against those of all others, for
 //! retrieval models (Yi et al., RecSys 2019).
 //!
-//! Row i scores item j by `s_ij = by · u_i·v_j − c_j`, where `c_j` corrects for how often item j is drawn.
-//! An item that is row i's own but stands in another row is no negative: it is left out. Three row-wise
-//! operations read operands that are complete for the whole batch ([`Op::Collect`], a barrier between
-//! passes): the logarithm of the sum of exponentials, the gradient of u and the gradient of v. They work
-//! in blocks, so that scores of a tile with a block exist at a time and never the matrix of all. What a
-//! row comes to depends on its tile alone, not on threads.
+//! Row i scores item j by `s_ij = by · u_i·v_j − c_j`, where `c_j` corrects for how often item j is
+//! drawn. An item that is row i's own but stands in another row is no negative: it is left out.
+//! Three row-wise operations read operands that are complete for the whole batch ([`Op::Collect`],
+//! a barrier between passes): the logarithm of the sum of exponentials, the gradient of u and the
+//! gradient of v. They work in blocks, so that scores of a tile with a block exist at a time and
+//! never the matrix of all. What a row comes to depends on its tile alone, not on threads.
 
 use super::kernel::{Tile, View, ViewMut, simd};
 use super::{OpGroup, ShapeResult};
@@ -97,7 +97,7 @@ impl OpGroup for InBatchSoftmax {
         let (Op::InBatchLse(spec), &[u, whole_v, ref correction @ ..]) =
             (&node.op, node.inputs.as_slice())
         else {
-            return Err(cx.no_rule(id));
+            return Err(cx.refuse_gradient(id));
         };
         if cx.wants(u) {
             let inputs = [&[g, u, id, whole_v], correction].concat();
@@ -105,16 +105,16 @@ impl OpGroup for InBatchSoftmax {
             cx.give(u, gu);
         }
         // A collected value is the value itself; its gradient goes to where it came from.
-        let v = collected(cx, whole_v);
+        let v = find_collected(cx, whole_v);
         if let Some(v) = v.filter(|&v| cx.wants(v)) {
             let mut inputs = vec![v];
             for value in [u, id, g] {
                 inputs.push(cx.push(id, "whole", Op::Collect, &[value])?);
             }
             for &c in correction {
-                match collected(cx, c) {
+                match find_collected(cx, c) {
                     Some(c) if !cx.wants(c) => inputs.push(c),
-                    _ => return Err(cx.no_rule(id)),
+                    _ => return Err(cx.refuse_gradient(id)),
                 }
             }
             let gv = cx.push(id, "grad", Op::InBatchItemGrad(*spec), &inputs)?;
@@ -137,7 +137,7 @@ fn blocks(rows: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..rows.div_ceil(BLOCK)).map(move |b| b * BLOCK..rows.min((b + 1) * BLOCK))
 }
 
-/// `by · a·bᵀ` of a tile's rows and a block's.
+/// Computes `by · a·bᵀ` of a tile's rows and a block's.
 fn products(
     by: f32,
     rows: usize,
@@ -150,7 +150,7 @@ fn products(
     gemm(rows, n, a.cols, by, a.data, a.stride, 1, block, 1, b.stride, 0.0, out, n);
 }
 
-/// Whether row `i` and row `j` are different rows of one item.
+/// Returns whether row `i` and row `j` are different rows of one item.
 #[inline(always)]
 fn is_hit(ids: &[u32], i: usize, j: usize) -> bool {
     i != j && ids[i] == ids[j]
@@ -268,7 +268,7 @@ fn item_gradient(
     }
 }
 
-fn collected(cx: &Backward, whole: NodeId) -> Option<NodeId> {
+fn find_collected(cx: &Backward, whole: NodeId) -> Option<NodeId> {
     match (&cx.node(whole).op, cx.node(whole).inputs.as_slice()) {
         (Op::Collect, &[x]) => Some(x),
         _ => None,

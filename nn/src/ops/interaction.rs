@@ -1,5 +1,5 @@
-//! Interactions of fields: factorisation machine and pairwise dot products. A row holds F vectors of
-//! `dim` floats, one after another.
+//! Interactions of fields: factorisation machine and pairwise dot products. A row holds F vectors
+//! of `dim` floats, one after another.
 
 use super::kernel::{Tile, View, ViewMut, dot, simd};
 use super::{Chaining, OpGroup, ShapeResult};
@@ -109,14 +109,14 @@ impl OpGroup for Interaction {
 
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
-        let &[x] = node.inputs.as_slice() else { return Err(cx.no_rule(id)) };
+        let &[x] = node.inputs.as_slice() else { return Err(cx.refuse_gradient(id)) };
         if !cx.wants(x) {
             return Ok(());
         }
         let op = match node.op {
             Op::FmInteraction { dim } => Op::FmInteractionGrad { dim },
             Op::DotInteraction { dim } => Op::DotInteractionGrad { dim },
-            _ => return Err(cx.no_rule(id)),
+            _ => return Err(cx.refuse_gradient(id)),
         };
         let gx = cx.push(id, "grad", op, &[g, x])?;
         cx.give(x, gx);
@@ -163,7 +163,7 @@ impl OpGroup for Interaction {
     }
 }
 
-/// The part `start .. start + WIDTH` of a vector, zero beyond its end.
+/// Returns the part `start .. start + WIDTH` of a vector, zero beyond its end.
 #[inline(always)]
 fn part(vector: &[f32], start: usize) -> [f32; WIDTH] {
     let rest = &vector[start..];
@@ -244,8 +244,8 @@ fn dots(x: &[f32], dim: usize, out: &mut [f32]) {
     }
 }
 
-/// `4 × 16` pairs at a time: with the vectors transposed, the products of a field with sixteen others
-/// are `dim` multiplications of a register by a number.
+/// Computes `4 × 16` pairs at a time: with the vectors transposed, the products of a field with
+/// sixteen others are `dim` multiplications of a register by a number.
 #[inline(always)]
 fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &mut [f32]) {
     let fields = x.len() / dim;
@@ -283,8 +283,8 @@ fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &
     }
 }
 
-/// As [`dots_grad`], four fields at a time, from the gradients of all pairs as a full matrix with zeros
-/// on its diagonal.
+/// Computes the same as [`dots_grad`], four fields at a time, from the gradients of all pairs as a
+/// full matrix with zeros on its diagonal.
 #[inline(always)]
 fn dots_grad_blocked(g: &[f32], x: &[f32], dim: usize, scratch: &mut [f32], out: &mut [f32]) {
     let fields = x.len() / dim;
@@ -321,7 +321,7 @@ fn dots_grad_blocked(g: &[f32], x: &[f32], dim: usize, scratch: &mut [f32], out:
     }
 }
 
-/// `dx_i = Σ_{j≠i} g_ij · x_j`.
+/// Computes `dx_i = Σ_{j≠i} g_ij · x_j`.
 #[inline(always)]
 fn dots_grad(g: &[f32], x: &[f32], dim: usize, out: &mut [f32]) {
     for (i, out) in out.chunks_exact_mut(dim).enumerate() {
@@ -368,7 +368,8 @@ fn fm_to_onnx(writer: &mut Writer<'_>, x: &str, dim: usize, cols: usize) -> Stri
     writer.emitter.op("Mul", &[&total, &half], vec![])
 }
 
-/// Writes the products of all fields with each other, of which it takes the pairs `(i, j)`, `j < i`.
+/// Writes the products of all fields with each other, of which it takes the pairs `(i, j)`,
+/// `j < i`.
 fn dots_to_onnx(writer: &mut Writer<'_>, x: &str, dim: usize, cols: usize) -> String {
     let count = cols / dim;
     let e = &mut writer.emitter;

@@ -1,4 +1,4 @@
-//! What kernels see: strided rows, the tile they work on, and the loops they are written in.
+//! The types and loops of kernels: strided rows, the tile they work on, maps over elements.
 
 use std::ops::Range;
 
@@ -18,7 +18,8 @@ macro_rules! simd {
 }
 pub(crate) use simd;
 
-/// Rows to read. A matrix of one row has stride 0 where it is broadcast: every row is that row.
+/// Strided rows that a kernel reads. A matrix of one row has stride 0 where it is broadcast: every
+/// row is that row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct View<'a> {
     pub(crate) data: &'a [f32],
@@ -26,7 +27,7 @@ pub(crate) struct View<'a> {
     pub(crate) cols: usize,
 }
 
-/// Rows to write.
+/// Strided rows that a kernel writes.
 #[derive(Debug)]
 pub(crate) struct ViewMut<'a> {
     pub(crate) data: &'a mut [f32],
@@ -40,7 +41,7 @@ impl<'a> View<'a> {
         &self.data[i * self.stride..][..self.cols]
     }
 
-    /// The first element of a row: the value of a `[r, 1]` matrix.
+    /// Returns the first element of a row: the value of a `[r, 1]` matrix.
     #[inline(always)]
     pub(crate) fn at(&self, i: usize) -> f32 {
         self.data[i * self.stride]
@@ -54,17 +55,17 @@ impl ViewMut<'_> {
     }
 }
 
-/// Names a step's random numbers.
+/// The seed of the random numbers of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepSeed {
-    /// The job's seed.
+    /// The seed of the job.
     pub seed: u64,
-    /// The step.
+    /// The number of the step.
     pub step: u64,
 }
 
-/// The rows that a kernel works on: some of the batch, the values of their lists in one column, or all
-/// of a constant matrix.
+/// The rows that a kernel works on: some of the batch, the values of their lists in one column, or
+/// all of a constant matrix.
 #[derive(Clone, Debug)]
 pub(crate) struct Tile<'a> {
     pub(crate) inputs: &'a Inputs<'a>,
@@ -81,7 +82,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) seed: StepSeed,
 }
 
-/// `out[i] = f(a[i])` over rows.
+/// Computes `out[i] = f(a[i])` over rows.
 #[inline(always)]
 pub(crate) fn map1(rows: usize, a: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32) -> f32) {
     #[inline(always)]
@@ -100,7 +101,7 @@ pub(crate) fn map1(rows: usize, a: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f
     }
 }
 
-/// `out[i] = f(a[i], b[i])` over rows; `b` may have one column, which is then broadcast.
+/// Computes `out[i] = f(a[i], b[i])` over rows; `b` may have one column, which is then broadcast.
 #[inline(always)]
 pub(crate) fn map2(
     rows: usize,
@@ -145,7 +146,7 @@ pub(crate) fn map2(
     }
 }
 
-/// `to += factor · from`.
+/// Computes `to += factor · from` element by element.
 #[inline(always)]
 pub(crate) fn add_scaled(to: &mut [f32], from: &[f32], factor: f32) {
     for (t, &f) in to.iter_mut().zip(from) {
@@ -153,7 +154,7 @@ pub(crate) fn add_scaled(to: &mut [f32], from: &[f32], factor: f32) {
     }
 }
 
-/// `to += from`.
+/// Computes `to += from` element by element.
 #[inline(always)]
 pub(crate) fn add(to: &mut [f32], from: &[f32]) {
     for (t, &f) in to.iter_mut().zip(from) {
@@ -161,8 +162,8 @@ pub(crate) fn add(to: &mut [f32], from: &[f32]) {
     }
 }
 
-/// The sum of `f` over the elements of two rows, in sixteen interleaved partial sums: an order that is
-/// the same on every machine and that vectorises.
+/// Returns the sum of `f` over the elements of two rows, in sixteen interleaved partial sums: an
+/// order that is the same on every machine and that vectorises.
 #[inline(always)]
 pub(crate) fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; 16];
@@ -184,7 +185,7 @@ pub(crate) fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
-/// The dot product of two rows.
+/// Returns the dot product of two rows.
 #[inline(always)]
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum_by(a, b, |a, b| a * b)

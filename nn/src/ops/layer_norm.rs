@@ -83,7 +83,7 @@ impl OpGroup for LayerNorm {
         let node = cx.node(id).clone();
         let (&Op::LayerNorm { eps }, &[x, scale, shift]) = (&node.op, node.inputs.as_slice())
         else {
-            return Err(cx.no_rule(id));
+            return Err(cx.refuse_gradient(id));
         };
         if cx.wants(scale) || cx.wants(shift) {
             let n = cx.shape(x).cols;
@@ -124,7 +124,7 @@ impl OpGroup for LayerNorm {
     }
 }
 
-/// Mean and reciprocal standard deviation of a row.
+/// Returns the mean and the reciprocal standard deviation of a row.
 #[inline(always)]
 fn row_stats(eps: f32, x: &[f32]) -> (f32, f32) {
     let by = 1.0 / x.len() as f32;

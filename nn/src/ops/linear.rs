@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matrix products, forward and backward.
 
 use super::kernel::{Tile, View, ViewMut, add_scaled, dot, map2, simd};
 use super::{Chaining, OpGroup, ShapeResult};
@@ -12,7 +12,7 @@ use crate::onnx::proto::AttributeProto;
 use crate::onnx::writer::{OnnxNode, Writer};
 use zillion_device::matmul::{self, Epilogue, Right, Scratch, gemm};
 
-/// Matrix products.
+/// Matrix products, forward and backward.
 pub(super) struct Product;
 
 impl OpGroup for Product {
@@ -154,8 +154,9 @@ impl OpGroup for Product {
     }
 }
 
-/// A linear layer and relu on its sums before they are written: the bits of both one after the other. `false`
-/// of one that has a single column, which is no product of these kernels; nothing is computed then.
+/// Computes a linear layer with relu on its sums before they are written: the bits of both one
+/// after the other. Returns `false`, and computes nothing, for a layer with a single column, which
+/// is no product of these kernels.
 pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) -> bool {
     match *inputs {
         _ if out.cols == 1 => return false,
@@ -189,7 +190,8 @@ fn linear(
     product(tile, x, w, epilogue, out);
 }
 
-/// `x·w` and what follows it, of more than one column. The bits do not depend on whether `w` was packed.
+/// Computes `x·w` and its epilogue, of more than one column. The bits do not depend on whether `w`
+/// was packed.
 fn product(tile: &Tile<'_>, x: View<'_>, w: View<'_>, epilogue: Epilogue<'_>, out: ViewMut<'_>) {
     let right = match tile.packed {
         Some(panels) => Right::Packed(panels),
@@ -198,7 +200,7 @@ fn product(tile: &Tile<'_>, x: View<'_>, w: View<'_>, epilogue: Epilogue<'_>, ou
     matmul::linear(matrix(tile.rows, x), right, epilogue, out.data, out.stride);
 }
 
-/// Rows as the products take them.
+/// Returns rows in the form that the products take.
 fn matrix(rows: usize, view: View<'_>) -> matmul::View<'_> {
     matmul::View::new(view.data, rows, view.cols, view.stride)
 }

@@ -7,13 +7,13 @@ use zillion_feature::Pooling;
 use crate::graph::op::Gather;
 use crate::inputs::ColumnView;
 
-/// What is derived once a step from a column that has lists or weights.
+/// The values derived once a step from a column that has lists or weights.
 #[derive(Debug, Default)]
 pub(crate) struct ListColumn {
     /// The row of each value; empty where each row has one, or where there is no backward pass.
     pub(crate) row_of: Vec<u32>,
-    /// Where the buffers of the column's values hold each: the lane in the upper 8 bits, the place in
-    /// it in the lower 24. Empty where it is not needed, or where each row has one value.
+    /// The place of each value in the buffers of the column: the lane in the upper 8 bits, the
+    /// place in it in the lower 24. Empty if it is not needed, or if each row has one value.
     pub(crate) locate: Vec<u32>,
     /// The factor of each value, for each way in which the column is pooled. Empty vector: all 1.
     pub(crate) factors: Vec<(Pooling, Vec<f32>)>,
@@ -59,9 +59,9 @@ impl ListColumn {
         }
     }
 
-    /// Computes the factors of one way of pooling: the weight, for a mean over the sum of the list's
-    /// weights, for sqrtn over the root of the sum of their squares (as TensorFlow has it). A list
-    /// whose weights sum to zero pools to zeros.
+    /// Computes the factors of one way of pooling: the weight, for a mean over the sum of the
+    /// list's weights, for sqrtn over the root of the sum of their squares (as TensorFlow has it).
+    /// A list whose weights sum to zero pools to zeros.
     pub(crate) fn set_factors(&mut self, column: &ColumnView<'_>, pooling: Pooling, rows: usize) {
         let averaged = matches!(pooling, Pooling::Mean | Pooling::Sqrtn);
         if column.weights.is_none() && (!averaged || column.offsets.is_none()) {
@@ -95,7 +95,8 @@ impl ListColumn {
     }
 }
 
-/// The pooling whose factors a gather uses: without pooling a value has its weight, as in a sum.
+/// Returns the pooling whose factors a gather uses: without pooling a value has its weight, as in a
+/// sum.
 #[inline(always)]
 pub(crate) fn factor_kind(pooling: Option<Pooling>) -> Pooling {
     pooling.unwrap_or(Pooling::Sum)

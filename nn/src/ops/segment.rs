@@ -1,7 +1,7 @@
 //! Between rows of the batch and the values of their lists.
 //!
-//! A tile of rows owns the values of its rows' lists, which stand together: the column's offsets say
-//! which belong to which row. An empty list has no values to write and sums to zero.
+//! A tile of rows owns the values of its rows' lists, which stand together: the column's offsets
+//! say which belong to which row. An empty list has no values to write and sums to zero.
 
 use super::kernel::{Tile, View, ViewMut, add, simd};
 use super::{OpGroup, ShapeResult};
@@ -95,7 +95,7 @@ impl OpGroup for Segment {
 
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
-        let &[x] = node.inputs.as_slice() else { return Err(cx.no_rule(id)) };
+        let &[x] = node.inputs.as_slice() else { return Err(cx.refuse_gradient(id)) };
         if !cx.wants(x) {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl OpGroup for Segment {
             Op::SegmentSoftmax { column } => {
                 cx.push(id, "grad", Op::SegmentSoftmaxGrad { column }, &[g, id])?
             }
-            _ => return Err(cx.no_rule(id)),
+            _ => return Err(cx.refuse_gradient(id)),
         };
         cx.give(x, gx);
         Ok(())
@@ -173,7 +173,7 @@ impl OpGroup for Segment {
     }
 }
 
-/// The values of each row of the tile, counted from the tile's first.
+/// Returns the values of each row of the tile, counted from the tile's first value.
 fn lists<'a>(tile: &Tile<'a>, column: usize) -> impl Iterator<Item = Range<usize>> + use<'a> {
     let column = &tile.inputs.columns[column];
     let batch = tile.batch.clone();
@@ -205,7 +205,7 @@ fn softmax(values: Range<usize>, j: usize, x: View<'_>, out: &mut ViewMut<'_>) {
     }
 }
 
-/// `y · (g − Σ g·y)`, the sum over the list.
+/// Computes `y · (g − Σ g·y)`, with the sum over the list.
 #[inline(always)]
 fn softmax_grad(values: Range<usize>, j: usize, g: View<'_>, y: View<'_>, out: &mut ViewMut<'_>) {
     let sum = values.clone().fold(0.0, |sum, v| sum + g.row(v)[j] * y.row(v)[j]);

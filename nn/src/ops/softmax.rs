@@ -1,5 +1,5 @@
-//! Softmax over the columns of each row, and the logarithm of the sum of exponentials that it divides
-//! by. Both subtract the row's largest element first, so that nothing overflows.
+//! Softmax over the columns of each row, and the logarithm of the sum of exponentials that it
+//! divides by. Both subtract the row's largest element first, so that nothing overflows.
 
 use super::kernel::{Tile, View, ViewMut, dot, simd, sum_by};
 use super::{Chaining, OpGroup, ShapeResult};
@@ -82,7 +82,7 @@ impl OpGroup for Softmax {
                 let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[share, g])?;
                 cx.give(x, gx);
             }
-            (Op::SoftmaxColumnsGrad, _) => return Err(cx.no_rule(id)),
+            (Op::SoftmaxColumnsGrad, _) => return Err(cx.refuse_gradient(id)),
             _ => {}
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What a batch brings along, as matrices.
+//! The inputs of a batch as matrices, parameters and constants.
 
 use super::kernel::{Tile, View, ViewMut};
 use super::{OpGroup, ShapeResult};

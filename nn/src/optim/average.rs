@@ -1,11 +1,13 @@
-//! Averaged dense parameters: what validation, checkpoints' scores and versions use in place of the newest.
+//! Averaged dense parameters: what validation, checkpoints' scores and versions use in place of the
+//! newest.
 //!
-//! Training goes on from the weights themselves; the average follows. Running statistics are averaged like
-//! weights, so that they belong to them. Rows of tables are not: they are as training left them.
+//! Training goes on from the weights themselves; the average follows. Running statistics are
+//! averaged like weights, so that they belong to them. Rows of tables are not: they are as training
+//! left them.
 //!
 //! # Invariants
-//! An average is a function of the weights behind each step, and is part of the checkpoint: a resumed run has
-//! the same bits.
+//! An average is a function of the weights behind each step, and is part of the checkpoint: a
+//! resumed run has the same bits.
 
 use std::collections::BTreeMap;
 
@@ -15,35 +17,36 @@ use serde::{Deserialize, Deserializer, Serialize};
 use zillion_device::simd::vectorised;
 use zillion_device::workers::Workers;
 
-use super::checkpoint::{SEPARATOR, Tensor, read_params, wrong};
+use super::tensors::{SEPARATOR, Tensor, read_params, wrong};
 use crate::error::Result;
 use crate::graph::ParamSpec;
 use crate::params::Params;
 
-/// What stands before a parameter's name where its average lies in a checkpoint.
+/// The prefix of a parameter's name under which a checkpoint has its average.
 const VALUE: &str = "average.value";
 const COUNT: &str = "average.count/";
 
 /// Floats a task of the pool averages.
 const BLOCK: usize = 16 * 1024;
 
-/// How the dense parameters are averaged: `{ kind = "ema", decay = 0.999 }`. Steps are those of the run.
+/// The averaging of the dense parameters: `{ kind = "ema", decay = 0.999 }`. Steps are those of the
+/// run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AverageSpec {
     /// Behind each step `a = d * a + (1 - d) * w`, where `d` is `decay`, or at first the smaller
-    /// `(1 + n) / (10 + n)` of the `n`th, as TensorFlow's `ExponentialMovingAverage` has it: the beginning is
-    /// forgotten soon.
+    /// `(1 + n) / (10 + n)` of the `n`th, as TensorFlow's `ExponentialMovingAverage` has it: the
+    /// beginning is forgotten soon.
     Ema {
-        /// How much of the average stays, above 0 and below 1.
+        /// The share of the average that stays, above 0 and below 1.
         #[serde(default = "default_decay", deserialize_with = "decay")]
         decay: f64,
         /// Steps before the first that counts.
         #[serde(default)]
         start: u64,
     },
-    /// The mean of the weights behind every `every`th step (Izmailov et al. 2018, "Averaging Weights Leads to
-    /// Wider Optima").
+    /// The mean of the weights behind every `every`th step (Izmailov et al. 2018, "Averaging
+    /// Weights Leads to Wider Optima").
     Swa {
         /// Steps between two that count.
         #[serde(default = "one", deserialize_with = "at_least_one")]
@@ -63,13 +66,13 @@ pub struct Average {
 }
 
 impl Average {
-    /// An average of nothing yet.
+    /// Creates an average of no steps.
     #[must_use]
     pub fn new(spec: AverageSpec, params: &Params) -> Self {
         Self { spec, count: 0, values: params.clone() }
     }
 
-    /// The average; `None` until a step has counted.
+    /// Returns the average; `None` until a step has counted.
     #[must_use]
     pub fn params(&self) -> Option<&Params> {
         (self.count > 0).then_some(&self.values)
@@ -120,7 +123,8 @@ impl Average {
     /// Takes what a checkpoint has of it, so that it goes on as if training had not stopped.
     ///
     /// # Errors
-    /// Bytes that are no such file, or hold no average of these parameters. Nothing has changed then.
+    /// Bytes that are no such file, or hold no average of these parameters. Nothing has changed
+    /// then.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let Some(count) = count(&file) else {
@@ -131,7 +135,7 @@ impl Average {
         Ok(())
     }
 
-    /// What a checkpoint keeps of it.
+    /// Returns the tensors that a checkpoint keeps of the average.
     pub(super) fn tensors<'a>(&'a self, count: &'a [u8; 8]) -> Vec<(String, Tensor<'a>)> {
         let value = |(spec, values): (&'a ParamSpec, &'a [f32])| {
             let name = format!("{VALUE}{SEPARATOR}{}", spec.name);
@@ -148,12 +152,13 @@ impl Average {
     }
 }
 
-/// Whether a tensor of this name is an average's.
+/// Returns whether a tensor of this name belongs to an average.
 pub(super) fn is_average(name: &str) -> bool {
     name.starts_with("average.")
 }
 
-/// The parameters to score with: the average where the file has one of at least one step, else the weights.
+/// Returns the parameters to score with: the average where the file has one of at least one step,
+/// else the weights.
 ///
 /// # Errors
 /// As [`read_params`].
@@ -272,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_change_nothing_and_a_checkpoint_goes_on_to_the_same_bits() {
+    fn threads_and_checkpoints_keep_the_bits() {
         for spec in
             [AverageSpec::Ema { decay: 0.9, start: 1 }, AverageSpec::Swa { every: 3, start: 0 }]
         {
@@ -287,7 +292,8 @@ mod tests {
             assert_eq!(again, half);
             (10..=20).for_each(|step| again.update(&weights(step), step, &workers(1)).unwrap());
             assert_eq!(again, whole);
-            // Scores come from it, training goes on from the weights, the optimizer does not see it.
+            // Scores come from it, training goes on from the weights, the optimizer does not see
+            // it.
             assert_eq!(read_scoring_params(&specs(), &bytes).unwrap(), *half.params().unwrap());
             assert_eq!(read_params(&specs(), &bytes).unwrap(), params);
             let mut fresh = optimizer.clone();

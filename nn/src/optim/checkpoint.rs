@@ -1,23 +1,20 @@
 //! Dense parameters and optimizer state in one safetensors file.
 //!
 //! Parameters stand under their own names. State stands beside them under the rule's name and the
-//! parameter's, `adam.m/mlp.0.weight`, and the step count under `adam.step/`: a slash tells state from
-//! parameters. Averages stand under `average.value/`. The same values give the same bytes.
+//! parameter's, `adam.m/mlp.0.weight`, and the step count under `adam.step/`: a slash tells state
+//! from parameters. Averages stand under `average.value/`. The same values give the same bytes.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView, View};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::average::{Average, is_average};
-use super::dense::{DenseOptimizer, Slot, state_names};
+use super::dense::{DenseOptimizer, Slot};
+use super::rule::Rule;
 use super::spec::DenseOptimizerSpec;
-use crate::error::{Error, Result};
-use crate::graph::ParamSpec;
+use super::tensors::{SEPARATOR, Tensor, wrong};
+use crate::error::Result;
 use crate::params::Params;
-
-/// What no parameter's name has in it.
-pub(super) const SEPARATOR: char = '/';
 
 /// Writes parameters and optimizer state.
 ///
@@ -27,7 +24,7 @@ pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8
     write_dense_with(params, optimizer, None)
 }
 
-/// The same, with the average of the parameters where there is one.
+/// Writes parameters, optimizer state and, if there is one, the average of the parameters.
 ///
 /// # Errors
 /// As [`write_dense`].
@@ -44,7 +41,7 @@ pub fn write_dense_with(
         tensors.push((spec.name.clone(), Tensor::floats([spec.rows, spec.cols], values)));
     }
     for slot in optimizer.slots() {
-        for (state, values) in state_names(optimizer.spec()).into_iter().zip(slot.state()) {
+        for (state, values) in Rule::state_names(optimizer.spec()).into_iter().zip(slot.state()) {
             if let Some(state) = state.filter(|_| slot.trainable) {
                 let name = format!("{state}{SEPARATOR}{}", slot.name);
                 tensors.push((name, Tensor::floats(slot.shape, values)));
@@ -61,23 +58,13 @@ pub fn write_dense_with(
     Ok(safetensors::serialize(tensors, None)?)
 }
 
-/// Reads the parameters, and passes over the optimizer's state.
-///
-/// # Errors
-/// Bytes that are no such file; a parameter that is missing, of another shape, or unknown.
-pub fn read_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
-    let file = SafeTensors::deserialize(bytes)?;
-    let tensors = file.tensors().into_iter().filter(|(name, _)| !name.contains(SEPARATOR));
-    let alone = safetensors::serialize(tensors, None)?;
-    Params::from_safetensors(specs, &alone)
-}
-
 impl DenseOptimizer {
-    /// Takes the state that [`write_dense`] wrote, so that training goes on as if it had not stopped.
+    /// Takes the state that [`write_dense`] wrote, so that training goes on as if it had not
+    /// stopped.
     ///
     /// # Errors
-    /// Bytes that are no such file; state that is missing, of another shape, or of another rule. The
-    /// optimizer is as it was then.
+    /// Bytes that are no such file; state that is missing, of another shape, or of another rule.
+    /// The optimizer is as it was then.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let is_own = |name: &str| name.contains(SEPARATOR) && !is_average(name);
@@ -93,7 +80,7 @@ impl DenseOptimizer {
             let reason = "the file has no state of this optimizer; was it another kind?";
             return Err(wrong(&step_name, reason));
         };
-        let states = state_names(self.spec());
+        let states = Rule::state_names(self.spec());
         let mut slots = self.slots().to_vec();
         for slot in slots.iter_mut().filter(|slot| slot.trainable) {
             let (name, shape) = (slot.name.clone(), slot.shape);
@@ -132,38 +119,4 @@ impl Slot {
 fn step_name(spec: &DenseOptimizerSpec) -> String {
     let kind = spec.kind();
     format!("{kind}.step{SEPARATOR}")
-}
-
-pub(super) fn wrong(name: &str, reason: impl Into<String>) -> Error {
-    Error::Param { name: name.to_owned(), reason: reason.into() }
-}
-
-pub(super) struct Tensor<'a> {
-    pub(super) dtype: Dtype,
-    pub(super) shape: Vec<usize>,
-    pub(super) bytes: &'a [u8],
-}
-
-impl<'a> Tensor<'a> {
-    pub(super) fn floats(shape: [usize; 2], values: &'a [f32]) -> Self {
-        Self { dtype: Dtype::F32, shape: shape.to_vec(), bytes: bytemuck::cast_slice(values) }
-    }
-}
-
-impl View for Tensor<'_> {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(self.bytes)
-    }
-
-    fn data_len(&self) -> usize {
-        self.bytes.len()
-    }
 }

@@ -1,12 +1,11 @@
 //! Clipping by the global norm.
 
-/// What gradients of this norm are multiplied by so that it is at most `max`:
+/// Returns the factor that brings the norm of gradients down to `max`:
 /// `min(1, max / (norm + 1e-6))`, as PyTorch's `clip_grad_norm_` has it.
 ///
-/// A norm that is not finite gives NaN, which
-/// [`DenseOptimizer::step`](super::DenseOptimizer::step) refuses: such a step must be dropped and
-/// counted, not scaled. (By the formula an infinite norm would give 0, and infinity times 0 is NaN in
-/// the weights.)
+/// A norm that is not finite gives NaN, which [`DenseOptimizer::step`](super::DenseOptimizer::step)
+/// refuses: such a step must be dropped and counted, not scaled. (By the formula an infinite norm
+/// would give 0, and infinity times 0 is NaN in the weights.)
 #[must_use]
 pub fn clip_scale(norm: f64, max: f64) -> f32 {
     if !norm.is_finite() {

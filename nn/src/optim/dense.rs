@@ -1,14 +1,15 @@
 //! The optimizer of a model's dense parameters.
 //!
 //! # Invariants
-//! State belongs to a parameter by name and has its shape. Parameters that are not trainable (running
-//! statistics) have no state and are never touched, by the regulariser neither. A step that is refused
-//! changes nothing.
+//! State belongs to a parameter by name and has its shape. Parameters that are not trainable
+//! (running statistics) have no state and are never touched, by the regulariser neither. A step
+//! that is refused changes nothing.
 
 use zillion_device::workers::Workers;
 
-use super::kernel::{Rule, Shaping, sq_norm};
-use super::lamb::{self, SqLengths};
+use super::lamb::SqLengths;
+use super::rule::Rule;
+use super::shaping::{Block, Shaping, sq_norm};
 use super::spec::DenseOptimizerSpec;
 use crate::error::{Error, Result};
 use crate::graph::ParamSpec;
@@ -41,8 +42,8 @@ pub(super) struct Slot {
 }
 
 impl DenseOptimizer {
-    /// Fresh state for these parameters. `l2` is the λ of the loss term `(λ/2)·|w|²` over every
-    /// trainable one.
+    /// Creates fresh state for these parameters. `l2` is the λ of the loss term `(λ/2)·|w|²` over
+    /// every trainable one.
     ///
     /// # Errors
     /// A negative or infinite `l2`.
@@ -51,7 +52,7 @@ impl DenseOptimizer {
             let reason = format!("must be 0 or above, found {l2}");
             return Err(Error::Setting { name: "l2", reason });
         }
-        let [first, second] = state_names(&spec);
+        let [first, second] = Rule::state_names(&spec);
         let start = match spec {
             DenseOptimizerSpec::Adagrad { initial_accumulator, .. } => initial_accumulator as f32,
             _ => 0.0,
@@ -71,7 +72,7 @@ impl DenseOptimizer {
         Ok(Self { spec, l2: l2 as f32, steps: 0, slots: slots.collect() })
     }
 
-    /// The rule and its settings.
+    /// Returns the rule and its settings.
     #[must_use]
     pub fn spec(&self) -> &DenseOptimizerSpec {
         &self.spec
@@ -83,12 +84,12 @@ impl DenseOptimizer {
         self.steps
     }
 
-    /// One step: every trainable parameter moves against `(g + λ·w) · grad_scale` at the learning
-    /// rate times `rate_scale`. `gradient` gives a parameter's gradient.
+    /// Makes one step: every trainable parameter moves against `(g + λ·w) · grad_scale` at the
+    /// learning rate times `rate_scale`. `gradient` gives a parameter's gradient.
     ///
     /// # Errors
-    /// Other parameters than the optimizer was made for, a missing gradient or one of another length,
-    /// a scale that is not finite. Nothing has changed then.
+    /// Other parameters than the optimizer was made for, a missing gradient or one of another
+    /// length, a scale that is not finite. Nothing has changed then.
     pub fn step<'g>(
         &mut self,
         params: &mut Params,
@@ -121,13 +122,14 @@ impl DenseOptimizer {
                 let first = first.next().unwrap_or_default();
                 let second = second.next().unwrap_or_default();
                 let lengths = SqLengths::default();
-                blocks.push(Block { param, rule, weights, first, second, raw, lengths });
+                let block = Block { weights, first, second, raw };
+                blocks.push(Task { param, rule, block, lengths });
             }
         }
-        workers.for_each_mut(&mut blocks, |_, block| {
-            block.rule.apply(block.weights, block.first, block.second, block.raw, shaping);
-            if let Rule::Lamb(scalars) = block.rule {
-                block.lengths = lamb::lengths(block.weights, block.first, block.second, scalars);
+        workers.for_each_mut(&mut blocks, |_, task| {
+            task.rule.apply(&mut task.block, shaping);
+            if let Rule::Lamb(rule) = task.rule {
+                task.lengths = rule.sq_lengths(&task.block);
             }
         });
         if matches!(self.spec, DenseOptimizerSpec::Lamb { .. }) {
@@ -156,8 +158,8 @@ impl DenseOptimizer {
         Ok(())
     }
 
-    /// The squared norm of `g + λ·w` over every trainable parameter, in f64 and in fixed order. Not
-    /// finite if any gradient is not.
+    /// Returns the squared norm of `g + λ·w` over every trainable parameter, in f64 and in fixed
+    /// order. Not finite if any gradient is not.
     ///
     /// # Errors
     /// As [`Self::step`].
@@ -178,7 +180,7 @@ impl DenseOptimizer {
         Ok(blocks.iter().map(|&(_, sum)| sum).sum())
     }
 
-    /// The regulariser's part of the loss, `(λ/2)·|w|²` over every trainable parameter.
+    /// Returns the regulariser's part of the loss, `(λ/2)·|w|²` over every trainable parameter.
     #[must_use]
     pub fn regulariser(&self, params: &Params) -> f64 {
         if self.l2 == 0.0 {
@@ -192,7 +194,7 @@ impl DenseOptimizer {
         0.5 * f64::from(self.l2) * squares
     }
 
-    /// One gradient for each parameter, in order; empty for those that are not trainable.
+    /// Returns one gradient for each parameter, in order; empty for those that are not trainable.
     fn gradients<'g>(
         &self,
         params: &Params,
@@ -233,44 +235,28 @@ impl DenseOptimizer {
     }
 }
 
-/// What one task updates.
-struct Block<'a> {
-    /// Of which parameter.
+/// A block of a parameter that one task of the pool updates.
+struct Task<'a> {
+    /// The index of the parameter.
     param: usize,
     rule: Rule,
-    weights: &'a mut [f32],
-    first: &'a mut [f32],
-    second: &'a mut [f32],
-    raw: &'a [f32],
-    /// For LAMB.
+    block: Block<'a>,
+    /// The lengths of the block, which LAMB needs.
     lengths: SqLengths,
 }
 
-/// LAMB's second pass: the lengths of a parameter's blocks are added in block order, and its weights move.
-fn move_by_trust(blocks: &mut [Block<'_>], params: usize, workers: &Workers) {
+/// Makes LAMB's second pass: adds the lengths of a parameter's blocks in block order and moves its
+/// weights.
+fn move_by_trust(tasks: &mut [Task<'_>], params: usize, workers: &Workers) {
     let mut lengths = vec![SqLengths::default(); params];
-    for block in &*blocks {
-        lengths[block.param].weights += block.lengths.weights;
-        lengths[block.param].direction += block.lengths.direction;
+    for task in &*tasks {
+        lengths[task.param].weights += task.lengths.weights;
+        lengths[task.param].direction += task.lengths.direction;
     }
-    workers.for_each_mut(blocks, |_, block| {
-        if let Rule::Lamb(scalars) = block.rule {
-            let step_size = scalars.step_size(lengths[block.param]);
-            lamb::move_weights(block.weights, block.first, block.second, scalars, step_size);
+    workers.for_each_mut(tasks, |_, task| {
+        if let Rule::Lamb(rule) = task.rule {
+            let step_size = rule.step_size(lengths[task.param]);
+            rule.move_weights(&mut task.block, step_size);
         }
     });
-}
-
-/// Names of the state a rule keeps, as they stand in a checkpoint before the parameter's name.
-pub(super) fn state_names(spec: &DenseOptimizerSpec) -> [Option<&'static str>; 2] {
-    match spec {
-        DenseOptimizerSpec::Sgd { momentum, .. } if *momentum > 0.0 => [Some("sgd.momentum"), None],
-        DenseOptimizerSpec::Sgd { .. } => [None, None],
-        DenseOptimizerSpec::Adagrad { .. } => [Some("adagrad.sum"), None],
-        DenseOptimizerSpec::Adam { .. } => [Some("adam.m"), Some("adam.v")],
-        DenseOptimizerSpec::Momentum { .. } => [Some("momentum.direction"), None],
-        DenseOptimizerSpec::Adamw { .. } => [Some("adamw.m"), Some("adamw.v")],
-        DenseOptimizerSpec::Lamb { .. } => [Some("lamb.m"), Some("lamb.v")],
-        DenseOptimizerSpec::Ftrl { .. } => [Some("ftrl.z"), Some("ftrl.n")],
-    }
 }

@@ -1,35 +1,39 @@
-//! LAMB: how far a parameter moves is a share of its own length.
+//! LAMB (You et al. 2019): the distance that a parameter moves is a share of its own length.
 //!
-//! A step is two passes over a parameter. The first moves the moments and takes the lengths of weights
-//! and direction, in f64 by block; when all blocks of a parameter are there, the second moves the weights.
-//! The direction is made anew from the moments in the second pass, which costs less than keeping it.
+//! A step is two passes over a parameter. The first moves the moments and takes the lengths of
+//! weights and direction, in f64 by block; when all blocks of a parameter are there, the second
+//! moves the weights. The second pass computes the direction again from the moments, which costs
+//! less than keeping it.
 
 use zillion_device::simd::vectorised;
 
-use super::kernel::{LANES, Shaping};
+use super::shaping::{Block, LANES, Shaping};
 
+/// The scalars of a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LambScalars {
+pub(super) struct Lamb {
     rate: f64,
     one_minus_beta1: f32,
     beta2: f32,
     one_minus_beta2: f32,
-    /// `1 / (1 - beta1^t)`.
+    /// The factor `1 / (1 - beta1^t)`.
     correction1: f32,
-    /// `sqrt(1 - beta2^t)`.
+    /// The divisor `sqrt(1 - beta2^t)`.
     correction2_sqrt: f32,
     eps: f32,
     weight_decay: f32,
 }
 
-/// The squared lengths of a parameter's weights and of the direction that it is to move in.
+/// The squared lengths of a parameter's weights and of the direction in which it is to move.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SqLengths {
     pub(super) weights: f64,
     pub(super) direction: f64,
 }
 
-impl LambScalars {
+impl Lamb {
+    pub(super) const STATE: [Option<&'static str>; 2] = [Some("lamb.m"), Some("lamb.v")];
+
     pub(super) fn at(
         rate: f64,
         (beta1, beta2): (f64, f64),
@@ -50,8 +54,9 @@ impl LambScalars {
         }
     }
 
-    /// The factor of a parameter's direction: the learning rate times the trust ratio, which is 1 where
-    /// either length is 0. (With weights of 0, as biases begin, the ratio would hold them there for ever.)
+    /// Returns the factor of a parameter's direction: the learning rate times the trust ratio,
+    /// which is 1 where either length is 0. (With weights of 0, as biases begin, the ratio would
+    /// hold them there for ever.)
     pub(super) fn step_size(&self, lengths: SqLengths) -> f32 {
         let trust = match lengths.weights > 0.0 && lengths.direction > 0.0 {
             true => (lengths.weights / lengths.direction).sqrt(),
@@ -65,58 +70,55 @@ impl LambScalars {
         let denominator = v.sqrt() / self.correction2_sqrt + self.eps;
         self.correction1 * m / denominator + self.weight_decay * weight
     }
-}
 
-/// The first pass: moves the moments of a block.
-#[inline(always)]
-pub(super) fn moments(
-    weights: &[f32],
-    first: &mut [f32],
-    second: &mut [f32],
-    raw: &[f32],
-    shaping: Shaping,
-    s: LambScalars,
-) {
-    for (((&w, m), v), &g) in weights.iter().zip(first).zip(second).zip(raw) {
-        let g = shaping.gradient(g, w);
-        *m += s.one_minus_beta1 * (g - *m);
-        *v = s.beta2 * *v + s.one_minus_beta2 * (g * g);
+    /// Moves the moments of a block: the first pass.
+    #[inline(always)]
+    pub(super) fn update_moments(
+        self,
+        weights: &[f32],
+        first: &mut [f32],
+        second: &mut [f32],
+        raw: &[f32],
+        shaping: Shaping,
+    ) {
+        for (((&w, m), v), &g) in weights.iter().zip(first).zip(second).zip(raw) {
+            let g = shaping.gradient(g, w);
+            *m += self.one_minus_beta1 * (g - *m);
+            *v = self.beta2 * *v + self.one_minus_beta2 * (g * g);
+        }
     }
-}
 
-/// The lengths of a block, with its moments moved.
-pub(super) fn lengths(weights: &[f32], first: &[f32], second: &[f32], s: LambScalars) -> SqLengths {
-    let mut sums = ([0.0f64; LANES], [0.0f64; LANES]);
-    vectorised(
-        #[inline(always)]
-        || {
-            let chunks = weights.chunks(LANES).zip(first.chunks(LANES)).zip(second.chunks(LANES));
-            for ((w, m), v) in chunks {
-                for (lane, ((&w, &m), &v)) in w.iter().zip(m).zip(v).enumerate() {
-                    let (length, u) = (f64::from(w), f64::from(s.direction(w, m, v)));
-                    sums.0[lane] += length * length;
-                    sums.1[lane] += u * u;
+    /// Returns the lengths of a block whose moments have moved.
+    pub(super) fn sq_lengths(self, block: &Block<'_>) -> SqLengths {
+        let mut sums = ([0.0f64; LANES], [0.0f64; LANES]);
+        let (weights, first, second) = (&*block.weights, &*block.first, &*block.second);
+        vectorised(
+            #[inline(always)]
+            || {
+                let chunks =
+                    weights.chunks(LANES).zip(first.chunks(LANES)).zip(second.chunks(LANES));
+                for ((w, m), v) in chunks {
+                    for (lane, ((&w, &m), &v)) in w.iter().zip(m).zip(v).enumerate() {
+                        let (length, u) = (f64::from(w), f64::from(self.direction(w, m, v)));
+                        sums.0[lane] += length * length;
+                        sums.1[lane] += u * u;
+                    }
                 }
-            }
-        },
-    );
-    SqLengths { weights: sums.0.iter().sum(), direction: sums.1.iter().sum() }
-}
+            },
+        );
+        SqLengths { weights: sums.0.iter().sum(), direction: sums.1.iter().sum() }
+    }
 
-/// The second pass: moves the weights of a block.
-pub(super) fn move_weights(
-    weights: &mut [f32],
-    first: &[f32],
-    second: &[f32],
-    s: LambScalars,
-    step_size: f32,
-) {
-    vectorised(
-        #[inline(always)]
-        || {
-            for ((w, &m), &v) in weights.iter_mut().zip(first).zip(second) {
-                *w -= step_size * s.direction(*w, m, v);
-            }
-        },
-    );
+    /// Moves the weights of a block: the second pass.
+    pub(super) fn move_weights(self, block: &mut Block<'_>, step_size: f32) {
+        let (weights, first, second) = (&mut *block.weights, &*block.first, &*block.second);
+        vectorised(
+            #[inline(always)]
+            || {
+                for ((w, &m), &v) in weights.iter_mut().zip(first).zip(second) {
+                    *w -= step_size * self.direction(*w, m, v);
+                }
+            },
+        );
+    }
 }

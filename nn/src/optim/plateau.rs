@@ -1,9 +1,9 @@
 //! The plateau schedule: a validation metric that stops improving lowers the learning rate, and
 //! then ends the training.
 //!
-//! The rule of the published click-through benchmarks (FuxiCTR): after each validation, a metric not
-//! better than the best by `min_delta` is a miss; every miss multiplies the learning rate by `factor`
-//! down to a floor, and the `patience`-th miss in a row stops.
+//! The rule of the published click-through benchmarks (FuxiCTR): after each validation, a metric
+//! not better than the best by `min_delta` is a miss; every miss multiplies the learning rate by
+//! `factor` down to a floor, and the `patience`-th miss in a row stops.
 
 use std::fmt;
 
@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::spec::{not_negative, positive};
 
-/// What a validation is judged by; in a job `"auc"`, `"gauc"`, `"logloss"`, `"ndcg@10"`, `"recall@10"`.
+/// The metric that judges a validation; in a job `"auc"`, `"gauc"`, `"logloss"`, `"ndcg@10"`,
+/// `"recall@10"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PlateauMetric {
@@ -23,9 +24,9 @@ pub enum PlateauMetric {
     Gauc,
     /// The log loss: smaller is better.
     Logloss,
-    /// How early in a list what was wanted stands: larger is better.
+    /// The NDCG of lists, which says how early a list has the wanted items: larger is better.
     Ndcg(u32),
-    /// How much of what was wanted stands in a list's head: larger is better.
+    /// The recall of lists, the share of the wanted items in a list's head: larger is better.
     Recall(u32),
 }
 
@@ -72,21 +73,21 @@ impl TryFrom<String> for PlateauMetric {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlateauSpec {
-    /// What a miss multiplies the learning rate by, in `(0, 1]`; 1 leaves it alone.
+    /// The factor of the learning rate at a miss, in `(0, 1]`; 1 leaves the rate alone.
     #[serde(deserialize_with = "shrinking")]
     pub factor: f64,
     /// The learning rate is never lowered below this.
     #[serde(deserialize_with = "not_negative")]
     pub min_lr: f64,
-    /// How many misses in a row stop the training, at least 1.
+    /// The number of consecutive misses that stops the training, at least 1.
     #[serde(deserialize_with = "at_least_one")]
     pub patience: u32,
     /// By how much a metric must beat the best one.
     #[serde(deserialize_with = "not_negative")]
     pub min_delta: f64,
-    /// What a validation is judged by.
+    /// The metric that judges a validation.
     pub metric: PlateauMetric,
-    /// Whose metric it is, of a model with several tasks; absent: the first one's.
+    /// The task whose metric counts, in a model with several tasks; the first one if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
 }
@@ -104,7 +105,7 @@ impl Default for PlateauSpec {
     }
 }
 
-/// What a validation means for the training.
+/// The consequence of a validation for the training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The best so far: keep these weights.
@@ -130,8 +131,8 @@ pub struct Plateau {
 }
 
 impl Plateau {
-    /// A schedule that has seen nothing. `base_lr` is the job's learning rate, which the floor is
-    /// measured against; it must be above zero.
+    /// Creates a schedule without observations. `base_lr` is the job's learning rate, against which
+    /// the floor is measured; it must be above zero.
     #[must_use]
     pub fn new(spec: PlateauSpec, base_lr: f64) -> Self {
         Self {
@@ -145,8 +146,8 @@ impl Plateau {
         }
     }
 
-    /// Takes the metric of a validation. A metric that could not be computed, or is not a number, is
-    /// a miss.
+    /// Takes the metric of a validation. A metric that could not be computed, or is not a number,
+    /// is a miss.
     pub fn observe(&mut self, metric: Option<f64>) -> Verdict {
         self.observations += 1;
         if let Some(metric) = metric.filter(|&metric| self.is_better(metric)) {
@@ -169,31 +170,31 @@ impl Plateau {
         }
     }
 
-    /// What every learning rate is multiplied by from here on.
+    /// Returns the factor of every learning rate from now on.
     #[must_use]
     pub fn rate_scale(&self) -> f32 {
         (self.lr / self.base_lr) as f32
     }
 
-    /// The settings.
+    /// Returns the settings of the schedule.
     #[must_use]
     pub fn spec(&self) -> &PlateauSpec {
         &self.spec
     }
 
-    /// The learning rate in force.
+    /// Returns the learning rate in force.
     #[must_use]
     pub fn lr(&self) -> f64 {
         self.lr
     }
 
-    /// The best metric so far.
+    /// Returns the best metric so far.
     #[must_use]
     pub fn best(&self) -> Option<f64> {
         self.best
     }
 
-    /// Which observation was the best, counted from 1; 0 if none was.
+    /// Returns the number of the best observation, counted from 1; 0 before the first.
     #[must_use]
     pub fn best_observation(&self) -> u64 {
         self.best_observation
@@ -205,7 +206,7 @@ impl Plateau {
         self.misses
     }
 
-    /// Whether patience has run out.
+    /// Returns whether patience has run out.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.misses >= self.spec.patience
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_computed_is_a_miss() {
+    fn an_unknown_metric_is_a_miss() {
         let mut plateau = Plateau::new(PlateauSpec::default(), 1e-3);
         assert_eq!(plateau.observe(Some(f64::NAN)), Verdict::Miss);
         assert_eq!(plateau.observe(None), Verdict::Stop);

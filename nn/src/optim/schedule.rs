@@ -1,25 +1,26 @@
 //! The learning-rate schedule by steps: a linear warm-up, then what lowers the rate.
 //!
-//! A factor is a function of the step alone, so that nothing of it is in a checkpoint and a resumed run
-//! goes on with the same bits. It multiplies the rates of the dense parameters and, unless the job says
-//! otherwise, those of the tables; the plateau schedule multiplies both once more.
+//! A factor is a function of the step alone, so that nothing of it is in a checkpoint and a resumed
+//! run goes on with the same bits. It multiplies the rates of the dense parameters and, unless the
+//! job says otherwise, those of the tables; the plateau schedule multiplies both once more.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::spec::not_negative;
 
-/// Settings of the schedule, in the vocabulary of a job: `{ warmup_steps = 1000, decay = { kind = "cosine", steps
-/// = 50000 } }`.
+/// Settings of the schedule, in the vocabulary of a job:
+/// `{ warmup_steps = 1000, decay = { kind = "cosine", steps = 50000 } }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
-    /// Steps in which the rate grows evenly, the last of them at the whole rate; 0: it begins there.
+    /// Steps in which the rate grows evenly, the last of them at the whole rate; 0: it begins
+    /// there.
     pub warmup_steps: u64,
     /// The share of the rate that the warm-up begins above.
     #[serde(deserialize_with = "share")]
     pub warmup_from: f64,
-    /// What lowers the rate behind the warm-up.
+    /// The rule that lowers the rate after the warm-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay: Option<Decay>,
     /// Whether tables follow it too.
@@ -32,12 +33,12 @@ impl Default for ScheduleSpec {
     }
 }
 
-/// What lowers the rate. Steps are counted behind the warm-up.
+/// A rule that lowers the rate. Steps are counted after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decay {
-    /// Half a cosine from the whole rate down to a share of it (Loshchilov, Hutter 2017, without restarts):
-    /// `to + (1 - to) * (1 + cos(pi * n / steps)) / 2`. The rate stays there afterwards.
+    /// Half a cosine from the whole rate down to a share of it (Loshchilov, Hutter 2017, without
+    /// restarts): `to + (1 - to) * (1 + cos(pi * n / steps)) / 2`. The rate stays there afterwards.
     Cosine {
         /// Steps until it has arrived.
         #[serde(deserialize_with = "at_least_one")]
@@ -60,7 +61,7 @@ pub enum Decay {
         /// Steps between two changes.
         #[serde(deserialize_with = "at_least_one")]
         every: u64,
-        /// What each change multiplies the rate by.
+        /// The factor of the rate at each change.
         #[serde(default = "default_factor", deserialize_with = "kept")]
         factor: f64,
         /// The share of the rate that it does not fall below.
@@ -70,7 +71,8 @@ pub enum Decay {
 }
 
 impl ScheduleSpec {
-    /// What multiplies the learning rate in step `step` of the run, counted from 1. Above 0.
+    /// Returns the factor of the learning rate in step `step` of the run, counted from 1. It is
+    /// above 0.
     #[must_use]
     pub fn at(&self, step: u64) -> f64 {
         if step <= self.warmup_steps {
@@ -82,7 +84,7 @@ impl ScheduleSpec {
         self.decay.map_or(1.0, |decay| decay.after(behind))
     }
 
-    /// The first setting that makes no sense: its key and why.
+    /// Returns the first invalid setting: its key and the reason.
     #[must_use]
     pub fn problem(&self) -> Option<(&'static str, &'static str)> {
         if self.warmup_steps == 0 && self.decay.is_none() {
@@ -104,7 +106,7 @@ impl ScheduleSpec {
 }
 
 impl Decay {
-    /// The factor when `n` steps have been made behind the warm-up.
+    /// Returns the factor when `n` steps have been made behind the warm-up.
     fn after(self, n: u64) -> f64 {
         let share = |steps: u64| n.min(steps) as f64 / steps as f64;
         match self {
@@ -128,7 +130,7 @@ fn default_factor() -> f64 {
     0.1
 }
 
-/// A number in `(0, 1]`.
+/// Reads a number in `(0, 1]`.
 fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let value = f64::deserialize(deserializer)?;
     if value > 0.0 && value <= 1.0 {
@@ -137,7 +139,7 @@ fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Err(D::Error::custom(format!("must be above 0 and at most 1, found {value}")))
 }
 
-/// A number in `[0, 1]`.
+/// Reads a number in `[0, 1]`.
 fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let value = f64::deserialize(deserializer)?;
     if (0.0..=1.0).contains(&value) {
@@ -191,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        /// What tables refuse is a rate that is 0, negative, or no number.
+        /// Tables refuse a rate that is 0, negative, or not a number.
         #[test]
         fn is_always_a_rate(
             warmup in 0u64..100, from in 0.0f64..=1.0, steps in 1u64..1000, to in 1e-6f64..=1.0,

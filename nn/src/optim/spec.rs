@@ -3,117 +3,119 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// How the dense parameters learn: `{ kind = "adam", lr = 1e-3 }`. Formulas and defaults are
+/// The optimizer of the dense parameters: `{ kind = "adam", lr = 1e-3 }`. Formulas and defaults are
 /// PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DenseOptimizerSpec {
     /// `b = momentum * b + g; w -= lr * b`, or `w -= lr * g` without momentum (and without state).
     Sgd {
-        /// Learning rate.
+        /// The learning rate before any schedule.
         #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
         lr: f64,
-        /// How much of the last step's direction stays, in `[0, 1)`.
+        /// The share of the last step's direction that stays, in `[0, 1)`.
         #[serde(default, deserialize_with = "decay")]
         momentum: f64,
     },
     /// AdaGrad (Duchi, Hazan, Singer 2011): `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
     Adagrad {
-        /// Learning rate.
+        /// The learning rate before any schedule.
         #[serde(default = "default_adagrad_lr", deserialize_with = "positive")]
         lr: f64,
-        /// What accumulators start at.
+        /// The initial value of the accumulators.
         #[serde(default, deserialize_with = "not_negative")]
         initial_accumulator: f64,
-        /// Keeps the denominator away from zero.
+        /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_adagrad_eps", deserialize_with = "not_negative")]
         eps: f64,
     },
     /// Adam (Kingma, Ba 2015): moments corrected for their start at zero, `eps` outside the root.
     Adam {
-        /// Learning rate.
+        /// The learning rate before any schedule.
         #[serde(default = "default_adam_lr", deserialize_with = "positive")]
         lr: f64,
-        /// Decay of the first moment, in `[0, 1)`.
+        /// The decay of the first moment, in `[0, 1)`.
         #[serde(default = "default_beta1", deserialize_with = "decay")]
         beta1: f64,
-        /// Decay of the second moment, in `[0, 1)`.
+        /// The decay of the second moment, in `[0, 1)`.
         #[serde(default = "default_beta2", deserialize_with = "decay")]
         beta2: f64,
-        /// Keeps the denominator away from zero.
+        /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
         eps: f64,
     },
-    /// PyTorch's SGD with momentum under the name that tables have for it: `b = momentum * b + g`, then
-    /// `w -= lr * b`, or with Nesterov's `w -= lr * (g + momentum * b)`.
+    /// PyTorch's SGD with momentum under the name that tables have for it: `b = momentum * b + g`,
+    /// then `w -= lr * b`, or with Nesterov's `w -= lr * (g + momentum * b)`.
     Momentum {
-        /// Learning rate.
+        /// The learning rate before any schedule.
         #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
         lr: f64,
-        /// How much of the last step's direction stays, in `[0, 1)`.
+        /// The share of the last step's direction that stays, in `[0, 1)`.
         #[serde(default = "default_beta1", deserialize_with = "decay")]
         momentum: f64,
-        /// Look ahead along the direction (Sutskever et al. 2013).
+        /// Whether the step looks ahead along the direction (Sutskever et al. 2013).
         #[serde(default)]
         nesterov: bool,
     },
-    /// Adam with decoupled weight decay (Loshchilov, Hutter 2019): `w -= lr * weight_decay * w`, then Adam's step.
+    /// Adam with decoupled weight decay (Loshchilov, Hutter 2019): `w -= lr * weight_decay * w`,
+    /// then Adam's step.
     Adamw {
-        /// Learning rate.
+        /// The learning rate before any schedule.
         #[serde(default = "default_adam_lr", deserialize_with = "positive")]
         lr: f64,
-        /// Decay of the first moment, in `[0, 1)`.
+        /// The decay of the first moment, in `[0, 1)`.
         #[serde(default = "default_beta1", deserialize_with = "decay")]
         beta1: f64,
-        /// Decay of the second moment, in `[0, 1)`.
+        /// The decay of the second moment, in `[0, 1)`.
         #[serde(default = "default_beta2", deserialize_with = "decay")]
         beta2: f64,
-        /// Keeps the denominator away from zero.
+        /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
         eps: f64,
-        /// What of a weight goes in a step, as a multiple of the learning rate.
+        /// The share of a weight that a step removes, as a multiple of the learning rate.
         #[serde(default = "default_weight_decay", deserialize_with = "not_negative")]
         weight_decay: f64,
     },
-    /// LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning", Algorithm 2): Adam's direction
-    /// and `weight_decay * w`, of each parameter scaled to the length of its weights.
+    /// LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning", Algorithm 2): Adam's
+    /// direction and `weight_decay * w`, of each parameter scaled to the length of its weights.
     Lamb {
-        /// Learning rate.
+        /// The learning rate before any schedule.
         #[serde(default = "default_adam_lr", deserialize_with = "positive")]
         lr: f64,
-        /// Decay of the first moment, in `[0, 1)`.
+        /// The decay of the first moment, in `[0, 1)`.
         #[serde(default = "default_beta1", deserialize_with = "decay")]
         beta1: f64,
-        /// Decay of the second moment, in `[0, 1)`.
+        /// The decay of the second moment, in `[0, 1)`.
         #[serde(default = "default_beta2", deserialize_with = "decay")]
         beta2: f64,
-        /// Keeps the denominator away from zero.
+        /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_lamb_eps", deserialize_with = "not_negative")]
         eps: f64,
-        /// How much of the weight is part of the direction.
+        /// The factor of the weight in the direction.
         #[serde(default, deserialize_with = "not_negative")]
         weight_decay: f64,
     },
-    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), as tables have it: `z` is taken back from weights
-    /// that are not zero, so that a parameter begins at its initial value and a schedule may lower the rate.
+    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), as tables have it: `z` is taken back from
+    /// weights that are not zero, so that a parameter begins at its initial value and a schedule
+    /// may lower the rate.
     Ftrl {
         /// The paper's alpha; it gives no value that is good everywhere.
         #[serde(deserialize_with = "positive")]
         lr: f64,
-        /// The paper's beta.
+        /// The smoothing of the learning rate, the paper's beta.
         #[serde(default = "default_ftrl_beta", deserialize_with = "positive")]
         beta: f64,
-        /// Below this the evidence for a weight leaves it at zero.
+        /// The evidence for a weight below which the weight stays at zero.
         #[serde(default, deserialize_with = "not_negative")]
         l1: f64,
-        /// Shrinks weights.
+        /// The factor of the quadratic penalty, which shrinks weights.
         #[serde(default, deserialize_with = "not_negative")]
         l2: f64,
     },
 }
 
 impl DenseOptimizerSpec {
-    /// The learning rate before any schedule.
+    /// Returns the learning rate before any schedule.
     #[must_use]
     pub fn lr(&self) -> f64 {
         match *self {
@@ -127,7 +129,7 @@ impl DenseOptimizerSpec {
         }
     }
 
-    /// The rule's name in a job and in a checkpoint.
+    /// Returns the rule's name in a job and in a checkpoint.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -185,7 +187,7 @@ fn default_ftrl_beta() -> f64 {
     1.0
 }
 
-/// A finite number above zero.
+/// Reads a finite number above zero.
 pub(super) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let value = f64::deserialize(deserializer)?;
     if value.is_finite() && value > 0.0 {
@@ -194,7 +196,7 @@ pub(super) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64
     Err(D::Error::custom(format!("must be a number above 0, found {value}")))
 }
 
-/// A finite number, zero or above.
+/// Reads a finite number, zero or above.
 pub(crate) fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let value = f64::deserialize(deserializer)?;
     if value.is_finite() && value >= 0.0 {
@@ -203,7 +205,7 @@ pub(crate) fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result
     Err(D::Error::custom(format!("must be 0 or above, found {value}")))
 }
 
-/// A number in `[0, 1)`.
+/// Reads a number in `[0, 1)`.
 pub(super) fn decay<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let value = f64::deserialize(deserializer)?;
     if (0.0..1.0).contains(&value) {

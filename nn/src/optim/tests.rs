@@ -32,7 +32,7 @@ fn workers(threads: usize) -> Workers {
     Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// Gradients of step `step`: numbers that repeat nowhere.
+/// Returns the gradients of step `step`: numbers that repeat nowhere.
 fn gradients(params: &Params, step: u64) -> Vec<Vec<f32>> {
     let gradient = |index: usize, i: usize| {
         let bits = zillion_feature::random::combine(step * 100 + index as u64, i as u64);
@@ -103,8 +103,9 @@ impl Reference {
                 let adam = DenseOptimizerSpec::Adam { lr, beta1, beta2, eps };
                 self.step(&adam, t, gradient, rate_scale);
             }
-            // McMahan et al. 2013, Algorithm 1: z and n alone are state, weights are derived from them.
-            // A parameter that begins elsewhere than at 0 has the z that its weight follows from.
+            // McMahan et al. 2013, Algorithm 1: z and n alone are state, weights are derived from
+            // them. A parameter that begins elsewhere than at 0 has the z that its weight follows
+            // from.
             DenseOptimizerSpec::Ftrl { lr, beta, l1, l2 } => {
                 let alpha = lr * rate_scale;
                 let (z, n) = (&mut self.first, &mut self.second);
@@ -173,7 +174,7 @@ fn follow_the_textbook() {
     }
 }
 
-/// A parameter's step by You et al. 2019, Algorithm 2, with the identity for their phi.
+/// Makes a parameter's step by You et al. 2019, Algorithm 2, with the identity for their phi.
 fn lamb_step(references: &mut [Reference], t: i32, gradients: &[f64], rate_scale: f64) {
     let DenseOptimizerSpec::Lamb { lr, beta1, beta2, eps, weight_decay } = lamb() else {
         unreachable!()
@@ -233,7 +234,7 @@ fn lamb_follows_the_paper_parameter_by_parameter() {
 }
 
 #[test]
-fn ftrl_begins_at_the_initial_weights_and_leaves_weak_ones_at_zero() {
+fn ftrl_begins_at_initial_weights_and_zeroes_weak_ones() {
     let workers = workers(1);
     let step = |value: f32, l1: f64, gradient: [f32; 2]| {
         let init = ParamInit::Constant { value };
@@ -326,7 +327,8 @@ fn closed_forms() {
     assert!((f64::from(params.value(ParamId(0))[0]) - expected).abs() < 1e-6);
 }
 
-/// Five steps of PyTorch (2.14, 2.15) on the same numbers, `clip_grad_norm_` at 2 before each: of every rule that it has.
+/// Five steps of PyTorch (2.14, 2.15) on the same numbers, `clip_grad_norm_` at 2 before each: of
+/// every rule that it has.
 #[test]
 fn match_torch() {
     let workers = workers(1);

@@ -11,19 +11,19 @@ use crate::graph::op::{Binary, Op, Unary};
 use crate::graph::shape::{Dim, NodeId};
 
 pub(super) fn run(ir: &Ir) -> Result<Ir> {
-    let ir = simplified(ir)?;
+    let ir = simplify(ir)?;
     let ir = super::dead_code::run(&ir)?;
-    let ir = added_products(&ir)?;
+    let ir = join_added_products(&ir)?;
     super::dead_code::run(&ir)
 }
 
-/// What a node comes to.
+/// The simpler form of a node.
 enum Simpler {
     Is(NodeId),
     Op(Op, Vec<NodeId>),
 }
 
-fn simplified(ir: &Ir) -> Result<Ir> {
+fn simplify(ir: &Ir) -> Result<Ir> {
     let mut rewrite = Rewrite::new(ir);
     for id in ir.ids() {
         let node = ir.graph.node(id);
@@ -31,13 +31,13 @@ fn simplified(ir: &Ir) -> Result<Ir> {
         let mut inputs: Vec<NodeId> = node.inputs.iter().map(|&i| rewrite.at(i)).collect();
         // A part of a part of a concatenation takes several turns; each goes to an earlier node.
         loop {
-            match simpler(&rewrite.graph, &op, &inputs) {
+            match simplify_node(&rewrite.graph, &op, &inputs) {
                 None => {
                     rewrite.put(id, op, &inputs)?;
                     break;
                 }
                 Some(Simpler::Is(other)) => {
-                    rewrite.stand_for(id, other);
+                    rewrite.replace_by(id, other);
                     break;
                 }
                 Some(Simpler::Op(new, of)) => (op, inputs) = (new, of),
@@ -47,7 +47,7 @@ fn simplified(ir: &Ir) -> Result<Ir> {
     Ok(rewrite.finish())
 }
 
-fn simpler(graph: &Graph, op: &Op, inputs: &[NodeId]) -> Option<Simpler> {
+fn simplify_node(graph: &Graph, op: &Op, inputs: &[NodeId]) -> Option<Simpler> {
     let is_one = |id: NodeId| matches!(graph.node(id).op, Op::Fill { value, .. } if value == 1.0);
     match (op, inputs) {
         (Op::Unary(Unary::Scale { by }), &[x]) if *by == 1.0 => Some(Simpler::Is(x)),
@@ -72,7 +72,7 @@ fn simpler(graph: &Graph, op: &Op, inputs: &[NodeId]) -> Option<Simpler> {
     }
 }
 
-/// Columns `start .. start + len` of a node.
+/// Returns the simpler form of the columns `start .. start + len` of a node.
 fn part(graph: &Graph, start: usize, len: usize, x: NodeId) -> Option<Simpler> {
     let node = graph.node(x);
     if start == 0 && len == node.shape.cols {
@@ -100,8 +100,9 @@ fn part(graph: &Graph, start: usize, len: usize, x: NodeId) -> Option<Simpler> {
     }
 }
 
-/// `c + a·b` with a product that nothing else reads, in one operation. Both add the rounded product.
-fn added_products(ir: &Ir) -> Result<Ir> {
+/// Joins `c + a·b` with a product that nothing else reads into one operation. Both add the rounded
+/// product.
+fn join_added_products(ir: &Ir) -> Result<Ir> {
     let uses = ir.uses();
     let graph = &ir.graph;
     let product = |id: NodeId, other: NodeId| {

@@ -1,5 +1,5 @@
-//! Computes once what is computed twice: the same operation of the same inputs. Dropout's salt keeps its
-//! layers apart.
+//! Computes once what is computed twice: the same operation of the same inputs. Dropout's salt
+//! keeps its layers apart.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
         let inputs: Vec<NodeId> = node.inputs.iter().map(|&input| rewrite.at(input)).collect();
         let key = (format!("{:?}", node.op), inputs);
         match seen.get(&key) {
-            Some(&first) => rewrite.stand_for(id, first),
+            Some(&first) => rewrite.replace_by(id, first),
             None => {
                 rewrite.keep(id)?;
                 seen.insert(key, rewrite.at(id));

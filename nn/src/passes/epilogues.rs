@@ -1,6 +1,6 @@
-//! Joins operations on elements to what makes their rows: an activation to its linear layer or batch norm,
-//! its derivative to the product that brings the gradient, chains of operations on elements to each other.
-//! What passes between them is read by nobody else and gets no buffer.
+//! Joins operations on elements to what makes their rows: an activation to its linear layer or
+//! batch norm, its derivative to the product that brings the gradient, chains of operations on
+//! elements to each other. What passes between them is read by no other node and gets no buffer.
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;
@@ -15,7 +15,7 @@ struct Chain {
     head: Op,
     head_inputs: usize,
     links: Vec<Link>,
-    /// Of the old graph: the head's inputs, then the links' operands.
+    /// The head's inputs, then the links' operands, as nodes of the old graph.
     inputs: Vec<NodeId>,
 }
 
@@ -35,8 +35,8 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
             links: Vec::new(),
             inputs: node.inputs.clone(),
         });
-        // The input that was made last: another one would be made later than it need be, and what it reads
-        // would be kept for it.
+        // The input that was made last: another one would be made later than it need be, and what
+        // it reads would be kept for it.
         let rows = |id: NodeId| graph.shape(id).rows.is_tiled();
         let last = node.inputs.iter().enumerate().filter(|&(_, &input)| rows(input));
         let last = last.max_by_key(|&(_, &input)| input);

@@ -1,4 +1,4 @@
-//! A graph on its way through the passes, with everything that somebody will ask for.
+//! A graph on its way through the passes, with its roots: the nodes that must be computed.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,8 @@ use crate::graph::builder::push_node;
 use crate::graph::op::Op;
 use crate::graph::shape::{NodeId, ParamId};
 
-/// A graph and its roots. Names of results and aliases go with their nodes, and are no roots themselves.
+/// A graph and its roots. Names of results and aliases go with their nodes, and are no roots
+/// themselves.
 #[derive(Clone, Debug)]
 pub(crate) struct Ir {
     pub(crate) graph: Graph,
@@ -23,7 +24,8 @@ pub(crate) struct Ir {
 }
 
 impl Ir {
-    /// A training step: its loss, gradients and running statistics, and the graph's named results.
+    /// Creates the roots of a training step: its loss, gradients and running statistics, and the
+    /// graph's named results.
     pub(crate) fn train(train: &TrainGraph) -> Self {
         Self {
             outputs: train.graph.outputs.iter().map(|&(_, id)| id).collect(),
@@ -35,7 +37,7 @@ impl Ir {
         }
     }
 
-    /// Some results of a graph.
+    /// Creates the roots of some results of a graph.
     pub(crate) fn infer(graph: &Graph, outputs: &[NodeId]) -> Self {
         Self {
             graph: graph.clone(),
@@ -47,7 +49,7 @@ impl Ir {
         }
     }
 
-    /// Everything that must be computed.
+    /// Returns all nodes that must be computed.
     pub(crate) fn roots(&self) -> Vec<NodeId> {
         let mut roots = self.outputs.clone();
         roots.extend(self.loss);
@@ -59,7 +61,7 @@ impl Ir {
         roots
     }
 
-    /// How often each node is read: by others, and by whoever asks.
+    /// Returns how often each node is read, by other nodes and as a root.
     pub(super) fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.graph.nodes.len()];
         let inputs = self.graph.nodes.iter().flat_map(|node| &node.inputs).copied();
@@ -78,7 +80,7 @@ impl Ir {
 pub(super) struct Rewrite<'a> {
     from: &'a Ir,
     pub(super) graph: Graph,
-    /// The new node of each old one; `None` where nobody reads it any more.
+    /// The new node of each old one; `None` if no node reads it any more.
     places: Vec<Option<NodeId>>,
     names: HashSet<&'a str>,
 }
@@ -93,17 +95,18 @@ impl<'a> Rewrite<'a> {
         }
     }
 
-    /// Where an old node is now. The old graph's order and the passes see to it that it is there.
+    /// Returns the new node of an old one. The order of the old graph and the passes make sure that
+    /// it exists.
     pub(super) fn at(&self, old: NodeId) -> NodeId {
         self.places[old.0 as usize].unwrap_or(NodeId(u32::MAX))
     }
 
-    /// Whether an old node has been written.
+    /// Returns whether an old node has been written.
     pub(super) fn has(&self, old: NodeId) -> bool {
         self.places[old.0 as usize].is_some()
     }
 
-    /// The node as it was.
+    /// Copies the node unchanged.
     pub(super) fn keep(&mut self, old: NodeId) -> Result<()> {
         let from = self.from;
         let node = from.graph.node(old);
@@ -111,15 +114,15 @@ impl<'a> Rewrite<'a> {
         self.put(old, node.op.clone(), &inputs)
     }
 
-    /// Another operation in the node's place, of new inputs.
+    /// Writes another operation in the node's place, with new inputs.
     pub(super) fn put(&mut self, old: NodeId, op: Op, inputs: &[NodeId]) -> Result<()> {
         let name = self.from.graph.node(old).name.clone();
         let new = push_node(&mut self.graph, name, op, inputs)?;
-        self.stand_for(old, new);
+        self.replace_by(old, new);
         Ok(())
     }
 
-    /// One more node, named after an old one.
+    /// Writes one more node, named after an old one.
     pub(super) fn insert(
         &mut self,
         of: NodeId,
@@ -140,12 +143,12 @@ impl<'a> Rewrite<'a> {
         push_node(&mut self.graph, name, op, inputs)
     }
 
-    /// A new node takes the place of an old one.
-    pub(super) fn stand_for(&mut self, old: NodeId, new: NodeId) {
+    /// Puts a new node in the place of an old one.
+    pub(super) fn replace_by(&mut self, old: NodeId, new: NodeId) {
         self.places[old.0 as usize] = Some(new);
     }
 
-    /// The new graph with its roots.
+    /// Returns the new graph with its roots.
     pub(super) fn finish(self) -> Ir {
         let Self { from, mut graph, places, .. } = self;
         let place = |id: NodeId| places[id.0 as usize];

@@ -1,5 +1,5 @@
-//! Adds each term of a sum when it is made, from left to right as before, so that the terms of a sum over a
-//! whole model need not be kept until the last one is there.
+//! Adds each term of a sum when it is made, from left to right as before, so that the terms of a
+//! sum over a whole model need not be kept until the last one is there.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::graph::op::{Binary, Op};
 use crate::graph::shape::NodeId;
 
-/// How far a sum is.
+/// The progress of a sum.
 struct Sum<'a> {
     id: NodeId,
     terms: &'a [NodeId],
@@ -59,7 +59,7 @@ fn advance(sum: &mut Sum<'_>, rewrite: &mut Rewrite<'_>) -> Result<bool> {
         let add = Op::Binary(Binary::Add);
         sum.total = Some(match sum.total {
             None if is_last => {
-                rewrite.stand_for(sum.id, term);
+                rewrite.replace_by(sum.id, term);
                 term
             }
             None => term,

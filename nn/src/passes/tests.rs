@@ -1,5 +1,5 @@
-//! Each pass, on the printed graph before and after it. A change of what a pass makes is a change of the text here:
-//! `cargo insta review` shows and takes it over, where it is installed.
+//! Each pass, on the printed graph before and after it. A change of what a pass makes is a change
+//! of the text here: `cargo insta review` shows and takes it over, where it is installed.
 
 use insta::assert_snapshot;
 use zillion_feature::Pooling;
@@ -23,7 +23,7 @@ fn builder() -> GraphBuilder {
     GraphBuilder::new(inputs, Mode::Train)
 }
 
-/// The graph as it is, and as one pass makes it.
+/// Returns the graph as it is, and as one pass makes it.
 fn through(b: GraphBuilder, outputs: &[NodeId], pass: fn(&Ir) -> Result<Ir>) -> String {
     let graph = b.finish();
     let after = pass(&Ir::infer(&graph, outputs)).unwrap();
@@ -35,7 +35,7 @@ fn before_and_after(graph: &Graph, after: &Ir) -> String {
 }
 
 #[test]
-fn dead_code_goes_and_the_names_of_what_stays_stay() {
+fn dead_code_goes_and_other_names_stay() {
     let mut b = builder();
     let x = b.numeric("x", &[0, 1]).unwrap();
     let unused = b.relu("unused", x).unwrap();
@@ -60,7 +60,7 @@ fn dead_code_goes_and_the_names_of_what_stays_stay() {
 }
 
 #[test]
-fn what_is_computed_twice_is_computed_once_but_dropout() {
+fn equal_nodes_are_computed_once_except_dropout() {
     let mut b = builder();
     let x = b.numeric("x", &[0, 1]).unwrap();
     let again = b.numeric("x.again", &[0, 1]).unwrap();
@@ -178,7 +178,7 @@ fn sums_grow_as_their_terms_are_made() {
 }
 
 #[test]
-fn chains_become_one_operation_and_stop_where_somebody_looks() {
+fn chains_become_one_operation_and_stop_at_requested_nodes() {
     let mut b = builder();
     let x = b.numeric("x", &[0, 1]).unwrap();
     let h = b.linear("l", x, 3).unwrap();

@@ -1,12 +1,14 @@
 //! Weights laid out as the products' kernels read them, once a run.
 //!
-//! The transposed weights of input gradients are packed in every run that has them: their columns lie far
-//! apart, and all tiles and lanes read them. Weights of forward products can be read where they lie, a few
-//! percent slower, so they are packed only where a run has rows enough to pay for it; a request of a
-//! few rows packs nothing. Which it is shows in no result: a product has the same bits either way.
+//! The transposed weights of input gradients are packed in every run that has them: their columns
+//! lie far apart, and all tiles and lanes read them. Weights of forward products can be read where
+//! they lie, a few percent slower, so they are packed only where a run has rows enough to pay for
+//! it; a request of a few rows packs nothing. Which it is shows in no result: a product has the
+//! same bits either way.
 //!
 //! # Invariants
-//! Panels are filled from the parameters of the run before its first tile, and only read until its end.
+//! Panels are filled from the parameters of the run before its first tile, and only read until its
+//! end.
 
 use std::ops::Range;
 
@@ -21,8 +23,8 @@ use crate::program::placement::Place;
 use crate::program::{Program, Step};
 use crate::timeline::{Log, Work};
 
-/// Rows of a run from which on forward weights are packed: packing costs what 10 to 40 rows of the product
-/// cost, and the product gains up to seven percent.
+/// Rows of a run from which on forward weights are packed: packing costs what 10 to 40 rows of the
+/// product cost, and the product gains up to seven percent.
 const FORWARD_ROWS: usize = 1024;
 
 /// A weight in a parameter, as it is packed.
@@ -35,7 +37,8 @@ struct Weight {
 }
 
 impl Weight {
-    /// The weight of a product whose weight is a whole matrix of parameters, and no single column or row.
+    /// Returns the weight of a product whose weight is a whole matrix of parameters, and no single
+    /// column or row.
     fn of(graph: &Graph, places: &[Place], id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let turned = match node.op.head() {
@@ -53,7 +56,7 @@ impl Weight {
         }
     }
 
-    /// Rows and columns as the product has them.
+    /// Returns the rows and columns in the form of the product.
     fn packed_shape(&self) -> (usize, usize) {
         if self.turned { (self.cols, self.rows) } else { (self.rows, self.cols) }
     }
@@ -78,7 +81,7 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// The weights of a program, none of them packed yet.
+    /// Creates the packing of a program's weights, none of them packed yet.
     pub(crate) fn new(program: &Program) -> Self {
         let mut weights: Vec<Weight> = Vec::new();
         let mut of_node = vec![None; program.graph.nodes.len()];
@@ -124,7 +127,7 @@ impl Packing {
         });
     }
 
-    /// The panels of a product's weight, if it was packed in this run.
+    /// Returns the panels of a product's weight, if it was packed in this run.
     pub(crate) fn of(&self, id: NodeId) -> Option<&[Panel]> {
         let index = self.of_node[id.0 as usize]?;
         if !self.weights[index].turned && !self.forward {
@@ -134,7 +137,7 @@ impl Packing {
     }
 }
 
-/// Bytes that packed operands take in runs of so many rows on so many threads.
+/// Returns the bytes of packed operands in runs of so many rows on so many threads.
 pub(crate) fn bytes(program: &Program, rows: usize, threads: usize) -> usize {
     let packed = |weight: &&Weight| weight.turned || rows >= FORWARD_ROWS;
     let floats = |weight: &Weight| {

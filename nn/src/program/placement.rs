@@ -1,10 +1,11 @@
-//! Where each value lies.
+//! The places of values in buffers.
 //!
 //! Values of the batch that are used in the phase that makes them live in a tile buffer, one set a
 //! thread, reused as soon as the last reader is done. Others are as wide as the batch and belong to
 //! the lane whose rows they are. A slice is a view of its input. The parts of a concatenation are
-//! written straight into its columns wherever the operation that makes a part reads nothing from the
-//! same buffer. An operation on elements works in the buffer of an operand that it is the last to read.
+//! written straight into its columns wherever the operation that makes a part reads nothing from
+//! the same buffer. An operation on elements works in the buffer of an operand that it is the last
+//! to read.
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -14,16 +15,16 @@ use crate::ops::{MAX_INPUTS, partial_len};
 use crate::ops::{is_operand, link_of};
 use crate::program::schedule::{Class, Schedule, is_view};
 
-/// Where a value lies. Offsets and strides are in floats.
+/// The place of a value. Offsets and strides are in floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Not computed.
+    /// No place: the value is not computed.
     Nowhere,
     /// The rows of a table, given by the caller.
     Rows { table: usize },
     /// A parameter, or columns of it.
     Param { param: ParamId, offset: usize },
-    /// A constant.
+    /// A constant in a buffer of its own.
     Const { slot: usize, offset: usize },
     /// In the buffers of the thread that works on the tile.
     Tile { slot: usize, offset: usize, stride: usize },
@@ -31,8 +32,8 @@ pub(crate) enum Place {
     Wide { slot: usize, offset: usize, stride: usize },
 }
 
-/// The size of a buffer: `cols` floats for each row of the batch, or each value of a column. A buffer is
-/// shared only by values of the same rows, because each batch has other numbers of them.
+/// The size of a buffer: `cols` floats for each row of the batch, or each value of a column. A
+/// buffer is shared only by values of the same rows, because each batch has other numbers of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width {
     pub(crate) rows: Dim,
@@ -47,13 +48,13 @@ pub(crate) struct Placement {
     pub(crate) partials: Vec<Option<usize>>,
     /// The concatenation in whose columns a value is written, if any.
     pub(crate) in_place: Vec<Option<NodeId>>,
-    /// Of a node that is computed in the buffer of one of its inputs, which one.
+    /// The input in whose buffer a node is computed, if any.
     pub(crate) reuses: Vec<Option<usize>>,
     /// Floats of each constant; 0 of those that are as long as the batch.
     pub(crate) const_lens: Vec<usize>,
-    /// Each tile buffer.
+    /// The size of each tile buffer.
     pub(crate) tile_buffers: Vec<Width>,
-    /// Each lane buffer.
+    /// The size of each lane buffer.
     pub(crate) wide_buffers: Vec<Width>,
     /// Floats of each partial.
     pub(crate) partial_lens: Vec<usize>,
@@ -63,7 +64,7 @@ pub(crate) struct Placement {
 
 impl Placement {
     /// Places the nodes of a schedule. `kept` are read after the last phase.
-    /// With `reuse`, operations on elements write where an operand lies that nobody reads any more.
+    /// With `reuse`, operations on elements write to the place of an operand that is read no more.
     pub(crate) fn new(
         graph: &Graph,
         schedule: &Schedule,
@@ -165,7 +166,7 @@ impl Placement {
             if class == Class::RowWise && !is_view(graph, id) {
                 touch(id, phase, index);
             }
-            // A view is no use of its input; who reads the view is.
+            // A view is no use of its input; a reader of the view is.
             if !is_view(graph, id) {
                 for &input in &node.inputs {
                     if schedule.class(input) == Some(Class::RowWise) {
@@ -219,10 +220,11 @@ impl Placement {
 }
 
 impl Placement {
-    /// Finds operations on elements that are the last to read an operand of their own shape, and puts their
-    /// results where it lies. The operand's uses then are those of both, in `bases` the result's buffer is
-    /// the operand's, and in `uses` it has none of its own. Within a pass only: the rows of a lane that
-    /// outlive a pass are few values, and other passes' tiles would have to agree.
+    /// Finds operations on elements that are the last to read an operand of their own shape, and
+    /// puts their results where it lies. The operand's uses then are those of both, in `bases` the
+    /// result's buffer is the operand's, and in `uses` it has none of its own. Within a pass only:
+    /// the rows of a lane that outlive a pass are few values, and other passes' tiles would have to
+    /// agree.
     fn reuse_operands(
         &mut self,
         graph: &Graph,
@@ -294,9 +296,10 @@ pub(crate) const LINE: usize = 16;
 /// Lines of a row from which on their number is made odd.
 const WIDE_LINES: usize = 8;
 
-/// Floats from one row of a buffer to the next: whole cache lines, so that a register is loaded from one line
-/// and not from two, unless rows are shorter than that. Of wide rows an odd number of lines: a product goes down a
-/// column, and with 32 lines a row all of it would lie in two sets of the first-level cache.
+/// Floats from one row of a buffer to the next: whole cache lines, so that a register is loaded
+/// from one line and not from two, unless rows are shorter than that. Of wide rows an odd number of
+/// lines: a product goes down a column, and with 32 lines a row all of it would lie in two sets of
+/// the first-level cache.
 fn stride_of(cols: usize) -> usize {
     if cols < LINE {
         return cols;
@@ -360,7 +363,7 @@ fn share_buffers(
     slots
 }
 
-/// Which values are written straight into a concatenation's columns.
+/// Returns the values that are written straight into the columns of a concatenation.
 struct Parts {
     /// The concatenation and the first column in it.
     within: Vec<Option<(NodeId, usize)>>,
@@ -392,7 +395,7 @@ impl Parts {
         parts
     }
 
-    /// The value whose buffer a value lies in, and the first column in it.
+    /// Returns the value whose buffer a value lies in, and the first column in it.
     fn root(&self, graph: &Graph, mut id: NodeId) -> (NodeId, usize) {
         let mut offset = 0;
         loop {
@@ -410,8 +413,8 @@ impl Parts {
         }
     }
 
-    /// Whether any operation writes to the buffer of `concat` and reads from it, other than by being
-    /// its in-place concatenation: safe code cannot hold both views.
+    /// Returns whether any operation writes to the buffer of `concat` and reads from it, other than
+    /// by being its in-place concatenation: safe code cannot hold both views.
     fn reads_where_it_writes(&self, graph: &Graph, schedule: &Schedule, concat: NodeId) -> bool {
         let root = |id: NodeId| self.root(graph, id).0;
         let buffer = root(concat);

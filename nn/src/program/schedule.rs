@@ -1,9 +1,9 @@
-//! When each node is computed.
+//! The phase in which each node is computed.
 //!
-//! A run alternates between work on constants and passes over the batch. In a pass (phase) every tile
-//! of rows goes through all of the phase's operations before the next tile begins, so that its
-//! values stay in cache. A sum over the batch ends a phase: what needs the sum comes in a later one. So
-//! does a value that others need all rows of.
+//! A run alternates between work on constants and passes over the batch. In a pass (phase) every
+//! tile of rows goes through all of the phase's operations before the next tile begins, so that its
+//! values stay in cache. A sum over the batch ends a phase: what needs the sum comes in a later
+//! one. So does a value that others need all rows of.
 //!
 //! A row-wise node runs in the phase of its first use rather than as soon as it could. A model
 //! without batch norm so runs forward and backward in a single pass (only the sum of the sample
@@ -26,8 +26,8 @@ pub(crate) enum Class {
     Collect,
     /// The node makes a constant from constants.
     Global,
-    /// The rows are unique rows of a table: the only such nodes are gradients, which are made from the
-    /// complete batch.
+    /// The rows are unique rows of a table: the only such nodes are gradients, which are made from
+    /// the complete batch.
     Unique,
 }
 
@@ -51,12 +51,12 @@ impl Class {
 /// The phases of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Schedule {
-    /// How each node is executed; `None` where nothing asked for depends on it.
+    /// The class of each node; `None` if no requested value depends on it.
     pub(crate) classes: Vec<Option<Class>>,
     /// The phase of each row-wise node and sum over the batch. For constants, the first phase
     /// before which they are known.
     pub(crate) phases: Vec<usize>,
-    /// Number of phases.
+    /// The number of phases.
     pub(crate) count: usize,
 }
 
@@ -64,9 +64,9 @@ impl Schedule {
     /// Schedules what `roots` depend on.
     pub(crate) fn new(graph: &Graph, roots: &[NodeId]) -> Self {
         let classes = live_classes(graph, roots);
-        let earliest = earliest(graph, &classes);
+        let earliest = find_earliest_phases(graph, &classes);
         let count = earliest.count;
-        let phases = in_phase_of_first_use(graph, &classes, &earliest);
+        let phases = delay_to_first_use(graph, &classes, &earliest);
         Self { classes, phases, count }
     }
 
@@ -99,8 +99,9 @@ fn live_classes(graph: &Graph, roots: &[NodeId]) -> Vec<Option<Class>> {
     classes.collect()
 }
 
-fn earliest(graph: &Graph, classes: &[Option<Class>]) -> Earliest {
-    // The first phase that can read a node: a sum over the batch is read in the phase after its own.
+fn find_earliest_phases(graph: &Graph, classes: &[Option<Class>]) -> Earliest {
+    // The first phase that can read a node: a sum over the batch is read in the phase after its
+    // own.
     let mut readable = vec![0; graph.nodes.len()];
     let mut phases = vec![0; graph.nodes.len()];
     let mut count = 0;
@@ -116,11 +117,7 @@ fn earliest(graph: &Graph, classes: &[Option<Class>]) -> Earliest {
     Earliest { phases, count }
 }
 
-fn in_phase_of_first_use(
-    graph: &Graph,
-    classes: &[Option<Class>],
-    earliest: &Earliest,
-) -> Vec<usize> {
+fn delay_to_first_use(graph: &Graph, classes: &[Option<Class>], earliest: &Earliest) -> Vec<usize> {
     let last = earliest.count.saturating_sub(1);
     let mut used = vec![false; graph.nodes.len()];
     let mut latest = vec![0; graph.nodes.len()];
@@ -158,12 +155,12 @@ fn in_phase_of_first_use(
     phases
 }
 
-/// Whether a value is complete after the pass that makes it, and not before.
+/// Returns whether a value is complete after the pass that makes it, and not before.
 fn ends_a_pass(class: Class) -> bool {
     matches!(class, Class::BatchReduce | Class::Collect)
 }
 
-/// Whether a node is a view of its input rather than a value of its own.
+/// Returns whether a node is a view of its input rather than a value of its own.
 pub(crate) fn is_view(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let rows_in_one_piece = match node.shape.const_len() {
@@ -227,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_is_not_computed() {
+    fn unrequested_nodes_are_not_computed() {
         let (graph, _, _) = mlp(false);
         let schedule = Schedule::new(&graph, &[graph.find("l0").unwrap()]);
         assert!(schedule.class(graph.find("relu").unwrap()).is_none());

@@ -7,28 +7,28 @@ use crate::graph::builder::GraphBuilder;
 use crate::graph::op::Unary;
 use crate::graph::shape::NodeId;
 
-/// What stands between two linear layers.
+/// The function between two linear layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
-    /// `max(x, 0)`.
+    /// The function `max(x, 0)`.
     #[default]
     Relu,
     /// `x`, or `0.01 x` below zero.
     LeakyRelu,
     /// `x`, or `a x` below zero with a learned `a` a unit.
     Prelu,
-    /// The logistic function.
+    /// The logistic function `1 / (1 + e^-x)`.
     Sigmoid,
-    /// Hyperbolic tangent.
+    /// The hyperbolic tangent of x.
     Tanh,
     /// Gaussian error linear unit, in its tanh form.
     Gelu,
-    /// `x · sigmoid(x)`.
+    /// The function `x · sigmoid(x)`.
     Silu,
     /// `x`, or `a x` with a learned `a` a unit, turned from one to the other by the sigmoid of the
-    /// normalised `x`: a PReLU whose kink follows the data (Zhou et al. 2018). Between the layers of
-    /// an MLP it is a pass over the batch more, like batch norm.
+    /// normalised `x`: a PReLU whose kink follows the data (Zhou et al. 2018). Between the layers
+    /// of an MLP it is a pass over the batch more, like batch norm.
     Dice,
 }
 

@@ -17,10 +17,11 @@
 //! width = 1
 //! ```
 //!
-//! Nodes may stand in any order. They are built depth first from the outputs (these by label name), the
-//! inputs of each as it lists them, so that parameters, dropout masks and sums follow from the graph
-//! and not from the file. A node nothing depends on is refused: it was meant for something.
+//! Nodes may stand in any order. They are built depth first from the outputs (these by label name),
+//! the inputs of each as it lists them, so that parameters, dropout masks and sums follow from the
+//! graph and not from the file. A node nothing depends on is refused: it was meant for something.
 
+mod attributes;
 mod build;
 mod nodes;
 mod order;
@@ -33,10 +34,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::{Table, Value};
 use zillion_config::ConfigError;
 
-use super::spec::Needs;
+use super::inputs::ModelInputs;
+use super::model::{Needs, ZooModel, check_some_label};
+use crate::error::Result as BuildResult;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::shape::NodeId;
 use crate::optim::not_negative;
 
-pub(super) use build::build;
 use nodes::{NodeOp, NodeSpec};
 
 /// The keys of `kind = "graph"`.
@@ -49,7 +53,7 @@ pub struct GraphSpec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     outputs: BTreeMap<String, String>,
     /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
-    pub(super) l2: f64,
+    l2: f64,
     /// Every node by its name, inputs first: depth first from the outputs.
     #[serde(serialize_with = "by_name")]
     nodes: Vec<(String, NodeSpec)>,
@@ -63,7 +67,7 @@ fn by_name<S: Serializer>(nodes: &[(String, NodeSpec)], serializer: S) -> Result
     map.end()
 }
 
-/// What stands beside the nodes.
+/// The keys beside the nodes.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Root {
@@ -113,17 +117,36 @@ impl GraphSpec {
                 return Err(ConfigError::at(path, why));
             }
         };
-        let nodes = order::sorted(nodes, &roots, path)?;
+        let nodes = order::sort_nodes(nodes, &roots, path)?;
         Ok(Self { logits, outputs, l2, nodes })
     }
+}
 
-    /// Which segments of a row the nodes read.
-    pub(super) fn needs(&self) -> Needs {
+impl ZooModel for GraphSpec {
+    fn kind(&self) -> &'static str {
+        "graph"
+    }
+
+    fn needs(&self) -> Needs {
         let has = |kind: fn(&NodeOp) -> bool| self.nodes.iter().any(|(_, node)| kind(&node.op));
         Needs {
             vector: has(|op| matches!(op, NodeOp::Embedding(_) | NodeOp::Values(_))),
             linear: has(|op| matches!(op, NodeOp::Wide(_))),
         }
+    }
+
+    fn l2(&self) -> f64 {
+        self.l2
+    }
+
+    /// Refuses a job without labels. A graph names a node a label, or is refused by the label that
+    /// it forgot.
+    fn check_labels(&self, labels: usize) -> BuildResult<()> {
+        check_some_label(self.kind(), labels)
+    }
+
+    fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> BuildResult<Vec<NodeId>> {
+        build::build(b, self, inputs)
     }
 }
 

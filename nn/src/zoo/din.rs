@@ -1,70 +1,142 @@
-//! Deep interest network: a history is summed by how much each of its items matters to the item in
-//! question (Zhou et al., KDD 2018).
+//! Deep interest network: attention sums a history by how much each of its items matters to the
+//! item in question (Zhou et al., KDD 2018).
 
-use super::factorised::wide;
+use serde::{Deserialize, Serialize};
+
+use super::activation::Activation;
 use super::inputs::{ModelInputs, SparseInput};
-use super::mlp::Mlp;
-use super::spec::{Attention, DinSpec};
+use super::keys::widths;
+use super::mlp::MlpKeys;
+use super::model::{Needs, ZooModel};
 use crate::error::{Error, Result};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
+use crate::optim::not_negative;
 
-pub(super) fn din(b: &mut GraphBuilder, spec: &DinSpec, inputs: &ModelInputs) -> Result<NodeId> {
-    let pairs = pairs(spec, inputs)?;
-    let dim = if spec.fm { Some(inputs.common_dim("din with fm")?) } else { None };
-    let numeric = inputs.numerics(b)?;
-    // The vector of every feature; in a history's place what attention makes of it for each query.
-    let mut vectors = vec![None; inputs.columns.len()];
-    for (index, vector) in vectors.iter_mut().enumerate() {
-        if pairs.iter().all(|pair| pair.history != index) {
-            *vector = Some(inputs.vector(b, index)?);
-        }
-    }
-    let mut histories = vec![None; inputs.columns.len()];
-    let mut parts = Vec::new();
-    for (index, column) in inputs.columns.iter().enumerate() {
-        parts.extend(vectors[index]);
-        for pair in pairs.iter().filter(|pair| pair.history == index) {
-            let history = match histories[index] {
-                Some(history) => history,
-                None => inputs.values(b, index)?,
-            };
-            histories[index] = Some(history);
-            let query = &inputs.columns[pair.query];
-            // A query is itself no history: `pairs` has seen to it.
-            let Some(vector) = vectors[pair.query] else { return Err(not_one(query)) };
-            let name = format!("attention.{}.{}", query.name, column.name);
-            parts.push(attend(b, spec, &name, vector, history, index)?);
-        }
-    }
-    let fields = b.concat("fields", &parts)?;
-    let x = match numeric {
-        Some(numeric) => b.concat("deep", &[fields, numeric])?,
-        None => fields,
-    };
-    let mlp = Mlp {
-        name: "mlp",
-        hidden: &spec.hidden,
-        activation: spec.activation,
-        batch_norm: spec.batch_norm,
-        dropout: spec.dropout,
-    };
-    let x = mlp.build(b, x)?;
-    let mut logit = b.linear("output", x, 1)?;
-    if let Some(dim) = dim {
-        let pairs = b.fm("fm", fields, dim)?;
-        logit = b.add("logit.fm", pairs, logit)?;
-    }
-    if spec.wide {
-        let wide = wide(b, inputs, numeric, false)?;
-        logit = b.add("logit.wide", wide, logit)?;
-    }
-    Ok(logit)
+/// The hidden layers where the job names none.
+const DEFAULT_HIDDEN: [usize; 2] = [200, 80];
+/// The hidden layers of an activation unit where the job names none.
+const DEFAULT_UNIT_HIDDEN: [usize; 2] = [80, 40];
+
+/// The keys of `din`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DinSpec {
+    /// The pairs of an id and the history that is weighed for it. At least one.
+    pub attention: Vec<Attention>,
+    /// The units of the hidden layers that weigh an item of a history. Default: 80, 40.
+    #[serde(deserialize_with = "widths")]
+    pub attention_hidden: Vec<usize>,
+    /// The function after each of these layers. Default: sigmoid, as in the authors' code.
+    pub attention_activation: Activation,
+    /// Whether the weights of a list sum to 1. Default: false, as in the paper.
+    pub softmax: bool,
+    /// The units of the hidden layers. Default: 200, 80.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// The keys of the MLP.
+    #[serde(flatten)]
+    pub mlp: MlpKeys,
+    /// Whether a linear part stands beside the MLP, as in `wide_deep`. Default: false.
+    pub wide: bool,
+    /// Whether a factorisation machine over vectors and attended histories stands beside the MLP,
+    /// as in `deepfm`: all must be of one length. Default: false.
+    pub fm: bool,
+    /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
 }
 
-/// The activation unit: an MLP over query, item, their difference and their product weighs each item of
-/// the history `[V, d]`; the weighted items are summed. Without softmax the weights of a list need not
-/// sum to 1, so that the sum's length says how strong the interest is (section 4.3 of the paper).
+/// An activation unit of `din`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attention {
+    /// The feature with the id in question.
+    pub query: String,
+    /// The feature of kind sequence, in the same table.
+    pub history: String,
+}
+
+impl Default for DinSpec {
+    fn default() -> Self {
+        Self {
+            attention: Vec::new(),
+            attention_hidden: DEFAULT_UNIT_HIDDEN.into(),
+            attention_activation: Activation::Sigmoid,
+            softmax: false,
+            hidden: DEFAULT_HIDDEN.into(),
+            mlp: MlpKeys::default(),
+            wide: false,
+            fm: false,
+            l2: 0.0,
+        }
+    }
+}
+
+impl ZooModel for DinSpec {
+    fn kind(&self) -> &'static str {
+        "din"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { vector: true, linear: self.wide }
+    }
+
+    fn l2(&self) -> f64 {
+        self.l2
+    }
+
+    fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
+        let pairs = pairs(self, inputs)?;
+        let dim = if self.fm { Some(inputs.common_dim("din with fm")?) } else { None };
+        let numeric = inputs.numerics(b)?;
+        // The vector of every feature; in a history's place what attention makes of it for each
+        // query.
+        let mut vectors = vec![None; inputs.columns.len()];
+        for (index, vector) in vectors.iter_mut().enumerate() {
+            if pairs.iter().all(|pair| pair.history != index) {
+                *vector = Some(inputs.vector(b, index)?);
+            }
+        }
+        let mut histories = vec![None; inputs.columns.len()];
+        let mut parts = Vec::new();
+        for (index, column) in inputs.columns.iter().enumerate() {
+            parts.extend(vectors[index]);
+            for pair in pairs.iter().filter(|pair| pair.history == index) {
+                let history = match histories[index] {
+                    Some(history) => history,
+                    None => inputs.values(b, index)?,
+                };
+                histories[index] = Some(history);
+                let query = &inputs.columns[pair.query];
+                // A query is itself no history: `pairs` has seen to it.
+                let Some(vector) = vectors[pair.query] else { return Err(refuse_list(query)) };
+                let name = format!("attention.{}.{}", query.name, column.name);
+                parts.push(attend(b, self, &name, vector, history, index)?);
+            }
+        }
+        let fields = b.concat("fields", &parts)?;
+        let x = match numeric {
+            Some(numeric) => b.concat("deep", &[fields, numeric])?,
+            None => fields,
+        };
+        let mut logit = self.mlp.build_logit(b, &self.hidden, x)?;
+        if let Some(dim) = dim {
+            let pairs = b.fm("fm", fields, dim)?;
+            logit = b.add("logit.fm", pairs, logit)?;
+        }
+        if self.wide {
+            let wide = inputs.linear_part(b, numeric, false)?;
+            logit = b.add("logit.wide", wide, logit)?;
+        }
+        Ok(vec![logit])
+    }
+}
+
+/// Builds the activation unit: an MLP over query, item, their difference and their product weighs
+/// each item of the history `[V, d]`; the weighted items are summed. Without softmax the weights of
+/// a list need not sum to 1, so that the length of the sum says how strong the interest is (section
+/// 4.3 of the paper).
 fn attend(
     b: &mut GraphBuilder,
     spec: &DinSpec,
@@ -77,14 +149,8 @@ fn attend(
     let difference = b.sub(&format!("{name}.difference"), query, history)?;
     let product = b.mul(&format!("{name}.product"), query, history)?;
     let x = b.concat(&format!("{name}.input"), &[query, history, difference, product])?;
-    let unit = Mlp {
-        name,
-        hidden: &spec.attention_hidden,
-        activation: spec.attention_activation,
-        batch_norm: false,
-        dropout: 0.0,
-    };
-    let x = unit.build(b, x)?;
+    let unit = MlpKeys { activation: spec.attention_activation, batch_norm: false, dropout: 0.0 };
+    let x = unit.build(b, name, &spec.attention_hidden, x)?;
     let mut weight = b.linear(&format!("{name}.weight_of"), x, 1)?;
     if spec.softmax {
         weight = b.segment_softmax(&format!("{name}.softmax"), weight)?;
@@ -102,42 +168,42 @@ struct Pair {
 fn pairs(spec: &DinSpec, inputs: &ModelInputs) -> Result<Vec<Pair>> {
     if spec.attention.is_empty() {
         let reason = "name at least one pair, as in [{ query = \"item\", history = \"watched\" }]";
-        return Err(refused(reason.to_owned()));
+        return Err(refuse(reason.to_owned()));
     }
     let mut pairs: Vec<Pair> = Vec::with_capacity(spec.attention.len());
     for Attention { query, history } in &spec.attention {
         let find = |name: &str| {
             let at = inputs.columns.iter().position(|column| column.name == name);
-            at.ok_or_else(|| refused(format!("there is no sparse feature {name:?}")))
+            at.ok_or_else(|| refuse(format!("there is no sparse feature {name:?}")))
         };
         let pair = Pair { query: find(query)?, history: find(history)? };
         let (q, h) = (&inputs.columns[pair.query], &inputs.columns[pair.history]);
         if !h.sequence {
             let reason = format!("{history:?} is no history: make it kind = \"sequence\"");
-            return Err(refused(reason));
+            return Err(refuse(reason));
         }
         if q.list {
-            return Err(not_one(q));
+            return Err(refuse_list(q));
         }
         if q.table != h.table || q.vector != h.vector {
             let reason = format!(
                 "{query:?} and {history:?} are compared, so they must share a table: set table = {:?} in both",
                 inputs.tables.get(q.table).map_or("items", |table| &table.name)
             );
-            return Err(refused(reason));
+            return Err(refuse(reason));
         }
         if pairs.iter().any(|p| (p.query, p.history) == (pair.query, pair.history)) {
-            return Err(refused(format!("{query:?} and {history:?} are paired twice")));
+            return Err(refuse(format!("{query:?} and {history:?} are paired twice")));
         }
         pairs.push(pair);
     }
     Ok(pairs)
 }
 
-fn not_one(query: &SparseInput) -> Error {
-    refused(format!("a query has one id a row, and {:?} is a list", query.name))
+fn refuse_list(query: &SparseInput) -> Error {
+    refuse(format!("a query has one id a row, and {:?} is a list", query.name))
 }
 
-fn refused(reason: String) -> Error {
+fn refuse(reason: String) -> Error {
     Error::Setting { name: "model.attention", reason }
 }

@@ -1,73 +1,126 @@
-//! DLRM: numeric features become a vector like the others, all vectors interact, an MLP judges.
+//! DLRM: numeric features become a vector like the others, all vectors interact, and an MLP judges
+//! (Naumov et al. 2019).
+
+use serde::{Deserialize, Serialize};
 
 use super::inputs::ModelInputs;
-use super::mlp::Mlp;
-use super::spec::{DlrmSpec, Interaction};
+use super::keys::{rate, some_widths, widths};
+use super::mlp::{DEFAULT_HIDDEN, MlpKeys};
+use super::model::ZooModel;
 use crate::error::{Error, Result};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
+use crate::optim::not_negative;
 
 /// The bottom MLP's hidden layers where the job names none; the vectors' length follows.
 const DEFAULT_BOTTOM: [usize; 3] = [64; 3];
 
-pub(super) fn dlrm(b: &mut GraphBuilder, spec: &DlrmSpec, inputs: &ModelInputs) -> Result<NodeId> {
-    let dim = inputs.common_dim("dlrm")?;
-    let bottom = match inputs.numerics(b)? {
-        Some(numeric) => Some(bottom(b, spec, numeric, dim)?),
-        None if spec.bottom.is_some() => {
-            let reason = "the bottom MLP reads numeric features, and there are none; leave it out";
-            return Err(Error::Setting { name: "model.bottom", reason: reason.to_owned() });
-        }
-        None => None,
-    };
-    let mut fields: Vec<NodeId> = bottom.into_iter().collect();
-    fields.extend(inputs.vectors(b)?);
-    let x = b.concat("fields", &fields)?;
-    let x = match spec.interaction {
-        Interaction::Cat => x,
-        Interaction::Dot if fields.len() < 2 => {
-            let reason = "a dot interaction needs two vectors, and there is one; use \"cat\"";
-            return Err(Error::Setting { name: "model.interaction", reason: reason.to_owned() });
-        }
-        Interaction::Dot => {
-            let pairs = b.dot_interaction("interaction", x, dim)?;
-            match bottom {
-                Some(bottom) => b.concat("joined", &[bottom, pairs])?,
-                None => pairs,
-            }
-        }
-    };
-    let top = Mlp {
-        name: "mlp",
-        hidden: &spec.hidden,
-        activation: spec.activation,
-        batch_norm: spec.batch_norm,
-        dropout: spec.dropout,
-    };
-    let x = top.build(b, x)?;
-    b.linear("output", x, 1)
+/// The operation that joins DLRM's vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interaction {
+    /// The dot product of each pair of vectors, and the bottom MLP's vector itself.
+    #[default]
+    Dot,
+    /// The vectors side by side.
+    Cat,
 }
 
-/// The MLP over the numeric features. Its last layer has the activation but neither batch norm nor
-/// dropout, as in FuxiCTR: it is one of the vectors that interact.
-fn bottom(b: &mut GraphBuilder, spec: &DlrmSpec, numeric: NodeId, dim: usize) -> Result<NodeId> {
-    let hidden = match spec.bottom.as_deref() {
-        None => &DEFAULT_BOTTOM[..],
-        Some([hidden @ .., last]) if *last == dim => hidden,
-        Some(layers) => {
-            let reason = format!("must end in the vectors' length, {dim}, found {layers:?}");
-            return Err(Error::Setting { name: "model.bottom", reason });
-        }
-    };
-    let mlp = Mlp {
-        name: "bottom",
-        hidden,
-        activation: spec.activation,
-        batch_norm: spec.batch_norm,
-        dropout: spec.bottom_dropout,
-    };
-    let x = mlp.build(b, numeric)?;
-    let layer = format!("bottom.{}", hidden.len());
-    let x = b.linear(&layer, x, dim)?;
-    spec.activation.apply(b, &layer, x)
+/// The keys of `dlrm`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DlrmSpec {
+    /// The operation that joins the vectors. Default: dot.
+    pub interaction: Interaction,
+    /// The units of the bottom MLP over the numeric features; the last must be the vectors' length.
+    /// A job without numeric features must leave the key out. Default: 64, 64, 64 and the vectors'
+    /// length.
+    #[serde(deserialize_with = "some_widths", skip_serializing_if = "Option::is_none")]
+    pub bottom: Option<Vec<usize>>,
+    /// The share of the bottom MLP's hidden units that are dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub bottom_dropout: f32,
+    /// The units of the top MLP's hidden layers. Default: 64, 64, 64.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// The keys of both MLPs; the dropout is that of the top one.
+    #[serde(flatten)]
+    pub mlp: MlpKeys,
+    /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+impl Default for DlrmSpec {
+    fn default() -> Self {
+        let (hidden, mlp) = (DEFAULT_HIDDEN.into(), MlpKeys::default());
+        let interaction = Interaction::default();
+        Self { interaction, bottom: None, bottom_dropout: 0.0, hidden, mlp, l2: 0.0 }
+    }
+}
+
+impl ZooModel for DlrmSpec {
+    fn kind(&self) -> &'static str {
+        "dlrm"
+    }
+
+    fn optional_keys(&self) -> &'static [&'static str] {
+        &["bottom"]
+    }
+
+    fn l2(&self) -> f64 {
+        self.l2
+    }
+
+    fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
+        let dim = inputs.common_dim("dlrm")?;
+        let bottom = match inputs.numerics(b)? {
+            Some(numeric) => Some(self.build_bottom(b, numeric, dim)?),
+            None if self.bottom.is_some() => {
+                let reason =
+                    "the bottom MLP reads numeric features, and there are none; leave it out";
+                return Err(Error::Setting { name: "model.bottom", reason: reason.to_owned() });
+            }
+            None => None,
+        };
+        let mut fields: Vec<NodeId> = bottom.into_iter().collect();
+        fields.extend(inputs.vectors(b)?);
+        let x = b.concat("fields", &fields)?;
+        let x = match self.interaction {
+            Interaction::Cat => x,
+            Interaction::Dot if fields.len() < 2 => {
+                let reason = "a dot interaction needs two vectors, and there is one; use \"cat\"";
+                let reason = reason.to_owned();
+                return Err(Error::Setting { name: "model.interaction", reason });
+            }
+            Interaction::Dot => {
+                let pairs = b.dot_interaction("interaction", x, dim)?;
+                match bottom {
+                    Some(bottom) => b.concat("joined", &[bottom, pairs])?,
+                    None => pairs,
+                }
+            }
+        };
+        Ok(vec![self.mlp.build_logit(b, &self.hidden, x)?])
+    }
+}
+
+impl DlrmSpec {
+    /// Builds the MLP over the numeric features. Its last layer has the activation but neither
+    /// batch norm nor dropout, as in FuxiCTR: it is one of the vectors that interact.
+    fn build_bottom(&self, b: &mut GraphBuilder, numeric: NodeId, dim: usize) -> Result<NodeId> {
+        let hidden = match self.bottom.as_deref() {
+            None => &DEFAULT_BOTTOM[..],
+            Some([hidden @ .., last]) if *last == dim => hidden,
+            Some(layers) => {
+                let reason = format!("must end in the vectors' length, {dim}, found {layers:?}");
+                return Err(Error::Setting { name: "model.bottom", reason });
+            }
+        };
+        let mlp = MlpKeys { dropout: self.bottom_dropout, ..self.mlp };
+        let x = mlp.build(b, "bottom", hidden, numeric)?;
+        let layer = format!("bottom.{}", hidden.len());
+        let x = b.linear(&layer, x, dim)?;
+        self.mlp.activation.apply(b, &layer, x)
+    }
 }

@@ -1,10 +1,8 @@
-//! What a model is built over: where in a row each feature's numbers stand.
+//! The inputs that a model is built over: the segments of a row that each feature has.
 
 use zillion_feature::Pooling;
 
 use super::loss::LossSpec;
-use super::spec::ModelSpec;
-use super::task::check_labels;
 use crate::error::{Error, Result};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
@@ -23,18 +21,18 @@ pub struct ModelInputs {
     pub labels: Vec<LabelInput>,
 }
 
-/// A label.
+/// A label of the training data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelInput {
-    /// The label's name.
+    /// The name of the label.
     pub name: String,
     /// Factor of its loss.
     pub weight: f32,
-    /// Added to its logit in a graph built for inference, 0 for none. Where a share `keep` of the rows
-    /// labelled 0 was trained, the odds that a model learns are those of the data over `keep`, and
-    /// `ln(keep)` puts them right (King & Zeng 2001; He et al. 2014, section 6.3).
+    /// Added to its logit in a graph built for inference, 0 for none. Where a share `keep` of the
+    /// rows labelled 0 was trained, the odds that a model learns are those of the data over `keep`,
+    /// and `ln(keep)` puts them right (King & Zeng 2001; He et al. 2014, section 6.3).
     pub logit_shift: f32,
-    /// How it is learned, by models whose loss is a label's own.
+    /// The loss of the label, for models that learn each label by a loss of its own.
     pub loss: LossSpec,
 }
 
@@ -44,18 +42,18 @@ impl From<&str> for LabelInput {
     }
 }
 
-/// A sparse feature.
+/// A sparse feature and its segments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SparseInput {
-    /// The feature's name.
+    /// The name of the feature.
     pub name: String,
     /// Index of its table.
     pub table: usize,
-    /// Where in a row its vector stands, if it has one.
+    /// The place of its vector in a row, if it has one.
     pub vector: Option<VectorSegment>,
-    /// Where in a row its linear weight stands, if it has one.
+    /// The place of its linear weight in a row, if it has one.
     pub linear: Option<usize>,
-    /// How the rows of a list become one.
+    /// The rule by which the rows of a list become one.
     pub pooling: Pooling,
     /// Whether a row of the batch has a list of values.
     pub list: bool,
@@ -66,9 +64,9 @@ pub struct SparseInput {
 /// A vector inside a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorSegment {
-    /// Its first float.
+    /// The index of the first float.
     pub offset: usize,
-    /// Its floats.
+    /// The number of floats.
     pub dim: usize,
 }
 
@@ -84,7 +82,7 @@ impl ModelInputs {
         }
     }
 
-    /// The vector of each sparse feature.
+    /// Builds the vector of each sparse feature.
     pub(super) fn vectors(&self, b: &mut GraphBuilder) -> Result<Vec<NodeId>> {
         let mut vectors = Vec::with_capacity(self.columns.len());
         for index in 0..self.columns.len() {
@@ -93,33 +91,59 @@ impl ModelInputs {
         Ok(vectors)
     }
 
-    /// The vector of one sparse feature: `[B, dim]`.
+    /// Builds the vector of one sparse feature: `[B, dim]`.
     pub(super) fn vector(&self, b: &mut GraphBuilder, index: usize) -> Result<NodeId> {
         let column = &self.columns[index];
-        let segment = column.vector.ok_or_else(|| lacks(column, "vector"))?;
+        let segment = column.vector.ok_or_else(|| refuse_missing_segment(column, "vector"))?;
         let name = format!("vector.{}", column.name);
         b.gather(&name, index, segment.offset, segment.dim, column.pooling)
     }
 
-    /// The vector of each value of a list: `[V, dim]`.
+    /// Builds the vector of each value of a list: `[V, dim]`.
     pub(super) fn values(&self, b: &mut GraphBuilder, index: usize) -> Result<NodeId> {
         let column = &self.columns[index];
-        let segment = column.vector.ok_or_else(|| lacks(column, "vector"))?;
+        let segment = column.vector.ok_or_else(|| refuse_missing_segment(column, "vector"))?;
         b.gather_values(&format!("values.{}", column.name), index, segment.offset, segment.dim)
     }
 
-    /// The linear weight of each sparse feature.
+    /// Builds the linear weight of each sparse feature.
     pub(super) fn weights(&self, b: &mut GraphBuilder) -> Result<Vec<NodeId>> {
         let mut weights = Vec::with_capacity(self.columns.len());
         for (index, column) in self.columns.iter().enumerate() {
-            let offset = column.linear.ok_or_else(|| lacks(column, "linear weight"))?;
+            let offset =
+                column.linear.ok_or_else(|| refuse_missing_segment(column, "linear weight"))?;
             let name = format!("linear.{}", column.name);
             weights.push(b.gather(&name, index, offset, 1, column.pooling)?);
         }
         Ok(weights)
     }
 
-    /// All numeric features side by side, `None` if there are none.
+    /// Builds the linear part: each id's own weight, a weight for each number, and a bias if
+    /// requested.
+    pub(super) fn linear_part(
+        &self,
+        b: &mut GraphBuilder,
+        numeric: Option<NodeId>,
+        bias: bool,
+    ) -> Result<NodeId> {
+        let weights = self.weights(b)?;
+        let mut parts = Vec::new();
+        if !weights.is_empty() {
+            let weights = b.concat("linear", &weights)?;
+            parts.push(b.sum_columns("linear.sum", weights)?);
+        }
+        if let Some(numeric) = numeric {
+            parts.push(b.linear_no_bias("wide.numeric", numeric, 1)?);
+        }
+        let sum = match parts[..] {
+            [ids, numbers] => b.add("wide.sum", ids, numbers)?,
+            // There is at least one feature, or the model was refused before.
+            _ => parts[0],
+        };
+        if bias { b.bias("wide", sum) } else { Ok(sum) }
+    }
+
+    /// Builds all numeric features side by side; `None` if there are none.
     pub(super) fn numerics(&self, b: &mut GraphBuilder) -> Result<Option<NodeId>> {
         if self.numeric.is_empty() {
             return Ok(None);
@@ -128,18 +152,20 @@ impl ModelInputs {
         b.numeric("numeric", &columns).map(Some)
     }
 
-    /// What deep parts read: vectors and numeric values side by side.
+    /// Builds the input of deep parts: vectors and numeric values side by side.
     pub(super) fn deep(&self, b: &mut GraphBuilder) -> Result<NodeId> {
         let mut parts = self.vectors(b)?;
         parts.extend(self.numerics(b)?);
         b.concat("deep", &parts)
     }
 
-    /// The one length of all vectors, for models that pair them.
+    /// Returns the one length of all vectors, for models that pair them.
     pub(super) fn common_dim(&self, kind: &str) -> Result<usize> {
         let mut dims = self.columns.iter().filter_map(|column| Some((column, column.vector?.dim)));
         let Some((first, dim)) = dims.next() else {
-            return Err(no_features(format!("{kind} needs at least one feature with a vector")));
+            return Err(refuse_no_features(format!(
+                "{kind} needs at least one feature with a vector"
+            )));
         };
         match dims.find(|&(_, other)| other != dim) {
             None => Ok(dim),
@@ -154,23 +180,13 @@ impl ModelInputs {
     }
 }
 
-impl ModelSpec {
-    /// Whether the inputs have what the model reads at all; lengths are checked where they matter.
-    pub(super) fn check(&self, inputs: &ModelInputs) -> Result<()> {
-        if inputs.columns.is_empty() && inputs.numeric.is_empty() {
-            return Err(no_features(format!("{} needs at least one feature", self.kind())));
-        }
-        check_labels(self, inputs.labels.len())
-    }
-}
-
-fn lacks(column: &SparseInput, segment: &str) -> Error {
+fn refuse_missing_segment(column: &SparseInput, segment: &str) -> Error {
     Error::Input {
         input: format!("feature {:?}", column.name),
         reason: format!("the model reads a {segment} of it, but the rows of its table have none"),
     }
 }
 
-fn no_features(reason: String) -> Error {
+pub(super) fn refuse_no_features(reason: String) -> Error {
     Error::Setting { name: "features", reason }
 }

@@ -1,9 +1,9 @@
 //! The loss of a label: cross-entropy, weighted by class or focused on what is hard.
 //!
-//! Each is averaged over the rows that have the label, by their weights. Weights of classes do not count in
-//! the divisor, so that a positive weight of 2 is twice the loss of a positive, as PyTorch's
-//! `BCEWithLogitsLoss(pos_weight)` has it. Anything but plain cross-entropy moves the odds that a model
-//! learns: its scores rank as well, and are no probabilities any more.
+//! Each is averaged over the rows that have the label, by their weights. Weights of classes do not
+//! count in the divisor, so that a positive weight of 2 is twice the loss of a positive, as
+//! PyTorch's `BCEWithLogitsLoss(pos_weight)` has it. Anything but plain cross-entropy moves the
+//! odds that a model learns: its scores rank as well, and are no probabilities any more.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -13,11 +13,11 @@ use crate::graph::builder::GraphBuilder;
 use crate::graph::op::{Binary, Focal, Op};
 use crate::graph::shape::NodeId;
 
-/// How a label is learned: `{ kind = "focal", gamma = 2.0, alpha = 0.25 }`.
+/// The loss of a label: `{ kind = "focal", gamma = 2.0, alpha = 0.25 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum LossSpec {
-    /// Binary cross-entropy.
+    /// Binary cross-entropy, with a weight for each class.
     Bce {
         /// Factor of the loss where the label is 1.
         #[serde(default = "one", deserialize_with = "not_negative")]
@@ -26,10 +26,10 @@ pub enum LossSpec {
         #[serde(default = "one", deserialize_with = "not_negative")]
         negative_weight: f32,
     },
-    /// Lin et al. 2017: `(1 − p)^gamma` times the cross-entropy, with `p` the probability of the label that
-    /// is there.
+    /// Lin et al. 2017: `(1 − p)^gamma` times the cross-entropy, with `p` the probability of the
+    /// label that is there.
     Focal {
-        /// How much less what is easy counts; 0: not at all.
+        /// The exponent by which easy examples count less; 0 gives no focus.
         #[serde(default = "two", deserialize_with = "not_negative")]
         gamma: f32,
         /// Factor where the label is 1, and one less it where it is 0; absent: 1 for both.
@@ -45,13 +45,13 @@ impl Default for LossSpec {
 }
 
 impl LossSpec {
-    /// Whether scores are probabilities of the data when it is learned.
+    /// Returns whether a model that learns the label by this loss scores probabilities of the data.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether nothing would be learned.
+    /// Returns whether the loss teaches nothing.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Bce { positive_weight, negative_weight } if *positive_weight == 0.0 && *negative_weight == 0.0)
@@ -70,7 +70,8 @@ impl LossSpec {
     }
 }
 
-/// `Σ w·l / Σ w` over logits, labels of 0 and 1 and weights, all `[B, 1]`; 0 where every weight is.
+/// Builds `Σ w·l / Σ w` over logits, labels of 0 and 1 and weights, all `[B, 1]`; 0 if every weight
+/// is 0.
 pub(super) fn averaged(
     b: &mut GraphBuilder,
     name: &str,
@@ -104,7 +105,7 @@ fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Resu
     Err(D::Error::custom(format!("must be 0 or above, found {value}")))
 }
 
-/// A number in `(0, 1)`.
+/// Reads a number in `(0, 1)`.
 fn share<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<f32>, D::Error> {
     let value = f32::deserialize(deserializer)?;
     if value > 0.0 && value < 1.0 {

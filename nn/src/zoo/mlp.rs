@@ -1,24 +1,41 @@
-//! The MLP block all deep models share.
+//! The MLP block that all deep models share, with its keys in a job.
+
+use serde::{Deserialize, Serialize};
 
 use super::activation::Activation;
+use super::keys::rate;
 use crate::error::Result;
 use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
 
-/// Hidden layers: linear, batch norm, activation, dropout, in this order (FuxiCTR's `MLP_Block`).
-pub(super) struct Mlp<'a> {
-    pub(super) name: &'a str,
-    pub(super) hidden: &'a [usize],
-    pub(super) activation: Activation,
-    pub(super) batch_norm: bool,
-    pub(super) dropout: f32,
+/// The hidden layers of an MLP where a model has no default of its own.
+pub(super) const DEFAULT_HIDDEN: [usize; 3] = [64; 3];
+
+/// The keys that the MLPs of a model share. The widths of the layers are keys of each model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MlpKeys {
+    /// The function after each hidden layer. Default: relu.
+    pub activation: Activation,
+    /// Whether batch norm stands between linear layer and activation. Default: false.
+    pub batch_norm: bool,
+    /// The share of hidden units that are dropped in training. Default: 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f32,
 }
 
-impl Mlp<'_> {
-    /// The last hidden layer's units, or `x` itself where there are none.
-    pub(super) fn build(&self, b: &mut GraphBuilder, mut x: NodeId) -> Result<NodeId> {
-        for (index, &width) in self.hidden.iter().enumerate() {
-            let layer = format!("{}.{index}", self.name);
+impl MlpKeys {
+    /// Builds hidden layers of linear, batch norm, activation and dropout, in this order (FuxiCTR's
+    /// `MLP_Block`), and returns the last one, or `x` itself if there are none.
+    pub(super) fn build(
+        &self,
+        b: &mut GraphBuilder,
+        name: &str,
+        hidden: &[usize],
+        mut x: NodeId,
+    ) -> Result<NodeId> {
+        for (index, &width) in hidden.iter().enumerate() {
+            let layer = format!("{name}.{index}");
             x = b.linear(&layer, x, width)?;
             if self.batch_norm {
                 x = b.batch_norm(&format!("{layer}.norm"), x)?;
@@ -27,5 +44,29 @@ impl Mlp<'_> {
             x = b.dropout(&format!("{layer}.dropout"), x, self.dropout)?;
         }
         Ok(x)
+    }
+
+    /// Builds the MLP of a model with one label, down to its log odds.
+    pub(super) fn build_logit(
+        &self,
+        b: &mut GraphBuilder,
+        hidden: &[usize],
+        x: NodeId,
+    ) -> Result<NodeId> {
+        let x = self.build(b, "mlp", hidden, x)?;
+        b.linear("output", x, 1)
+    }
+
+    /// Builds the MLP of one of several labels, down to its log odds.
+    pub(super) fn build_tower(
+        &self,
+        b: &mut GraphBuilder,
+        label: &str,
+        hidden: &[usize],
+        x: NodeId,
+    ) -> Result<NodeId> {
+        let name = format!("tower.{label}");
+        let x = self.build(b, &name, hidden, x)?;
+        b.linear(&format!("{name}.output"), x, 1)
     }
 }

@@ -15,14 +15,14 @@ use zillion_feature::Pooling;
 use super::{ModelInputs, ModelSpec, SparseInput, VectorSegment};
 use crate::graph::TableInput;
 
-/// A `[model]` section.
+/// Reads the text of a `[model]` section.
 fn spec(text: &str) -> ModelSpec {
     let value = toml::Value::Table(toml::from_str(text).unwrap());
     zillion_config::from_value(&value, "model").unwrap()
 }
 
-/// `fields` features in one table of rows `[vector dim | linear 1]`, padded to a multiple of four
-/// floats, and `numeric` numbers. The second feature is a history.
+/// Returns `fields` features in one table of rows `[vector dim | linear 1]`, padded to a multiple
+/// of four floats, and `numeric` numbers. The second feature is a history.
 fn inputs(fields: usize, dim: usize, numeric: usize) -> ModelInputs {
     let column = |field: usize| SparseInput {
         name: format!("c{field}"),

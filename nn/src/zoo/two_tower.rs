@@ -1,48 +1,147 @@
-//! Two towers: a vector for who asks and one for what is asked for; the closer they are, the better.
+//! Two towers: a vector for the user and one for the item; the closer they are, the
+//! better.
 //!
 //! What is learned is to tell a row's item from those of the other rows of its batch (Yi et al.,
-//! "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", RecSys 2019). Items
-//! come into a batch as often as they are asked for, so each is scored down by the logarithm of how often
-//! that is; without this the model would learn to avoid what is popular.
+//! "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", RecSys 2019).
+//! Items come into a batch as often as they are asked for, so each is scored down by the logarithm
+//! of how often that is; without this the model would learn to avoid what is popular.
+
+use serde::{Deserialize, Serialize};
 
 use super::inputs::ModelInputs;
-use super::mlp::Mlp;
-use super::spec::TwoTowerSpec;
+use super::keys::{at_least_one, positive, widths};
+use super::mlp::MlpKeys;
+use super::model::ZooModel;
 use crate::error::{Error, Result};
 use crate::graph::builder::GraphBuilder;
-use crate::graph::op::{Binary, InBatch, Op};
+use crate::graph::op::{Binary, InBatch, Op, Unary};
 use crate::graph::shape::NodeId;
+use crate::optim::not_negative;
 
-/// The input of a training graph that has, for each row, the logarithm of its item's share of all rows.
+/// The input of a training graph that has, for each row, the logarithm of its item's share of all
+/// rows.
 pub const LOG_FREQUENCY: &str = "log_frequency";
-/// The output of a graph for inference: who asks, `[B, dim]`.
+/// The output of a graph for inference: the user's vector, `[B, dim]`.
 pub const USER: &str = "user";
-/// The output of a graph for inference: what is asked for, `[B, dim]`.
+/// The output of a graph for inference: the item's vector, `[B, dim]`.
 pub const ITEM: &str = "item";
 
-/// What both towers come to.
-pub(super) struct Towers {
-    user: NodeId,
-    item: NodeId,
-    /// `user · item / temperature`, `[B, 1]`.
-    pub(super) score: NodeId,
+/// The keys of `two_tower`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TwoTowerSpec {
+    /// The features of the side that asks (the user). Every feature is in one of the towers.
+    pub user: Vec<String>,
+    /// The features of the side that is asked for (the item).
+    pub item: Vec<String>,
+    /// The feature of the item's tower, of kind id, that identifies items. Default: the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item_id: Option<String>,
+    /// The units of the hidden layers of each tower; none: a linear layer alone. Default: none.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// The number of floats of the vectors that are compared, at least 1. Default: 64.
+    #[serde(deserialize_with = "at_least_one")]
+    pub dim: usize,
+    /// The divisor of the scores, above 0. Default: 0.1.
+    #[serde(deserialize_with = "positive")]
+    pub temperature: f32,
+    /// Whether vectors have length 1, so that scores are cosines. Default: true.
+    pub normalise: bool,
+    /// Whether scores in training are corrected for how often an item is drawn into a batch.
+    /// Default: true.
+    pub sampling_correction: bool,
+    /// The keys of both MLPs.
+    #[serde(flatten)]
+    pub mlp: MlpKeys,
+    /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
 }
 
-pub(super) fn towers(
-    b: &mut GraphBuilder,
-    spec: &TwoTowerSpec,
-    inputs: &ModelInputs,
-) -> Result<Towers> {
-    spec.check_features(inputs)?;
-    let user = tower(b, spec, inputs, USER, &spec.user)?;
-    let item = tower(b, spec, inputs, ITEM, &spec.item)?;
-    let dot = b.row_dot("dot", user, item)?;
-    let score = b.scale("score", dot, 1.0 / spec.temperature)?;
-    Ok(Towers { user, item, score })
+impl Default for TwoTowerSpec {
+    fn default() -> Self {
+        Self {
+            user: Vec::new(),
+            item: Vec::new(),
+            item_id: None,
+            hidden: Vec::new(),
+            dim: 64,
+            temperature: 0.1,
+            normalise: true,
+            sampling_correction: true,
+            mlp: MlpKeys::default(),
+            l2: 0.0,
+        }
+    }
 }
 
-/// The features named, through an MLP, to a vector of `dim` floats.
-fn tower(
+impl ZooModel for TwoTowerSpec {
+    fn kind(&self) -> &'static str {
+        "two_tower"
+    }
+
+    fn optional_keys(&self) -> &'static [&'static str] {
+        &["item_id"]
+    }
+
+    fn l2(&self) -> f64 {
+        self.l2
+    }
+
+    /// Returns the score `user · item / temperature`, `[B, 1]`, then the vectors of both towers.
+    fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
+        self.check_features(inputs)?;
+        let user = build_tower(b, self, inputs, USER, &self.user)?;
+        let item = build_tower(b, self, inputs, ITEM, &self.item)?;
+        let dot = b.row_dot("dot", user, item)?;
+        let score = b.scale("score", dot, 1.0 / self.temperature)?;
+        Ok(vec![score, user, item])
+    }
+
+    /// Builds the mean over the rows that count of `ln Σ_j e^(s_ij − c_j) − (s_ii − c_i)`. A row
+    /// labelled 0 does not count, nor one without a label; its item stands against the others all
+    /// the same.
+    fn build_loss(
+        &self,
+        b: &mut GraphBuilder,
+        name: &str,
+        inputs: &ModelInputs,
+        built: &[NodeId],
+    ) -> Result<Option<NodeId>> {
+        let column = self.item_column(inputs)?;
+        let mut own = built[0];
+        let mut operands = vec![built[1], b.push("item.whole", Op::Collect, &[built[2]])?];
+        if self.sampling_correction {
+            let correction = b.numeric(LOG_FREQUENCY, &[inputs.numeric.len()])?;
+            own = b.sub("score.corrected", own, correction)?;
+            operands.push(b.push("log_frequency.whole", Op::Collect, &[correction])?);
+        }
+        let op = Op::InBatchLse(InBatch { column, by: 1.0 / self.temperature });
+        let all = b.push("in_batch", op, &operands)?;
+        let row = b.sub(&format!("{name}.row"), all, own)?;
+        let weight = if inputs.labels.is_empty() {
+            b.weight(&format!("{name}.weight"), None)?
+        } else {
+            let known = b.weight(&format!("{name}.known"), Some(0))?;
+            let label = b.label(&format!("{name}.label"), 0)?;
+            b.mul(&format!("{name}.weight"), known, label)?
+        };
+        let weighted = b.mul(&format!("{name}.weighted"), row, weight)?;
+        let sum = b.sum_rows(&format!("{name}.sum"), weighted)?;
+        let total = b.sum_rows(&format!("{name}.weight.sum"), weight)?;
+        b.binary(name, Binary::SafeDiv, sum, total).map(Some)
+    }
+
+    /// Names both vectors, for retrieval.
+    fn name_outputs(&self, b: &mut GraphBuilder, built: &[NodeId]) -> Result<()> {
+        b.output(USER, built[1])?;
+        b.output(ITEM, built[2])
+    }
+}
+
+/// Builds a tower: an MLP from the named features to a vector of `dim` floats.
+fn build_tower(
     b: &mut GraphBuilder,
     spec: &TwoTowerSpec,
     inputs: &ModelInputs,
@@ -56,77 +155,31 @@ fn tower(
         parts.push(match (sparse, numeric) {
             (Some(column), _) => inputs.vector(b, column)?,
             (None, Some(column)) => b.numeric(&format!("numeric.{feature}"), &[column])?,
-            (None, None) => return Err(unknown(name, feature)),
+            (None, None) => return Err(unknown_feature(name, feature)),
         });
     }
     let x = b.concat(&format!("{name}.input"), &parts)?;
-    let layers = format!("{name}.mlp");
-    let mlp = Mlp {
-        name: &layers,
-        hidden: &spec.hidden,
-        activation: spec.activation,
-        batch_norm: spec.batch_norm,
-        dropout: spec.dropout,
-    };
-    let x = mlp.build(b, x)?;
+    let x = spec.mlp.build(b, &format!("{name}.mlp"), &spec.hidden, x)?;
     let x = b.linear(&format!("{name}.output"), x, spec.dim)?;
     if !spec.normalise {
         return Ok(x);
     }
     let square = b.row_dot(&format!("{name}.square"), x, x)?;
     // A vector of zeros stays one.
-    let square = b.unary(
-        &format!("{name}.square.far"),
-        crate::graph::op::Unary::Offset { by: 1e-12 },
-        square,
-    )?;
-    let length = b.unary(&format!("{name}.length"), crate::graph::op::Unary::Sqrt, square)?;
+    let square = b.unary(&format!("{name}.square.far"), Unary::Offset { by: 1e-12 }, square)?;
+    let length = b.unary(&format!("{name}.length"), Unary::Sqrt, square)?;
     b.binary(&format!("{name}.direction"), Binary::Div, x, length)
 }
 
-/// The mean over the rows that count of `ln Σ_j e^(s_ij − c_j) − (s_ii − c_i)`. A row labelled 0 does not
-/// count, nor one without a label; its item stands against the others all the same.
-pub(super) fn loss(
-    b: &mut GraphBuilder,
-    name: &str,
-    spec: &TwoTowerSpec,
-    inputs: &ModelInputs,
-    towers: &Towers,
-) -> Result<NodeId> {
-    let column = spec.item_column(inputs)?;
-    let mut own = towers.score;
-    let mut operands = vec![towers.user, b.push("item.whole", Op::Collect, &[towers.item])?];
-    if spec.sampling_correction {
-        let correction = b.numeric(LOG_FREQUENCY, &[inputs.numeric.len()])?;
-        own = b.sub("score.corrected", own, correction)?;
-        operands.push(b.push("log_frequency.whole", Op::Collect, &[correction])?);
-    }
-    let op = Op::InBatchLse(InBatch { column, by: 1.0 / spec.temperature });
-    let all = b.push("in_batch", op, &operands)?;
-    let row = b.sub(&format!("{name}.row"), all, own)?;
-    let weight = if inputs.labels.is_empty() {
-        b.weight(&format!("{name}.weight"), None)?
-    } else {
-        let known = b.weight(&format!("{name}.known"), Some(0))?;
-        let label = b.label(&format!("{name}.label"), 0)?;
-        b.mul(&format!("{name}.weight"), known, label)?
-    };
-    let weighted = b.mul(&format!("{name}.weighted"), row, weight)?;
-    let sum = b.sum_rows(&format!("{name}.sum"), weighted)?;
-    let total = b.sum_rows(&format!("{name}.weight.sum"), weight)?;
-    b.binary(name, Binary::SafeDiv, sum, total)
-}
-
-impl Towers {
-    /// Names both vectors, for retrieval.
-    pub(super) fn outputs(&self, b: &mut GraphBuilder) -> Result<()> {
-        b.output(USER, self.user)?;
-        b.output(ITEM, self.item)
-    }
-}
-
 impl TwoTowerSpec {
-    /// Every feature in one tower, and the one that says which item it is.
+    /// Returns the feature that identifies items; empty if the item's tower has none.
+    #[must_use]
+    pub fn item_feature(&self) -> &str {
+        let first = self.item.first().map_or("", String::as_str);
+        self.item_id.as_deref().unwrap_or(first)
+    }
+
+    /// Checks that every feature is in one tower, and that one feature identifies items.
     fn check_features(&self, inputs: &ModelInputs) -> Result<()> {
         for (name, features) in [("model.user", &self.user), ("model.item", &self.item)] {
             if features.is_empty() {
@@ -147,7 +200,7 @@ impl TwoTowerSpec {
         self.item_column(inputs).map(|_| ())
     }
 
-    /// The column whose ids tell items apart.
+    /// Returns the column whose ids identify items.
     pub(super) fn item_column(&self, inputs: &ModelInputs) -> Result<usize> {
         let refuse = |reason| Err(Error::Setting { name: "model.item_id", reason });
         let name = self.item_feature();
@@ -161,7 +214,7 @@ impl TwoTowerSpec {
     }
 }
 
-fn unknown(tower: &str, feature: &str) -> Error {
+fn unknown_feature(tower: &str, feature: &str) -> Error {
     let name = if tower == USER { "model.user" } else { "model.item" };
     Error::Setting { name, reason: format!("there is no feature {feature:?}") }
 }

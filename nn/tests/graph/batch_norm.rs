@@ -30,7 +30,7 @@ fn close(found: &[f32], expected: &[f32]) {
 }
 
 #[test]
-fn training_normalises_by_the_batch_and_moves_the_running_statistics() {
+fn training_uses_batch_statistics_and_moves_running_ones() {
     let (graph, y, loss) = graph(Mode::Train);
     let train = differentiate(&graph, loss).unwrap();
     let mut params = Params::init(&graph.params, 0);

@@ -28,7 +28,7 @@ pub(crate) struct Step {
     pub(crate) params: Params,
 }
 
-/// Parameters far from their beginnings, so that nothing is zero or one.
+/// Returns parameters far from their initial values, so that nothing is zero or one.
 pub(crate) fn params_of(graph: &Graph, seed: u64) -> Params {
     let mut params = Params::init(&graph.params, seed);
     let mut numbers = Numbers::new(seed ^ 0x5eed);
@@ -90,7 +90,7 @@ pub(crate) fn train_step(
     last
 }
 
-/// All numbers of a step as bits.
+/// Returns all numbers of a step as bits.
 pub(crate) fn bits(step: &Step) -> Vec<u32> {
     let grads = step.grads.iter().flat_map(|(_, g)| g);
     let params = step.params.iter().flat_map(|(_, v)| v);
@@ -126,7 +126,7 @@ pub(crate) fn weighted_sum(b: &mut GraphBuilder, y: NodeId) -> Result<NodeId> {
     b.sum_rows("weighted.sum", by_row)
 }
 
-/// How a check went.
+/// The result of a check.
 pub(crate) struct Outcome {
     /// The largest value anywhere in the graph.
     pub(crate) largest: f64,
@@ -146,7 +146,7 @@ pub(crate) fn check(
     check_on(&Data::new(rows, seed), seed, tolerance, build)
 }
 
-/// The same on given rows.
+/// Checks gradients on given rows.
 pub(crate) fn check_on(
     data: &Data,
     seed: u64,

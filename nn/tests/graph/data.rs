@@ -5,7 +5,7 @@ use zillion_nn::{
     ColumnInput, ColumnView, GraphInputs, Inputs, LabelView, OccurrenceView, TableInput, TableView,
 };
 
-/// Deterministic numbers.
+/// A source of deterministic numbers.
 pub(crate) struct Numbers {
     seed: u64,
     next: u64,
@@ -25,7 +25,7 @@ impl Numbers {
         (self.bits() % n as u64) as usize
     }
 
-    /// Uniform in ±1.
+    /// Returns a number, uniform in ±1.
     pub(crate) fn signed(&mut self) -> f32 {
         2.0 * unit_f32((self.bits() >> 32) as u32) - 1.0
     }
@@ -63,8 +63,9 @@ pub(crate) struct Data {
     occurrences: Vec<(Vec<u32>, Vec<u32>)>,
 }
 
-/// Columns: 0 single and 1 lists in table 0 of stride 8; 2 weighted lists in table 1 of stride 4;
-/// 3 weighted single in table 1. Sixteen numeric columns, one label.
+/// Returns the inputs of the tests. Columns: 0 single and 1 lists in table 0 of stride 8; 2
+/// weighted lists in table 1 of stride 4; 3 weighted single in table 1. Sixteen numeric columns,
+/// one label.
 pub(crate) fn graph_inputs() -> GraphInputs {
     let table = |name: &str, stride| TableInput { name: name.into(), stride };
     let column = |name: &str, table| ColumnInput { name: name.into(), table };

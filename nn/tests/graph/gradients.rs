@@ -7,7 +7,7 @@ use crate::check::check;
 
 const TOLERANCE: f64 = 2e-5;
 
-/// One row; fewer rows than lanes; several tiles, the last one short.
+/// Returns batches of one row, of fewer rows than lanes, and of several tiles, the last one short.
 fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (30, 4)] {
         let outcome = check(rows, seed, TOLERANCE, &build);
@@ -15,14 +15,14 @@ fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     }
 }
 
-/// `[B, 8]` with a gradient, of both tables.
+/// Builds `[B, 8]` with a gradient, of both tables.
 fn x(b: &mut GraphBuilder) -> Result<NodeId> {
     let item = b.gather("x.item", 0, 0, 6, Pooling::Sum)?;
     let text = b.gather("x.text", 2, 1, 2, Pooling::Sum)?;
     b.concat("x", &[item, text])
 }
 
-/// Another `[B, 8]` with a gradient.
+/// Builds another `[B, 8]` with a gradient.
 fn y(b: &mut GraphBuilder) -> Result<NodeId> {
     let n = b.numeric("y.numeric", &[3, 1, 2])?;
     b.linear("y", n, 8)

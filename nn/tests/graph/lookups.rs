@@ -30,7 +30,7 @@ fn inputs<'a>(weights: Option<&'a [f32]>, g: &'a [f32]) -> Inputs<'a> {
     }
 }
 
-/// The pooled rows, and the gradient of `Σ_row g[row] · (first + second float)`.
+/// Returns the pooled rows, and the gradient of `Σ_row g[row] · (first + second float)`.
 fn run(pooling: Pooling, weights: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
     let known = GraphInputs {
         // The table's rows are wider than what the graph knows of them.

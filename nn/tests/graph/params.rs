@@ -65,12 +65,12 @@ fn a_file_of_another_model_is_refused_by_name() {
     let bytes = Params::init(std::slice::from_ref(&w), 1).to_safetensors().unwrap();
     let message =
         |specs: &[ParamSpec]| Params::from_safetensors(specs, &bytes).unwrap_err().to_string();
-    assert_eq!(message(&[w.clone(), v.clone()]), "is missing from the file, parameter \"v\"");
-    assert_eq!(message(&[]), "is in the file but not in the model, parameter \"w\"");
+    assert_eq!(message(&[w.clone(), v.clone()]), "parameter `v`: is missing from the file");
+    assert_eq!(message(&[]), "parameter `w`: is in the file but not in the model");
     let other = spec("w", 3, 2, ParamInit::XavierNormal);
     assert_eq!(
         message(&[other]),
-        "the file has F32 [2, 3], the model needs F32 [3, 2], parameter \"w\""
+        "parameter `w`: the file has F32 [2, 3], and the model needs F32 [3, 2]"
     );
     let torn = Params::from_safetensors(&[w], &bytes[..bytes.len() - 1]);
     assert!(matches!(torn, Err(Error::Safetensors(_))));
@@ -81,7 +81,7 @@ fn values_of_another_model_are_refused_by_name() {
     let w = spec("w", 2, 3, ParamInit::XavierNormal);
     let mut params = Params::init(std::slice::from_ref(&w), 1);
     let other = Params::init(&[spec("w", 3, 2, ParamInit::XavierNormal)], 1);
-    assert!(params.copy_from(&other).unwrap_err().to_string().ends_with("parameter \"w\""));
+    assert!(params.copy_from(&other).unwrap_err().to_string().starts_with("parameter `w`: "));
     let fresh = Params::init(&[w], 2);
     params.copy_from(&fresh).unwrap();
     assert_eq!(params, fresh);

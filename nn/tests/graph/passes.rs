@@ -1,4 +1,5 @@
-//! Every graph computes the same with each pass on and off: bit for bit, but for the sign of a zero.
+//! Every graph computes the same with each pass on and off: bit for bit, but for the sign of a
+//! zero.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -11,7 +12,7 @@ use crate::check::{Step, params_of, train_step, weighted_sum, workers};
 use crate::data::{Data, graph_inputs};
 use crate::random::{Choice, build};
 
-/// None, each alone, all but each, all.
+/// Returns no pass, each pass alone, all but each, and all.
 fn selections() -> Vec<(String, Passes)> {
     let names: Vec<&str> = Passes::known().map(|(name, _)| name).collect();
     let mut selections = vec![("all".to_owned(), Passes::ALL)];
@@ -23,7 +24,7 @@ fn selections() -> Vec<(String, Passes)> {
     selections
 }
 
-/// Numbers, not bits: zero is zero. What is no number must be none in both.
+/// Checks that numbers are equal, not bits: zero is zero. A NaN must be a NaN in both.
 fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || a.is_nan() && b.is_nan())
 }
@@ -95,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_looked_at_is_not_fused_away() {
+fn requested_nodes_are_not_fused_away() {
     let mut b = GraphBuilder::new(graph_inputs(), Mode::Infer);
     let x = b.numeric("x", &[0, 1, 2]).unwrap();
     let h = b.linear("layer", x, 4).unwrap();

@@ -20,7 +20,7 @@ impl Matrix {
         Self { rows, cols, values }
     }
 
-    /// With one row or one column standing for all.
+    /// Returns an element, with one row or one column standing for all.
     pub(crate) fn at(&self, i: usize, j: usize) -> f64 {
         let i = if self.rows == 1 { 0 } else { i };
         let j = if self.cols == 1 { 0 } else { j };
@@ -28,14 +28,14 @@ impl Matrix {
     }
 }
 
-/// What is varied by finite differences.
+/// The values that finite differences vary.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub(crate) params: Vec<Vec<f64>>,
     pub(crate) tables: Vec<Vec<f64>>,
 }
 
-/// Values of the first `count` nodes.
+/// Returns the values of the first `count` nodes.
 pub(crate) fn evaluate(
     graph: &Graph,
     count: usize,
@@ -234,7 +234,7 @@ pub(crate) fn evaluate(
     values
 }
 
-/// The value of one node.
+/// Returns the value of one node.
 pub(crate) fn value(
     graph: &Graph,
     id: NodeId,
@@ -249,14 +249,14 @@ fn pairs(fields: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..fields).flat_map(|i| (0..i).map(move |j| (i, j)))
 }
 
-/// The values of a row's list.
+/// Returns the values of a row's list.
 fn values_of(data: &Data, column: usize, row: usize) -> Range<usize> {
     let lists = &data.columns[column].lists;
     let first = lists[..row].iter().map(Vec::len).sum();
     first..first + lists[row].len()
 }
 
-/// The row that a value is of, and all values of its list.
+/// Returns the row that a value is of, and all values of its list.
 fn list_of(data: &Data, column: usize, value: usize) -> (usize, Range<usize>) {
     let mut lists = (0..data.rows).map(|row| (row, values_of(data, column, row)));
     lists.find(|(_, list)| list.contains(&value)).unwrap()

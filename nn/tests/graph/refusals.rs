@@ -1,4 +1,4 @@
-//! What does not fit is refused, and the refusal names the layer or the input.
+//! Tests that misfits are refused, and that the refusal names the layer or the input.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -17,78 +17,78 @@ fn message(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) -> String {
 #[test]
 fn shapes_by_the_name_of_the_layer() {
     let x = |b: &mut GraphBuilder| b.numeric("x", &[0, 1, 2]);
-    assert_eq!(message(|b| b.numeric("x", &[99])), "there is no numeric column 99, at layer \"x\"");
+    assert_eq!(message(|b| b.numeric("x", &[99])), "layer `x`: there is no numeric column 99");
     assert_eq!(
         message(|b| b.gather("g", 0, 6, 4, Pooling::Sum)),
-        "[U0, 8] has no 4 floats from 6, at layer \"g\""
+        "layer `g`: [U0, 8] has no 4 floats from 6"
     );
     assert_eq!(
         message(|b| b.gather("g", 9, 0, 4, Pooling::Sum)),
-        "there is no sparse column 9, at layer \"g\""
+        "layer `g`: there is no sparse column 9"
     );
     assert_eq!(
         message(|b| {
             let (x, y) = (x(b)?, b.numeric("y", &[0, 1])?);
             b.add("sum", x, y)
         }),
-        "columns of [B, 3] and [B, 2] differ, at layer \"sum\""
+        "layer `sum`: columns of [B, 3] and [B, 2] differ"
     );
     assert_eq!(
         message(|b| {
             let (x, w) = (x(b)?, b.fill("w", 4, 2, 1.0)?);
             b.matmul("product", x, w)
         }),
-        "[B, 3] cannot be multiplied by a weight [4, 2], at layer \"product\""
+        "layer `product`: [B, 3] cannot be multiplied by a weight [4, 2]"
     );
     assert_eq!(
         message(|b| {
             let x = x(b)?;
             b.fm("fm", x, 2)
         }),
-        "[B, 3] is not two or more fields of 2 floats, at layer \"fm\""
+        "layer `fm`: [B, 3] is not two or more fields of 2 floats"
     );
     assert_eq!(
         message(|b| {
             let x = x(b)?;
             b.slice("part", x, 2, 2)
         }),
-        "[B, 3] has no 2 columns from 2, at layer \"part\""
+        "layer `part`: [B, 3] has no 2 columns from 2"
     );
     assert_eq!(
         message(|b| {
             let x = x(b)?;
             b.linear("nothing", x, 0)
         }),
-        "a matrix of no elements, [3, 0], at layer \"nothing.weight\""
+        "layer `nothing.weight`: the result [3, 0] has no elements"
     );
     assert_eq!(
         message(|b| {
             let x = x(b)?;
             b.dropout("drop", x, 1.0)
         }),
-        "a dropout rate is in 0 .. 1, not 1, at layer \"drop\""
+        "layer `drop`: the dropout rate must be at least 0 and below 1, found 1"
     );
     assert_eq!(
         message(|b| {
             x(b)?;
             x(b)
         }),
-        "a layer of this name exists already: \"x\""
+        "layer `x`: another layer has this name; rename one of them"
     );
-    assert_eq!(message(|b| b.relu("relu", NodeId(17))), "there is no node %17, at layer \"relu\"");
+    assert_eq!(message(|b| b.relu("relu", NodeId(17))), "layer `relu`: there is no node %17");
 }
 
 #[test]
-fn what_has_no_gradient() {
+fn operations_without_a_gradient_are_named() {
     let mut b = GraphBuilder::new(graph_inputs(), Mode::Train);
     let x = b.gather("x", 0, 0, 4, Pooling::Sum).unwrap();
     let stats = b.push("stats", Op::BatchNormStats, &[x]).unwrap();
     let loss = b.sum_columns("loss", stats).unwrap();
     let graph = b.finish();
     let refusal = differentiate(&graph, loss).unwrap_err().to_string();
-    assert_eq!(refusal, "batch_norm_stats has no gradient, at layer \"stats\"");
+    assert_eq!(refusal, "layer `stats`: the operation batch_norm_stats has no gradient");
     let refusal = differentiate(&graph, x).unwrap_err().to_string();
-    assert_eq!(refusal, "a loss is a [1, 1] matrix, at layer \"x\"");
+    assert_eq!(refusal, "layer `x`: a loss is a [1, 1] matrix");
 }
 
 #[test]
@@ -149,23 +149,23 @@ fn batches_that_do_not_fit_by_the_name_of_the_input() {
     let data = Data::new(5, 1);
     run(&data, |_| {}).unwrap();
     let refusal = |break_it: fn(&mut Inputs<'_>)| run(&data, break_it).unwrap_err().to_string();
-    assert_eq!(refusal(|i| i.rows = 0), "0 rows, not 1 .. 16777216, in the batch");
-    assert!(refusal(|i| i.rows = 6).ends_with("in item"));
-    assert_eq!(refusal(|i| _ = i.numeric.pop()), "15 numeric columns, not 16, in the batch");
-    assert_eq!(refusal(|i| i.numeric[3] = &[1.0]), "1 values for 5 rows, in n3");
-    assert!(refusal(|i| i.columns[0].inverse = &[0, 1, 99, 1, 1]).starts_with("index 99 of"));
-    assert!(refusal(|i| i.columns[1].offsets = Some(&[0, 3, 2, 4, 5, 5])).ends_with("in history"));
-    assert!(refusal(|i| i.columns[1].offsets = None).ends_with("in history"));
-    assert!(refusal(|i| i.columns[2].weights = Some(&[])).ends_with("in text"));
-    assert!(refusal(|i| i.columns[2].table = 0).ends_with("in text"));
-    assert!(refusal(|i| i.columns[1].base = 1).ends_with("in items"));
-    assert!(refusal(|i| i.tables[0].unique = 8).ends_with("in items"));
-    assert!(refusal(|i| i.tables[0].stride = 7).ends_with("in items"));
-    assert!(refusal(|i| i.occurrences[1].positions = &[0]).ends_with("in words"));
-    assert!(refusal(|i| i.occurrences.clear()).ends_with("in the batch"));
-    assert!(refusal(|i| i.labels.clear()).ends_with("in the batch"));
-    assert!(refusal(|i| i.labels[0].mask = Some(&[true])).ends_with("in clicked"));
-    assert!(refusal(|i| i.weight = Some(&[])).ends_with("in the sample weight"));
+    assert_eq!(refusal(|i| i.rows = 0), "the batch: found 0 rows, and 1 to 16777216 are allowed");
+    assert!(refusal(|i| i.rows = 6).starts_with("item: "));
+    assert_eq!(refusal(|i| _ = i.numeric.pop()), "the batch: found 15 numeric columns, needed 16");
+    assert_eq!(refusal(|i| i.numeric[3] = &[1.0]), "n3: found 1 values for 5 rows");
+    assert!(refusal(|i| i.columns[0].inverse = &[0, 1, 99, 1, 1]).starts_with("item: index 99 of"));
+    assert!(refusal(|i| i.columns[1].offsets = Some(&[0, 3, 2, 4, 5, 5])).starts_with("history: "));
+    assert!(refusal(|i| i.columns[1].offsets = None).starts_with("history: "));
+    assert!(refusal(|i| i.columns[2].weights = Some(&[])).starts_with("text: "));
+    assert!(refusal(|i| i.columns[2].table = 0).starts_with("text: "));
+    assert!(refusal(|i| i.columns[1].base = 1).starts_with("items: "));
+    assert!(refusal(|i| i.tables[0].unique = 8).starts_with("items: "));
+    assert!(refusal(|i| i.tables[0].stride = 7).starts_with("items: "));
+    assert!(refusal(|i| i.occurrences[1].positions = &[0]).starts_with("words: "));
+    assert!(refusal(|i| i.occurrences.clear()).starts_with("the batch: "));
+    assert!(refusal(|i| i.labels.clear()).starts_with("the batch: "));
+    assert!(refusal(|i| i.labels[0].mask = Some(&[true])).starts_with("clicked: "));
+    assert!(refusal(|i| i.weight = Some(&[])).starts_with("the sample weight: "));
 }
 
 #[test]
@@ -176,9 +176,9 @@ fn parameters_and_buffers_that_do_not_fit() {
     let mut executor = Executor::new(Program::train(&train, Settings::default()).unwrap());
     let mut params = Params::init(&train.graph.params, 1);
     let refusal = executor.train(&workers, &data.inputs(), &mut params, SEED, &mut []);
-    assert!(refusal.unwrap_err().to_string().ends_with("in row gradients"));
+    assert!(refusal.unwrap_err().to_string().starts_with("row gradients: "));
     let refusal = executor.infer(&workers, &data.inputs(), &Params::init(&[], 1));
-    assert!(refusal.unwrap_err().to_string().ends_with("parameter \"logit.weight\""));
+    assert!(refusal.unwrap_err().to_string().starts_with("parameter `logit.weight`: "));
     let logit = train.graph.find("logit").unwrap();
     let mut infer =
         Executor::new(Program::infer(&train.graph, &[logit], Settings::default()).unwrap());

@@ -1,5 +1,5 @@
-//! Values of lists as rows: every operation over them, on lists that are empty, short, and longer than
-//! a tile.
+//! Values of lists as rows: every operation over them, on lists that are empty, short, and longer
+//! than a tile.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -12,8 +12,8 @@ use crate::data::{Data, graph_inputs};
 
 const TOLERANCE: f64 = 2e-5;
 
-/// One row; fewer rows than lanes; several tiles. All lists empty; short ones; some of more values than
-/// the four rows of a tile may have together.
+/// Returns batches of one row, of fewer rows than lanes, and of several tiles; all lists empty;
+/// short ones; some of more values than the four rows of a tile may have together.
 fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (26, 4)] {
         for bound in [1, 5, 45] {
@@ -23,12 +23,12 @@ fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     }
 }
 
-/// `[V, 4]` of a column, with a gradient.
+/// Builds `[V, 4]` of a column, with a gradient.
 fn values(b: &mut GraphBuilder, column: usize) -> Result<NodeId> {
     b.gather_values("values", column, 0, 4)
 }
 
-/// `[B, 4]` with a gradient.
+/// Builds `[B, 4]` with a gradient.
 fn row(b: &mut GraphBuilder) -> Result<NodeId> {
     b.gather("row", 0, 3, 4, Pooling::Sum)
 }
@@ -100,7 +100,7 @@ fn attention() {
 }
 
 #[test]
-fn what_works_on_rows_works_on_values() {
+fn row_operations_work_on_values() {
     for function in [Unary::Relu, Unary::Tanh, Unary::Gelu, Unary::Square] {
         checked(|b| {
             let values = values(b, 1)?;
@@ -180,7 +180,7 @@ fn values_summed_are_the_pooled_lookup() {
     }
 }
 
-/// Attention with a normalised hidden layer: values that outlive their pass.
+/// Builds attention with a normalised hidden layer: values that outlive their pass.
 fn model(b: &mut GraphBuilder) -> Result<NodeId> {
     let row = row(b)?;
     let mut parts = vec![row];

@@ -5,20 +5,21 @@ use std::collections::HashMap;
 use zillion_config::ConfigError;
 
 use super::GraphSpec;
-use super::nodes::{Features, Init, NodeOp, NodeSpec, Wide};
+use super::attributes::{Features, Init, MlpNode, Wide};
+use super::nodes::{NodeOp, NodeSpec};
 use crate::error::{Error, Result};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::op::{Binary, Unary};
 use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::zoo::inputs::{ModelInputs, SparseInput};
-use crate::zoo::mlp::Mlp;
+use crate::zoo::mlp::MlpKeys;
 
 /// Columns of one value: a row of 64 MiB is a mistake.
 const MAX_COLS: usize = 1 << 24;
 /// Floats of one parameter: 8 GiB.
 const MAX_PARAM: usize = 1 << 31;
 
-/// A built node.
+/// A node that has been built.
 #[derive(Clone, Copy)]
 struct Value {
     id: NodeId,
@@ -27,7 +28,7 @@ struct Value {
 }
 
 /// Builds the nodes; returns the log odds of each label, in the order of labels.
-pub(in crate::zoo) fn build(
+pub(super) fn build(
     b: &mut GraphBuilder,
     spec: &GraphSpec,
     inputs: &ModelInputs,
@@ -36,7 +37,7 @@ pub(in crate::zoo) fn build(
     for (name, node) in &spec.nodes {
         let x: Vec<Value> = node.inputs.iter().filter_map(|i| built.get(&**i)).copied().collect();
         let mut layer = Layer { b, name, inputs, x: &x };
-        let value = layer.build(node).map_err(|error| layer.blame(error))?;
+        let value = layer.build(node).map_err(|error| layer.name_node(error))?;
         layer.check(value)?;
         b.alias(name, value.id)?;
         built.insert(name, value);
@@ -66,7 +67,7 @@ fn check_log_odds(key: &str, node: &str, shape: Shape) -> Result<()> {
 }
 
 impl GraphSpec {
-    /// Key and node of each label's log odds.
+    /// Returns the key and the node of each label's log odds.
     fn outputs_of(&self, labels: &[&str]) -> Result<Vec<(String, &str)>> {
         if let Some(node) = &self.logits {
             if labels.len() <= 1 {
@@ -92,7 +93,7 @@ impl GraphSpec {
     }
 }
 
-/// What one node is built from.
+/// The inputs from which one node is built.
 struct Layer<'a> {
     b: &'a mut GraphBuilder,
     name: &'a str,
@@ -126,19 +127,6 @@ impl<'a> Layer<'a> {
                 let [rows, cols] = spec.shape;
                 self.b.fill(name, rows, cols, spec.value)?
             }
-            NodeOp::Relu(_) => return self.unary(Unary::Relu),
-            NodeOp::LeakyRelu(spec) => return self.unary(Unary::LeakyRelu { slope: spec.slope }),
-            NodeOp::Sigmoid(_) => return self.unary(Unary::Sigmoid),
-            NodeOp::Tanh(_) => return self.unary(Unary::Tanh),
-            NodeOp::Gelu(_) => return self.unary(Unary::Gelu),
-            NodeOp::Silu(_) => return self.unary(Unary::Silu),
-            NodeOp::Softplus(_) => return self.unary(Unary::Softplus),
-            NodeOp::Square(_) => return self.unary(Unary::Square),
-            NodeOp::Sqrt(_) => return self.unary(Unary::Sqrt),
-            NodeOp::Exp(_) => return self.unary(Unary::Exp),
-            NodeOp::Ln(_) => return self.unary(Unary::Ln),
-            NodeOp::Scale(spec) => return self.unary(Unary::Scale { by: spec.by }),
-            NodeOp::Offset(spec) => return self.unary(Unary::Offset { by: spec.by }),
             NodeOp::Prelu(_) => self.b.prelu(name, self.x[0].id)?,
             NodeOp::Bias(_) => self.b.bias(name, self.x[0].id)?,
             NodeOp::LayerNorm(_) => self.b.layer_norm(name, self.x[0].id)?,
@@ -150,11 +138,6 @@ impl<'a> Layer<'a> {
                 self.needs_batch()?;
                 self.b.dropout(name, self.x[0].id, spec.rate)?
             }
-            NodeOp::Add(_) => self.binaries(Binary::Add)?,
-            NodeOp::Sub(_) => self.binaries(Binary::Sub)?,
-            NodeOp::Mul(_) => self.binaries(Binary::Mul)?,
-            NodeOp::Div(_) => self.binaries(Binary::Div)?,
-            NodeOp::SafeDiv(_) => self.binaries(Binary::SafeDiv)?,
             NodeOp::MulAdd(_) => self.b.mul_add(name, self.x[0].id, self.x[1].id, self.x[2].id)?,
             NodeOp::Linear(spec) => {
                 let x = self.x[0].id;
@@ -164,12 +147,7 @@ impl<'a> Layer<'a> {
                 })?
             }
             NodeOp::Matmul(_) => self.b.matmul(name, self.x[0].id, self.x[1].id)?,
-            NodeOp::Concat(_) => {
-                let parts: Vec<NodeId> = self.x.iter().map(|x| x.id).collect();
-                let field =
-                    self.x[0].field.filter(|_| self.x.iter().all(|x| x.field == self.x[0].field));
-                return Ok(Value { id: self.b.concat(name, &parts)?, field });
-            }
+            NodeOp::Concat(_) => return self.concat(),
             NodeOp::Slice(spec) => {
                 let id = self.b.slice(name, self.x[0].id, spec.start, spec.len)?;
                 let whole = |dim: &usize| spec.start % dim == 0 && spec.len % dim == 0;
@@ -199,14 +177,9 @@ impl<'a> Layer<'a> {
                 if spec.batch_norm || spec.dropout > 0.0 {
                     self.needs_batch()?;
                 }
-                let mlp = Mlp {
-                    name,
-                    hidden: &spec.hidden,
-                    activation: spec.activation,
-                    batch_norm: spec.batch_norm,
-                    dropout: spec.dropout,
-                };
-                mlp.build(self.b, self.x[0].id)?
+                let MlpNode { activation, batch_norm, dropout, .. } = *spec;
+                let keys = MlpKeys { activation, batch_norm, dropout };
+                keys.build(self.b, name, &spec.hidden, self.x[0].id)?
             }
             NodeOp::Cross(spec) => {
                 self.crosses(spec.layers, |b, layer, x0, x| b.cross(layer, x0, x))?
@@ -217,8 +190,20 @@ impl<'a> Layer<'a> {
                     Some(rank) => b.cross_v2_low_rank(layer, x0, x, rank),
                 })?
             }
+            op => match (op.unary(), op.binary()) {
+                (Some(function), _) => return self.unary(function),
+                (None, Some(function)) => self.binaries(function)?,
+                (None, None) => return Err(self.refuse(format!("{} cannot be built", op.name()))),
+            },
         };
         Ok(Value { id, field: self.kept_field(&node.op, id) })
+    }
+
+    /// Builds the inputs side by side.
+    fn concat(&mut self) -> Result<Value> {
+        let parts: Vec<NodeId> = self.x.iter().map(|x| x.id).collect();
+        let field = self.x[0].field.filter(|_| self.x.iter().all(|x| x.field == self.x[0].field));
+        Ok(Value { id: self.b.concat(self.name, &parts)?, field })
     }
 
     /// Functions of each element leave vectors where they were.
@@ -249,7 +234,7 @@ impl<'a> Layer<'a> {
         Ok(Value { id: self.b.unary(self.name, function, id)?, field })
     }
 
-    /// From left to right; what is between has the node's name and a number.
+    /// Folds the inputs from left to right; values between have the node's name and a number.
     fn binaries(&mut self, function: Binary) -> Result<NodeId> {
         let mut result = self.x[0].id;
         let last = self.x.len() - 1;
@@ -288,13 +273,13 @@ impl<'a> Layer<'a> {
     fn values(&mut self, feature: &str) -> Result<Value> {
         let (index, column) = self.column("feature", feature, false)?;
         let Some(segment) = column.vector else {
-            return Err(self.lacks("feature", column, "vector"));
+            return Err(self.refuse_missing_segment("feature", column, "vector"));
         };
         let id = self.b.gather_values(self.name, index, segment.offset, segment.dim)?;
         Ok(Value { id, field: Some(segment.dim) })
     }
 
-    /// Something over the lists whose values the input's rows are.
+    /// Builds an operation over the lists whose values are the rows of the input.
     fn segment(
         &mut self,
         over: impl FnOnce(&mut GraphBuilder, &str, NodeId) -> Result<NodeId>,
@@ -323,7 +308,9 @@ impl<'a> Layer<'a> {
     fn needs_batch(&self) -> Result<()> {
         match self.b.shape(self.x[0].id) {
             Shape { rows: Dim::Batch | Dim::Values(_), .. } => Ok(()),
-            shape => Err(self.refuse(format!("it takes rows of the batch, its input is {shape}"))),
+            shape => {
+                Err(self.refuse(format!("it takes rows of the batch, and its input is {shape}")))
+            }
         }
     }
 
@@ -343,7 +330,7 @@ impl<'a> Layer<'a> {
         let mut dims = Vec::with_capacity(columns.len());
         for &(index, column) in &columns {
             let Some(segment) = column.vector else {
-                return Err(self.lacks("features", column, "vector"));
+                return Err(self.refuse_missing_segment("features", column, "vector"));
             };
             let name = match columns.len() {
                 1 => self.name.to_owned(),
@@ -377,7 +364,7 @@ impl<'a> Layer<'a> {
         let mut weights = Vec::with_capacity(ids.len());
         for (index, column) in ids {
             let Some(offset) = column.linear else {
-                return Err(self.lacks("features", column, "linear weight"));
+                return Err(self.refuse_missing_segment("features", column, "linear weight"));
             };
             let gather = format!("{name}.ids.{}", column.name);
             weights.push(self.b.gather(&gather, index, offset, 1, column.pooling)?);
@@ -424,7 +411,7 @@ impl<'a> Layer<'a> {
         self.b.numeric(self.name, &columns)
     }
 
-    /// Sparse features by their names, or all.
+    /// Returns the sparse features with these names, or all.
     fn columns(&self, features: Option<&[String]>) -> Result<Vec<(usize, &'a SparseInput)>> {
         let columns: Vec<(usize, &'a SparseInput)> = match features {
             None => self.inputs.columns.iter().enumerate().collect(),
@@ -469,7 +456,7 @@ impl<'a> Layer<'a> {
         }
     }
 
-    fn lacks(&self, key: &str, column: &SparseInput, what: &str) -> Error {
+    fn refuse_missing_segment(&self, key: &str, column: &SparseInput, what: &str) -> Error {
         self.refuse_key(key, format!("the rows of `{}` have no {what}", column.name))
     }
 
@@ -485,8 +472,8 @@ impl<'a> Layer<'a> {
         ConfigError::at(&self.key(key), why).into()
     }
 
-    /// A refusal by the builder as one of the job's node.
-    fn blame(&self, error: Error) -> Error {
+    /// Turns a refusal by the builder into one of the job's node.
+    fn name_node(&self, error: Error) -> Error {
         match error {
             Error::Shape { node, reason } if node == self.name => self.refuse(reason),
             Error::Shape { node, reason } => self.refuse(format!("{reason}, in its part `{node}`")),

@@ -18,7 +18,7 @@ enum State {
 ///
 /// # Errors
 /// A name that is no node's, a cycle, a node that no output depends on.
-pub(super) fn sorted(
+pub(super) fn sort_nodes(
     nodes: Vec<(String, NodeSpec)>,
     roots: &[(String, &str)],
     path: &str,

@@ -1,4 +1,4 @@
-//! What is refused and how, what equals what, and random graphs.
+//! Tests of refusals, of graphs that equal models of the zoo, and of random graphs.
 
 mod random;
 mod refusals;
@@ -12,7 +12,7 @@ use crate::graph::builder::Mode;
 use crate::graph::{Graph, TableInput};
 use crate::zoo::{self, LabelInput, ModelInputs, ModelSpec, SparseInput, VectorSegment};
 
-/// Three features of ids with vectors of 4 floats and a linear weight, two numbers.
+/// Returns three features of ids with vectors of 4 floats and a linear weight, and two numbers.
 fn inputs() -> ModelInputs {
     let column = |name: &str| SparseInput {
         name: name.to_owned(),
@@ -107,7 +107,7 @@ fn the_order_in_the_file_does_not_matter() {
 }
 
 #[test]
-fn what_is_printed_reads_back_the_same() {
+fn printed_models_read_back_the_same() {
     let spec = read(DEEPFM).unwrap();
     let text = toml::to_string(&ModelSpec::Graph(spec.clone())).unwrap();
     assert_eq!(read(&text).unwrap(), spec, "{text}");

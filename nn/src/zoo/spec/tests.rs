@@ -1,11 +1,11 @@
 //! Sections to models, and what is refused.
 
 use super::*;
-use zillion_config::from_value;
+use crate::zoo::{Activation, MlpKeys, Structure};
 
 fn read(text: &str) -> Result<ModelSpec, String> {
     let value = Value::Table(toml::from_str(text).unwrap());
-    from_value(&value, "model").map_err(|error| error.to_string())
+    ModelSpec::from_section(&value, "model").map_err(|error| error.to_string())
 }
 
 #[test]
@@ -24,21 +24,19 @@ fn keys_are_read() {
     let text = "kind = 'dcnv2'\nhidden = [512, 256]\ncross_layers = 4\nlow_rank = 8\n\
                 structure = 'stacked'\nactivation = 'leaky_relu'\nbatch_norm = true\n\
                 dropout = 0.5\nl2 = 1";
-    let expected = CrossV2Spec {
+    let expected = Dcnv2Spec {
         cross_layers: 4,
         low_rank: Some(8),
         structure: Structure::Stacked,
         hidden: vec![512, 256],
-        activation: Activation::LeakyRelu,
-        batch_norm: true,
-        dropout: 0.5,
+        mlp: MlpKeys { activation: Activation::LeakyRelu, batch_norm: true, dropout: 0.5 },
         l2: 1.0,
     };
     assert_eq!(read(text).unwrap(), ModelSpec::Dcnv2(expected));
 }
 
 #[test]
-fn what_does_not_belong_to_a_kind_is_refused_by_name() {
+fn keys_of_other_kinds_are_refused_by_name() {
     for (text, message) in [
         ("kind = 'deepfm'\ncross_layers = 3", "unknown key `model.cross_layers`"),
         ("kind = 'lr'\nhidden = [4]", "unknown key `model.hidden`"),

@@ -29,8 +29,8 @@ pub(super) struct TestColumn {
 }
 
 impl TestBatch {
-    /// `rows` rows of three fields of `dim` floats (the second one a list, averaged) and `numeric`
-    /// numbers. Labels follow from the ids, so that there is something to learn.
+    /// Creates `rows` rows of three fields of `dim` floats (the second one a list, averaged) and
+    /// `numeric` numbers. Labels follow from the ids, so that there is something to learn.
     pub(super) fn new(seed: u64, rows: usize, dim: usize, numeric: usize) -> Self {
         let mut model = inputs(3, dim, numeric);
         model.columns[1].pooling = Pooling::Mean;

@@ -2,19 +2,21 @@
 //! models of the Criteo-shaped benchmark.
 //!
 //! A published count is that of dense and table parameters together. Frappe has 10 fields and 5,382
-//! ids; the published tables have 5,389 rows, 7 of them padding that no id uses: LR's 5,390 are 5,389
-//! weights and one bias. With 10 floats a vector the tables are 53,890 parameters, with the linear
-//! weight beside it 59,279. What is left is the dense part, and must be ours to the last bias:
+//! ids; the published tables have 5,389 rows, 7 of them padding that no id uses: LR's 5,390 are
+//! 5,389 weights and one bias. With 10 floats a vector the tables are 53,890 parameters, with the
+//! linear weight beside it 59,279. What is left is the dense part, and must be ours to the last
+//! bias:
 //!
 //! * the MLP 400-400-400 over 100 inputs: 40,400 + 160,400 + 160,400 and 800 a batch norm, 363,600,
 //!   and 401 for its output;
-//! * DeepFM 423,280 = 59,279 + 364,001: no bias in the wide part. (FuxiCTR has since given the FM in
-//!   DeepFM one, which the published run did not have. It is `bias = true` here.)
-//! * DCN 418,591 = 53,890 + 363,600 + 3 crosses of 100 + 100 + an output over 100 + 400 and its bias;
+//! * DeepFM 423,280 = 59,279 + 364,001: no bias in the wide part. (FuxiCTR has since given the FM
+//!   in DeepFM one, which the published run did not have. It is `bias = true` here.)
+//! * DCN 418,591 = 53,890 + 363,600 + 3 crosses of 100 + 100 + an output over 100 + 400 and its
+//!   bias;
 //! * DCNv2 458,391 = 53,890 + 363,600 + 4 crosses of 100·100 + 100 + the same output.
 //!
-//! The leaderboard's DNN, 781,892, is 53,890 and exactly twice 364,001, as if that run had carried a
-//! second MLP of the same size; FuxiCTR's DNN has one. Ours has one too, 417,891 in all, as DLRM
+//! The leaderboard's DNN, 781,892, is 53,890 and exactly twice 364,001, as if that run had carried
+//! a second MLP of the same size; FuxiCTR's DNN has one. Ours has one too, 417,891 in all, as DLRM
 //! without numeric features and with interaction "cat", which is the same model.
 
 use super::super::{Needs, build};

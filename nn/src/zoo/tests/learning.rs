@@ -18,7 +18,7 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// Small tiles and lanes, so that a small batch is cut.
+/// Returns small tiles and lanes, so that a small batch is cut.
 fn settings() -> Settings {
     Settings { lanes: 3, tile_rows: 4, ..Settings::default() }
 }
@@ -38,7 +38,8 @@ fn executor(text: &str, batch: &TestBatch, mode: Mode) -> Executor {
     Executor::new(program.unwrap())
 }
 
-/// Parameters away from their special starts: biases, slopes and running statistics included.
+/// Returns parameters away from their special starts: biases, slopes and running statistics
+/// included.
 fn random_params(executor: &Executor, seed: u64) -> Params {
     let mut params = Params::init(&executor.program().graph().params, seed);
     for (index, (_, values)) in params.iter_mut().enumerate() {
@@ -122,7 +123,7 @@ fn gradients_are_slopes() {
     }
 }
 
-/// At most six places, spread out.
+/// Returns at most six places, spread out.
 fn picks(len: usize) -> impl Iterator<Item = usize> {
     (0..len.min(6)).map(move |pick| pick * len / len.min(6))
 }

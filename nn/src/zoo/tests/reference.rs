@@ -13,7 +13,7 @@ pub(super) type Matrix = Vec<Vec<f64>>;
 
 pub(super) struct Reference<'a> {
     pub(super) batch: &'a TestBatch,
-    /// The table's rows.
+    /// The floats of the table's rows.
     pub(super) table: Vec<f64>,
     /// Columns and floats of each parameter.
     pub(super) params: BTreeMap<String, (usize, Vec<f64>)>,
@@ -31,7 +31,7 @@ impl<'a> Reference<'a> {
         Self { batch, table: wide(&batch.table), params, train }
     }
 
-    /// The weighted mean of the rows' losses.
+    /// Returns the weighted mean of the rows' losses.
     pub(super) fn loss(&self, spec: &ModelSpec) -> f64 {
         let (mut sum, mut total) = (0.0, 0.0);
         let rows = self.logits(spec).into_iter().zip(&self.batch.labels).zip(&self.batch.weight);
@@ -49,15 +49,15 @@ impl<'a> Reference<'a> {
             ModelSpec::Lr(_) => self.wide(),
             ModelSpec::Fm(_) => add(self.wide(), self.pairs(&self.vectors())),
             ModelSpec::Dnn(s) => {
-                let x = self.mlp("mlp", s.hidden.len(), s.activation, self.deep());
+                let x = self.mlp("mlp", s.hidden.len(), s.mlp.activation, self.deep());
                 one(self.linear("output", &x))
             }
             ModelSpec::WideDeep(s) => {
-                let x = self.mlp("mlp", s.hidden.len(), s.activation, self.deep());
+                let x = self.mlp("mlp", s.hidden.len(), s.mlp.activation, self.deep());
                 add(self.wide(), one(self.linear("output", &x)))
             }
             ModelSpec::DeepFm(s) => {
-                let x = self.mlp("mlp", s.hidden.len(), s.activation, self.deep());
+                let x = self.mlp("mlp", s.hidden.len(), s.mlp.activation, self.deep());
                 add(add(self.wide(), self.pairs(&self.vectors())), one(self.linear("output", &x)))
             }
             ModelSpec::Dcn(s) => {
@@ -71,7 +71,7 @@ impl<'a> Reference<'a> {
                         (0..x.len()).map(|i| x0[row][i] * dot + b[i] + x[i]).collect()
                     });
                 }
-                self.crossed(s.structure, s.hidden.len(), s.activation, x0, x)
+                self.crossed(s.structure, s.hidden.len(), s.mlp.activation, x0, x)
             }
             ModelSpec::Dcnv2(s) => {
                 let x0 = self.deep();
@@ -88,16 +88,16 @@ impl<'a> Reference<'a> {
                         (0..x.len()).map(|i| x0[row][i] * projected[row][i] + x[i]).collect()
                     });
                 }
-                self.crossed(s.structure, s.hidden.len(), s.activation, x0, x)
+                self.crossed(s.structure, s.hidden.len(), s.mlp.activation, x0, x)
             }
             ModelSpec::Dlrm(s) => {
                 let mut fields = self.vectors();
                 let mut bottom = None;
                 if !self.batch.numeric.is_empty() {
                     let hidden = s.bottom.as_ref().map_or(3, |layers| layers.len() - 1);
-                    let x = self.mlp("bottom", hidden, s.activation, self.numeric());
+                    let x = self.mlp("bottom", hidden, s.mlp.activation, self.numeric());
                     let name = format!("bottom.{hidden}");
-                    let x = self.activate(s.activation, &name, &self.linear(&name, &x));
+                    let x = self.activate(s.mlp.activation, &name, &self.linear(&name, &x));
                     fields.insert(0, x.clone());
                     bottom = Some(x);
                 }
@@ -116,7 +116,7 @@ impl<'a> Reference<'a> {
                         })
                         .collect(),
                 };
-                let x = self.mlp("mlp", s.hidden.len(), s.activation, x);
+                let x = self.mlp("mlp", s.hidden.len(), s.mlp.activation, x);
                 one(self.linear("output", &x))
             }
             ModelSpec::Din(s) => {
@@ -140,7 +140,7 @@ impl<'a> Reference<'a> {
                 let fm = s.fm.then(|| self.pairs(&parts));
                 parts.push(self.numeric());
                 let x = join(&parts, self.batch.rows);
-                let x = self.mlp("mlp", s.hidden.len(), s.activation, x);
+                let x = self.mlp("mlp", s.hidden.len(), s.mlp.activation, x);
                 let mut logit = one(self.linear("output", &x));
                 if let Some(fm) = fm {
                     logit = add(logit, fm);
@@ -152,7 +152,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Each item of each row's list by its weight, added up.
+    /// Returns each item of each row's list by its weight, added up.
     fn attend(&self, s: &DinSpec, name: &str, query: &Matrix, column: usize) -> Matrix {
         let offsets = self.batch.columns[column].offsets.as_ref().unwrap();
         let list = |row: usize| offsets[row] as usize..offsets[row + 1] as usize;
@@ -210,7 +210,7 @@ impl<'a> Reference<'a> {
         one(self.linear("output", &x))
     }
 
-    /// Σ of the ids' weights, of the numbers' weights, and the bias if the model has one.
+    /// Returns Σ of the ids' weights, of the numbers' weights, and the bias if the model has one.
     fn wide(&self) -> Vec<f64> {
         let mut sum = vec![0.0; self.batch.rows];
         for column in 0..self.batch.columns.len() {
@@ -226,7 +226,7 @@ impl<'a> Reference<'a> {
         sum
     }
 
-    /// Σ ⟨v, v'⟩ over all pairs of fields.
+    /// Returns Σ ⟨v, v'⟩ over all pairs of fields.
     fn pairs(&self, fields: &[Matrix]) -> Vec<f64> {
         let mut sum = vec![0.0; self.batch.rows];
         for (row, sum) in sum.iter_mut().enumerate() {
@@ -307,7 +307,7 @@ impl<'a> Reference<'a> {
         })
     }
 
-    /// Nothing, where the model has no batch norm of this name.
+    /// Returns `x` if the model has no batch norm of this name.
     fn batch_norm(&self, name: &str, x: Matrix) -> Matrix {
         let Some((cols, scale)) = self.params.get(&format!("{name}.weight")) else { return x };
         let shift = &self.params[&format!("{name}.bias")].1;
@@ -319,7 +319,7 @@ impl<'a> Reference<'a> {
         })
     }
 
-    /// Mean and variance of each column, of the batch or of those before.
+    /// Returns the mean and the variance of each column, of the batch or of earlier batches.
     fn statistics(&self, name: &str, x: &Matrix) -> (Vec<f64>, Vec<f64>) {
         let get = |part: &str| self.params[&format!("{name}.{part}")].1.clone();
         let (mut mean, mut variance) = (get("running_mean"), get("running_var"));

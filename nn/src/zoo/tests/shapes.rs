@@ -1,4 +1,4 @@
-//! What a model declares, and what it refuses to be built over.
+//! Tests of the parameters that models declare and of the inputs that they refuse.
 
 use super::super::{LOGITS, LOSS, PROBABILITIES, build};
 use super::{inputs, spec};

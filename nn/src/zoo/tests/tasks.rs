@@ -1,4 +1,5 @@
-//! Models of several labels: their scores and gradients against formulas of their own, masks, weights.
+//! Models of several labels: their scores and gradients against formulas of their own, masks,
+//! weights.
 
 use std::num::NonZeroUsize;
 
@@ -51,7 +52,7 @@ impl Two {
         Inputs { labels, ..self.batch.view() }
     }
 
-    /// What a task's score is held against in a row; `None`: nothing.
+    /// Returns the label that a task's score is held against in a row, if any.
     fn label(&self, spec: &ModelSpec, task: usize, row: usize) -> Option<f64> {
         let first = self.masks[0][row].then_some(f64::from(self.batch.labels[row]));
         let second = self.masks[1][row].then_some(f64::from(self.second[row]));
@@ -83,7 +84,7 @@ impl Two {
     }
 }
 
-/// Each task's log odds, once more and in f64.
+/// Computes each task's log odds a second time, in f64.
 fn scores(reference: &Reference<'_>, spec: &ModelSpec) -> Vec<Vec<f64>> {
     let x = reference.deep();
     let tower = |label: &str, layers: usize, activation, x: Matrix| {
@@ -94,14 +95,14 @@ fn scores(reference: &Reference<'_>, spec: &ModelSpec) -> Vec<Vec<f64>> {
     let each = |f: &dyn Fn(&str) -> Vec<f64>| ["click", "buy"].map(f).to_vec();
     match spec {
         ModelSpec::SharedBottom(s) => {
-            let bottom = reference.mlp("bottom", s.bottom.len(), s.activation, x);
-            each(&|label| tower(label, s.tower.len(), s.activation, bottom.clone()))
+            let bottom = reference.mlp("bottom", s.bottom.len(), s.mlp.activation, x);
+            each(&|label| tower(label, s.tower.len(), s.mlp.activation, bottom.clone()))
         }
         ModelSpec::Mmoe(s) => {
             let experts: Vec<Matrix> = (0..s.experts)
                 .map(|e| {
                     let name = format!("expert.{e}");
-                    reference.mlp(&name, s.expert.len(), s.activation, x.clone())
+                    reference.mlp(&name, s.expert.len(), s.mlp.activation, x.clone())
                 })
                 .collect();
             each(&|label| {
@@ -114,11 +115,11 @@ fn scores(reference: &Reference<'_>, spec: &ModelSpec) -> Vec<Vec<f64>> {
                     };
                     (0..experts[0][row].len()).map(unit).collect()
                 });
-                tower(label, s.tower.len(), s.activation, mixed)
+                tower(label, s.tower.len(), s.mlp.activation, mixed)
             })
         }
         ModelSpec::Esmm(s) => {
-            let mut two = each(&|label| tower(label, s.hidden.len(), s.activation, x.clone()));
+            let mut two = each(&|label| tower(label, s.hidden.len(), s.mlp.activation, x.clone()));
             let sigma = |z: f64| 1.0 / (1.0 + (-z).exp());
             let both = two[0].iter().zip(&two[1]).map(|(&a, &b)| {
                 let p = sigma(a) * sigma(b);
@@ -232,7 +233,7 @@ fn gradients_are_slopes() {
 }
 
 #[test]
-fn what_is_masked_is_not_looked_at() {
+fn masked_labels_are_not_read() {
     for text in SPECS {
         let losses = [0.0, 1.0].map(|fill| {
             let mut two = Two::new(23, 30);
@@ -255,8 +256,8 @@ fn what_is_masked_is_not_looked_at() {
     }
 }
 
-/// Where both probabilities are next to 0 or 1, their product in f32 would be exactly that and its log
-/// odds infinite.
+/// Checks that the loss stays finite where both probabilities are next to 0 or 1: their product in
+/// f32 would be exactly that and its log odds infinite.
 #[test]
 fn the_product_of_two_probabilities_keeps_its_log_odds() {
     let text = "kind = 'esmm'\nhidden = []";

@@ -16,7 +16,8 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// The loss of training, and of its definition: vectors and scores of inference, in f64.
+/// Returns the loss of training, and that of its definition from vectors and scores of inference,
+/// in f64.
 fn losses(text: &str, batch: &TestBatch, correction: Option<&[f32]>) -> (f64, f64) {
     let settings = Settings { lanes: 3, tile_rows: 4, ..Settings::default() };
     let spec = spec(text);

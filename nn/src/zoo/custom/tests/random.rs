@@ -22,7 +22,7 @@ const UNARY: [&str; 12] = [
     "layer_norm",
 ];
 
-/// A graph of nodes of 12 columns each, every one of which ends up in the score.
+/// Returns a graph of nodes of 12 columns each, every one of which ends up in the score.
 fn valid(choices: &[(u8, u8, u8)]) -> String {
     let mut text = "logits = 'score'\n[nodes.n0]\nop = 'embedding'\n".to_owned();
     let mut unread = vec![true];

@@ -25,7 +25,7 @@ fn refused(text: &str, message: &str) {
     }
 }
 
-/// [`GOOD`] with a part of it replaced.
+/// Returns [`GOOD`] with a part of it replaced.
 #[track_caller]
 fn changed(from: &str, to: &str, message: &str) {
     assert!(GOOD.contains(from), "{from}");
@@ -131,7 +131,7 @@ fn shapes_that_do_not_fit_are_both_shown() {
 }
 
 #[test]
-fn what_nothing_needs_was_meant_for_something() {
+fn unused_nodes_are_refused() {
     refused(
         &format!(
             "{GOOD}\n[nodes.more]\nop = 'relu'\ninputs = ['first']\n[nodes.first]\nop = 'wide'"
@@ -284,12 +284,12 @@ fn a_row_may_not_depend_on_its_neighbours() {
          [nodes.d]\nop = 'dropout'\nrate = 0.5\ninputs = ['w']\n\
          [nodes.a]\nop = 'embedding'\n[nodes.m]\nop = 'mul'\ninputs = ['a', 'd']\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['m']",
-        "`model.nodes.d`: it takes rows of the batch, its input is [1, 12]",
+        "`model.nodes.d`: it takes rows of the batch, and its input is [1, 12]",
     );
 }
 
 #[test]
-fn what_could_not_be_held_is_refused() {
+fn too_large_values_are_refused() {
     refused(
         "logits = 'out'\n[nodes.w]\nop = 'param'\nshape = [1000000, 1000000]\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['w']",

@@ -1,4 +1,4 @@
-//! What a key of a model may be.
+//! Checks of the keys of models.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};

@@ -1,0 +1,34 @@
+//! AdaGrad (Duchi, Hazan, Singer 2011): `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
+
+use super::shaping::Shaping;
+
+/// The scalars of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Adagrad {
+    rate: f32,
+    eps: f32,
+}
+
+impl Adagrad {
+    pub(super) const STATE: [Option<&'static str>; 2] = [Some("adagrad.sum"), None];
+
+    pub(super) fn at(rate: f64, eps: f64) -> Self {
+        Self { rate: rate as f32, eps: eps as f32 }
+    }
+
+    #[inline(always)]
+    pub(super) fn update(
+        self,
+        weights: &mut [f32],
+        sums: &mut [f32],
+        raw: &[f32],
+        shaping: Shaping,
+    ) {
+        let Self { rate, eps } = self;
+        for ((w, a), &g) in weights.iter_mut().zip(sums).zip(raw) {
+            let g = shaping.gradient(g, *w);
+            *a += g * g;
+            *w -= rate * g / (a.sqrt() + eps);
+        }
+    }
+}

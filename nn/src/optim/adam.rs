@@ -1,0 +1,50 @@
+//! Adam (Kingma, Ba 2015): moments corrected for their start at zero, `eps` outside the root.
+
+use super::shaping::Shaping;
+
+/// The scalars of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Adam {
+    pub(super) one_minus_beta1: f32,
+    pub(super) beta2: f32,
+    pub(super) one_minus_beta2: f32,
+    /// The factor `lr / (1 - beta1^t)`.
+    pub(super) step_size: f32,
+    /// The divisor `sqrt(1 - beta2^t)`.
+    pub(super) correction2_sqrt: f32,
+    pub(super) eps: f32,
+}
+
+impl Adam {
+    pub(super) const STATE: [Option<&'static str>; 2] = [Some("adam.m"), Some("adam.v")];
+
+    pub(super) fn at(rate: f64, (beta1, beta2): (f64, f64), eps: f64, step: u64) -> Self {
+        let t = step as f64;
+        Self {
+            one_minus_beta1: (1.0 - beta1) as f32,
+            beta2: beta2 as f32,
+            one_minus_beta2: (1.0 - beta2) as f32,
+            step_size: (rate / (1.0 - beta1.powf(t))) as f32,
+            correction2_sqrt: (1.0 - beta2.powf(t)).sqrt() as f32,
+            eps: eps as f32,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn update(
+        self,
+        weights: &mut [f32],
+        first: &mut [f32],
+        second: &mut [f32],
+        raw: &[f32],
+        shaping: Shaping,
+    ) {
+        for (((w, m), v), &g) in weights.iter_mut().zip(first).zip(second).zip(raw) {
+            let g = shaping.gradient(g, *w);
+            *m += self.one_minus_beta1 * (g - *m);
+            *v = self.beta2 * *v + self.one_minus_beta2 * (g * g);
+            let denominator = v.sqrt() / self.correction2_sqrt + self.eps;
+            *w -= self.step_size * *m / denominator;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables have
+//! (`zillion_embedding`'s `ftrl`), for the reasons given there: `z` is taken back from a weight
+//! that is not zero, which with a constant rate changes nothing but the rounding.
+
+use super::shaping::Shaping;
+
+/// The scalars of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ftrl {
+    inverse_alpha: f32,
+    beta: f32,
+    l1: f32,
+    l2: f32,
+}
+
+impl Ftrl {
+    pub(super) const STATE: [Option<&'static str>; 2] = [Some("ftrl.z"), Some("ftrl.n")];
+
+    pub(super) fn at(rate: f64, beta: f64, l1: f64, l2: f64) -> Self {
+        Self { inverse_alpha: (1.0 / rate) as f32, beta: beta as f32, l1: l1 as f32, l2: l2 as f32 }
+    }
+
+    #[inline(always)]
+    pub(super) fn update(
+        self,
+        weights: &mut [f32],
+        first: &mut [f32],
+        second: &mut [f32],
+        raw: &[f32],
+        shaping: Shaping,
+    ) {
+        let s = self;
+        for (((w, z), n), &g) in weights.iter_mut().zip(first).zip(second).zip(raw) {
+            let g = shaping.gradient(g, *w);
+            let root = n.sqrt();
+            *n += g * g;
+            let next_root = n.sqrt();
+            let curvature = (s.beta + root) * s.inverse_alpha + s.l2;
+            let implied = -(*w * curvature + s.l1.copysign(*w));
+            let before = if *w == 0.0 { *z } else { implied };
+            let sigma = (next_root - root) * s.inverse_alpha;
+            let after = before + (g - sigma * *w);
+            let next_curvature = (s.beta + next_root) * s.inverse_alpha + s.l2;
+            let shrunk = (s.l1.copysign(after) - after) / next_curvature;
+            *z = after;
+            *w = if after.abs() <= s.l1 { 0.0 } else { shrunk };
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The choice of a rule for a step, and the block of floats that it updates.
+//!
+//! A rule is a small value with the scalars of one step in it (learning rate, bias corrections),
+//! which are computed once, in f64, and rounded once. The loops of the rules are plain and
+//! vectorise; every instruction set gives the same bits.
+//!
+//! To add a rule: a variant in [`DenseOptimizerSpec`], a file with the rule, and an arm in each of
+//! the three functions of [`Rule`].
+
+use zillion_device::simd::vectorised;
+
+use super::adagrad::Adagrad;
+use super::adam::Adam;
+use super::adamw::Adamw;
+use super::ftrl::Ftrl;
+use super::lamb::Lamb;
+use super::momentum::{Momentum, Nesterov};
+use super::sgd::Sgd;
+use super::shaping::{Block, Shaping};
+use super::spec::DenseOptimizerSpec;
+
+/// A rule with the scalars of one step in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rule {
+    Sgd(Sgd),
+    Momentum(Momentum),
+    Nesterov(Nesterov),
+    Adagrad(Adagrad),
+    Adam(Adam),
+    Adamw(Adamw),
+    Lamb(Lamb),
+    Ftrl(Ftrl),
+}
+
+impl Rule {
+    /// Returns the rule for step `step`, counted from 1.
+    pub(super) fn at(spec: &DenseOptimizerSpec, step: u64, rate_scale: f32) -> Self {
+        let rate = spec.lr() * f64::from(rate_scale);
+        match *spec {
+            DenseOptimizerSpec::Sgd { momentum, .. } if momentum > 0.0 => {
+                Self::Momentum(Momentum::at(rate, momentum))
+            }
+            DenseOptimizerSpec::Sgd { .. } => Self::Sgd(Sgd::at(rate)),
+            DenseOptimizerSpec::Momentum { momentum, nesterov: false, .. } => {
+                Self::Momentum(Momentum::at(rate, momentum))
+            }
+            DenseOptimizerSpec::Momentum { momentum, nesterov: true, .. } => {
+                Self::Nesterov(Nesterov::at(rate, momentum))
+            }
+            DenseOptimizerSpec::Adagrad { eps, .. } => Self::Adagrad(Adagrad::at(rate, eps)),
+            DenseOptimizerSpec::Adam { beta1, beta2, eps, .. } => {
+                Self::Adam(Adam::at(rate, (beta1, beta2), eps, step))
+            }
+            DenseOptimizerSpec::Adamw { beta1, beta2, eps, weight_decay, .. } => {
+                Self::Adamw(Adamw::at(rate, (beta1, beta2), eps, weight_decay, step))
+            }
+            DenseOptimizerSpec::Lamb { beta1, beta2, eps, weight_decay, .. } => {
+                Self::Lamb(Lamb::at(rate, (beta1, beta2), eps, weight_decay, step))
+            }
+            DenseOptimizerSpec::Ftrl { beta, l1, l2, .. } => {
+                Self::Ftrl(Ftrl::at(rate, beta, l1, l2))
+            }
+        }
+    }
+
+    /// Returns the names of the state that a rule keeps, as they stand in a checkpoint before the
+    /// parameter's name.
+    pub(super) fn state_names(spec: &DenseOptimizerSpec) -> [Option<&'static str>; 2] {
+        match spec {
+            DenseOptimizerSpec::Sgd { momentum, .. } if *momentum > 0.0 => Sgd::MOMENTUM_STATE,
+            DenseOptimizerSpec::Sgd { .. } => Sgd::STATE,
+            DenseOptimizerSpec::Momentum { .. } => Momentum::STATE,
+            DenseOptimizerSpec::Adagrad { .. } => Adagrad::STATE,
+            DenseOptimizerSpec::Adam { .. } => Adam::STATE,
+            DenseOptimizerSpec::Adamw { .. } => Adamw::STATE,
+            DenseOptimizerSpec::Lamb { .. } => Lamb::STATE,
+            DenseOptimizerSpec::Ftrl { .. } => Ftrl::STATE,
+        }
+    }
+
+    /// Updates a block. LAMB moves its moments only: its weights follow when the lengths of the
+    /// whole parameter are known.
+    pub(super) fn apply(self, block: &mut Block<'_>, shaping: Shaping) {
+        let Block { weights, first, second, raw } = block;
+        vectorised(
+            #[inline(always)]
+            || match self {
+                Self::Sgd(rule) => rule.update(weights, raw, shaping),
+                Self::Momentum(rule) => rule.update(weights, first, raw, shaping),
+                Self::Nesterov(rule) => rule.update(weights, first, raw, shaping),
+                Self::Adagrad(rule) => rule.update(weights, first, raw, shaping),
+                Self::Adam(rule) => rule.update(weights, first, second, raw, shaping),
+                Self::Adamw(rule) => rule.update(weights, first, second, raw, shaping),
+                Self::Lamb(rule) => rule.update_moments(weights, first, second, raw, shaping),
+                Self::Ftrl(rule) => rule.update(weights, first, second, raw, shaping),
+            },
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! The gradient that rules apply, and its norm: the regulariser and the clipping that all rules
+//! share.
+//!
+//! The row optimizers of `zillion_embedding` shape gradients by the same formula, but sum norms in
+//! blocks of 8 lanes where this crate has 16, and the number of lanes is part of the result: only a
+//! crate below both could hold the formula, which is one line.
+
+use zillion_device::simd::vectorised;
+
+/// A part of a parameter with its gradient and state. A state is empty where the rule has none.
+pub(super) struct Block<'a> {
+    pub(super) weights: &'a mut [f32],
+    pub(super) first: &'a mut [f32],
+    pub(super) second: &'a mut [f32],
+    pub(super) raw: &'a [f32],
+}
+
+/// The factors that turn a raw gradient into the one that is applied: `(g + l2 * w) * scale`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shaping {
+    pub(super) l2: f32,
+    pub(super) scale: f32,
+}
+
+impl Shaping {
+    /// Returns the gradient to apply to a weight.
+    #[inline(always)]
+    pub(super) fn gradient(self, raw: f32, weight: f32) -> f32 {
+        (raw + self.l2 * weight) * self.scale
+    }
+}
+
+/// The number of partial sums of a squared norm, which is part of the result.
+pub(super) const LANES: usize = 16;
+
+/// Returns the sum of `(g + l2 * w)^2` over a block, in f64.
+pub(super) fn sq_norm(weights: &[f32], raw: &[f32], l2: f32) -> f64 {
+    vectorised(
+        #[inline(always)]
+        || square_sum(weights, raw, Shaping { l2, scale: 1.0 }),
+    )
+}
+
+#[inline(always)]
+fn square_sum(weights: &[f32], raw: &[f32], shaping: Shaping) -> f64 {
+    let (weight_blocks, weight_tail) = weights.as_chunks::<LANES>();
+    let (raw_blocks, raw_tail) = raw.as_chunks::<LANES>();
+    let mut lanes = [0.0f64; LANES];
+    for (w, g) in weight_blocks.iter().zip(raw_blocks) {
+        for lane in 0..LANES {
+            let g = f64::from(shaping.gradient(g[lane], w[lane]));
+            lanes[lane] += g * g;
+        }
+    }
+    for (lane, (&w, &g)) in weight_tail.iter().zip(raw_tail).enumerate() {
+        let g = f64::from(shaping.gradient(g, w));
+        lanes[lane] += g * g;
+    }
+    lanes.iter().sum()
+}

@@ -1,0 +1,59 @@
+//! The tensors of a checkpoint of dense parameters: names, values and how to read the weights
+//! alone.
+
+use std::borrow::Cow;
+
+use safetensors::tensor::{Dtype, SafeTensors, View};
+
+use crate::error::{Error, Result};
+use crate::graph::ParamSpec;
+use crate::params::Params;
+
+/// The character between the name of a state and that of its parameter: no parameter has it in its
+/// name.
+pub(super) const SEPARATOR: char = '/';
+
+/// Reads the parameters, and passes over the optimizer's state.
+///
+/// # Errors
+/// Bytes that are no such file; a parameter that is missing, of another shape, or unknown.
+pub fn read_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
+    let file = SafeTensors::deserialize(bytes)?;
+    let tensors = file.tensors().into_iter().filter(|(name, _)| !name.contains(SEPARATOR));
+    let alone = safetensors::serialize(tensors, None)?;
+    Params::from_safetensors(specs, &alone)
+}
+
+pub(super) fn wrong(name: &str, reason: impl Into<String>) -> Error {
+    Error::Param { name: name.to_owned(), reason: reason.into() }
+}
+
+pub(super) struct Tensor<'a> {
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Tensor<'a> {
+    pub(super) fn floats(shape: [usize; 2], values: &'a [f32]) -> Self {
+        Self { dtype: Dtype::F32, shape: shape.to_vec(), bytes: bytemuck::cast_slice(values) }
+    }
+}
+
+impl View for Tensor<'_> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self.bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes.len()
+    }
+}

@@ -1,0 +1,96 @@
+//! Deep & cross network with vector crosses (Wang et al. 2017).
+
+use serde::{Deserialize, Serialize};
+
+use super::inputs::ModelInputs;
+use super::keys::{at_least_one, widths};
+use super::mlp::{DEFAULT_HIDDEN, MlpKeys};
+use super::model::ZooModel;
+use crate::error::Result;
+use crate::graph::builder::GraphBuilder;
+use crate::graph::shape::NodeId;
+use crate::optim::not_negative;
+
+/// The number of cross layers where the job names none.
+pub(super) const DEFAULT_CROSS_LAYERS: usize = 3;
+
+/// The place of the MLP of a deep & cross network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Structure {
+    /// Crosses and MLP both read the vectors; the output reads both.
+    #[default]
+    Parallel,
+    /// The MLP reads the result of the cross layers.
+    Stacked,
+}
+
+/// The keys of `dcn`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DcnSpec {
+    /// The number of cross layers, at least 1. Default: 3.
+    #[serde(deserialize_with = "at_least_one")]
+    pub cross_layers: usize,
+    /// The place of the MLP: beside the cross layers or behind them. Default: parallel.
+    pub structure: Structure,
+    /// The units of the hidden layers; none leaves the crosses alone. Default: 64, 64, 64.
+    #[serde(deserialize_with = "widths")]
+    pub hidden: Vec<usize>,
+    /// The keys of the MLP.
+    #[serde(flatten)]
+    pub mlp: MlpKeys,
+    /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub l2: f64,
+}
+
+impl Default for DcnSpec {
+    fn default() -> Self {
+        let (hidden, mlp) = (DEFAULT_HIDDEN.into(), MlpKeys::default());
+        let (cross_layers, structure) = (DEFAULT_CROSS_LAYERS, Structure::default());
+        Self { cross_layers, structure, hidden, mlp, l2: 0.0 }
+    }
+}
+
+impl ZooModel for DcnSpec {
+    fn kind(&self) -> &'static str {
+        "dcn"
+    }
+
+    fn l2(&self) -> f64 {
+        self.l2
+    }
+
+    fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
+        let x0 = inputs.deep(b)?;
+        let mut crossed = x0;
+        for index in 0..self.cross_layers {
+            crossed = b.cross(&format!("cross.{index}"), x0, crossed)?;
+        }
+        Ok(vec![self.structure.build_output(b, &self.mlp, &self.hidden, x0, crossed)?])
+    }
+}
+
+impl Structure {
+    /// Builds the MLP beside the crosses or behind them, and one linear layer to the logit. Without
+    /// hidden layers the crosses stand alone.
+    pub(super) fn build_output(
+        self,
+        b: &mut GraphBuilder,
+        mlp: &MlpKeys,
+        hidden: &[usize],
+        x0: NodeId,
+        crossed: NodeId,
+    ) -> Result<NodeId> {
+        let x = match self {
+            Self::Stacked => mlp.build(b, "mlp", hidden, crossed)?,
+            Self::Parallel if hidden.is_empty() => crossed,
+            Self::Parallel => {
+                let deep = mlp.build(b, "mlp", hidden, x0)?;
+                b.concat("joined", &[crossed, deep])?
+            }
+        };
+        b.linear("output", x, 1)
+    }
+}

@@ -1,0 +1,99 @@
+//! The heads of a model: its log odds held against labels.
+
+use super::LOSS;
+use super::inputs::ModelInputs;
+use super::loss::averaged;
+use super::task::{Task, TaskLabel};
+use crate::error::{Error, Result};
+use crate::graph::builder::{GraphBuilder, Mode};
+use crate::graph::op::{Binary, Unary};
+use crate::graph::shape::NodeId;
+
+/// Logits as the data has them, where training saw another share of zeros (see [`LabelInput`]):
+/// shifted for inference alone, since the loss is over the rows that were trained.
+pub(super) fn calibrate(
+    b: &mut GraphBuilder,
+    name: &str,
+    logits: NodeId,
+    shift: f32,
+) -> Result<NodeId> {
+    match b.mode() {
+        Mode::Infer if shift != 0.0 => b.unary(name, Unary::Offset { by: shift }, logits),
+        _ => Ok(logits),
+    }
+}
+
+/// Builds the losses of the tasks that are learned, each averaged over its own rows, times their
+/// weights.
+pub(super) fn build_loss(
+    b: &mut GraphBuilder,
+    inputs: &ModelInputs,
+    heads: &[(Task, NodeId)],
+) -> Result<NodeId> {
+    if !inputs.labels.is_empty() && inputs.labels.iter().all(|label| label.weight == 0.0) {
+        let reason = "every label has weight 0: there is nothing to learn".to_owned();
+        return Err(Error::Setting { name: "labels", reason });
+    }
+    let mut learned = heads.iter().filter(|(task, _)| task.is_learned()).peekable();
+    let mut total = None;
+    while let Some((task, logits)) = learned.next() {
+        // A loss times 0 gives gradients of 0: its parameters stay what they are.
+        let weight = inputs.labels.get(task.label.of()).map_or(1.0, |label| label.weight);
+        let alone = heads.len() == 1;
+        let name = if alone { LOSS.to_owned() } else { format!("{LOSS}.{}", task.name) };
+        let plain = if weight == 1.0 { name.clone() } else { format!("{name}.unweighted") };
+        let (labels, weights) = build_label_nodes(b, &plain, task.label)?;
+        let spec = inputs.labels.get(task.label.of()).map(|label| label.loss).unwrap_or_default();
+        let mut loss = averaged(b, &plain, spec, *logits, labels, weights)?;
+        if weight != 1.0 {
+            loss = b.scale(&name, loss, weight)?;
+        }
+        let sum = if learned.peek().is_none() { LOSS.to_owned() } else { format!("{name}.total") };
+        total = Some(match total {
+            None => loss,
+            Some(before) => b.add(&sum, before, loss)?,
+        });
+    }
+    let none = || Error::Setting { name: "labels", reason: "no label to learn".to_owned() };
+    total.ok_or_else(none)
+}
+
+/// Builds the labels of a loss or a metric as nodes: value and weight, both `[B, 1]`.
+pub(super) fn build_label_nodes(
+    b: &mut GraphBuilder,
+    name: &str,
+    label: TaskLabel,
+) -> Result<(NodeId, NodeId)> {
+    match label {
+        TaskLabel::Own { label } => {
+            let value = b.label(&format!("{name}.label"), label)?;
+            let weight = b.weight(&format!("{name}.weight"), Some(label))?;
+            Ok((value, weight))
+        }
+        TaskLabel::Both { first, second } => {
+            let (first, known_first) = known_label(b, &format!("{name}.first"), first)?;
+            let other = b.label(&format!("{name}.second"), second)?;
+            let value = b.mul(&format!("{name}.label"), first, other)?;
+            // Where the first is 0 so is the product, whatever is known of the second.
+            let known_second = b.weight(&format!("{name}.second.weight"), Some(second))?;
+            let more = b.sub(&format!("{name}.weight.more"), known_second, known_first)?;
+            let weight = b.mul_add(&format!("{name}.weight"), more, first, known_first)?;
+            Ok((value, weight))
+        }
+        TaskLabel::Given { first, second } => {
+            let (first, _) = known_label(b, &format!("{name}.first"), first)?;
+            let value = b.label(&format!("{name}.label"), second)?;
+            let known_second = b.weight(&format!("{name}.second.weight"), Some(second))?;
+            let weight = b.mul(&format!("{name}.weight"), known_second, first)?;
+            Ok((value, weight))
+        }
+    }
+}
+
+/// Builds a label that is 0 where it is missing, and its weight.
+fn known_label(b: &mut GraphBuilder, name: &str, label: usize) -> Result<(NodeId, NodeId)> {
+    let value = b.label(&format!("{name}.value"), label)?;
+    let weight = b.weight(&format!("{name}.weight"), Some(label))?;
+    let known = b.binary(&format!("{name}.known"), Binary::SafeDiv, weight, weight)?;
+    Ok((b.mul(name, value, known)?, weight))
+}

@@ -1,0 +1,92 @@
+//! The contract of a model of the zoo.
+
+use super::inputs::ModelInputs;
+use super::task::Task;
+use crate::error::{Error, Result};
+use crate::graph::builder::GraphBuilder;
+use crate::graph::shape::NodeId;
+
+/// The segments of a row that a model reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Whether the model reads the vector of each feature.
+    pub vector: bool,
+    /// Whether the model reads the weight of each feature in a linear part.
+    pub linear: bool,
+}
+
+/// A model of the zoo, with its hyper-parameters. To add one: a file with its keys, their defaults
+/// and this trait, and a variant of [`ModelSpec`](super::ModelSpec).
+pub(super) trait ZooModel {
+    /// Returns the kind, as a job writes it.
+    fn kind(&self) -> &'static str;
+
+    /// Returns the keys that a job may leave out and that have no default value.
+    fn optional_keys(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns the segments of a row that the model reads.
+    fn needs(&self) -> Needs {
+        Needs { vector: true, linear: false }
+    }
+
+    /// Returns λ of the loss term `(λ/2)·|w|²` over the dense parameters.
+    fn l2(&self) -> f64;
+
+    /// Checks that the model can learn this many labels.
+    fn check_labels(&self, labels: usize) -> Result<()> {
+        let kind = self.kind();
+        match labels {
+            0 | 1 => Ok(()),
+            _ => Err(wrong_labels(format!(
+                "{kind} learns one label, and there are {labels}; leave one, or choose a model that \
+                 learns several: shared_bottom, mmoe, esmm, graph"
+            ))),
+        }
+    }
+
+    /// Returns the tasks of the model over labels of these names.
+    fn tasks(&self, labels: &[&str]) -> Vec<Task> {
+        labels.iter().enumerate().map(|(index, name)| Task::own(name, index)).collect()
+    }
+
+    /// Returns whether the model shifts its logits itself where training saw another share of
+    /// zeros.
+    fn calibrates_itself(&self) -> bool {
+        false
+    }
+
+    /// Builds the model and returns the log odds of each task; nodes behind those of the last task
+    /// are passed on to [`ZooModel::build_loss`] and [`ZooModel::name_outputs`].
+    fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>>;
+
+    /// Builds the loss of a model that does not learn each task by a loss of its own.
+    fn build_loss(
+        &self,
+        _b: &mut GraphBuilder,
+        _name: &str,
+        _inputs: &ModelInputs,
+        _built: &[NodeId],
+    ) -> Result<Option<NodeId>> {
+        Ok(None)
+    }
+
+    /// Names further outputs of a graph for inference.
+    fn name_outputs(&self, _b: &mut GraphBuilder, _built: &[NodeId]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Checks that a model that learns any number of labels has one at least.
+pub(super) fn check_some_label(kind: &str, labels: usize) -> Result<()> {
+    match labels {
+        0 => Err(wrong_labels(format!("{kind} needs at least one label"))),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the refusal of a number of labels.
+pub(super) fn wrong_labels(reason: String) -> Error {
+    Error::Setting { name: "labels", reason }
+}
