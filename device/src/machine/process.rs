@@ -1,14 +1,15 @@
-//! What the kernel says about a process: its memory, its threads and the processor time it took.
+//! The kernel's figures of a process: its memory, its threads and its processor time.
 
 use std::{fs, io};
 
 /// Ticks a second in /proc/PID/stat: a constant of Linux' interface to programs.
 const TICKS: f64 = 100.0;
 
-/// The memory, in bytes, and the threads of a process. A figure that the kernel does not give is `None`.
+/// The memory, in bytes, and the threads of a process. A figure that the kernel does not report is
+/// `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessStatus {
-    /// All resident memory.
+    /// The whole resident memory.
     pub resident: Option<u64>,
     /// The resident memory of the process alone, which is mainly its heap.
     pub anonymous: Option<u64>,
@@ -38,8 +39,8 @@ impl ProcessStatus {
     }
 }
 
-/// Returns the resident memory of a process in bytes, with each page divided by the number of processes
-/// that share it.
+/// Returns the resident memory of a process in bytes, with each page divided by the number of
+/// processes that share it.
 pub fn proportional_memory(pid: u32) -> io::Result<Option<u64>> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     Ok(field(&text, "Pss:").and_then(|kib| kib.checked_mul(1024)))
@@ -69,7 +70,8 @@ fn parse_start(stat: &str) -> Option<f64> {
     Some(fields.split_whitespace().nth(19)?.parse::<f64>().ok()? / TICKS)
 }
 
-/// Adds fields 14 and 15 of `/proc/PID/stat`. The second field, a name in brackets, may hold anything.
+/// Adds fields 14 and 15 of `/proc/PID/stat`. The second field, a name in brackets, may hold
+/// anything.
 fn parse_cpu(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11).map(str::parse::<f64>);

@@ -172,8 +172,8 @@ impl Chunk {
         growth::is_sparse(self.live, self.rows)
     }
 
-    /// Returns memory that the rows do not need (see [`growth::shrunk_bytes`]), and the number of bytes.
-    /// The rows move.
+    /// Returns memory that the rows do not need (see [`growth::shrunk_bytes`]), and the number of
+    /// bytes. The rows move.
     pub(super) fn shrink(&mut self) -> Result<usize, DeviceError> {
         let before = self.pages.bytes();
         let end = self.end();

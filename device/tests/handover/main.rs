@@ -15,9 +15,9 @@
 //! A trial by hand showed that these tests can fail, one change of the source at a time:
 //!
 //! * Without `notify_one` in `Shared::publish`, `a_sleeping_thread_is_woken` ends in a deadlock.
-//! * Without the comparison with `seen` before the wait in `Shared::wait_for_work`, or without `notify_all`
-//!   in the drop of `Workers`, or without `unpark` in `Phase::help`, nearly every scenario of the
-//!   pool ends in a deadlock.
+//! * Without the comparison with `seen` before the wait in `Shared::wait_for_work`, or without
+//!   `notify_all` in the drop of `Workers`, or without `unpark` in `Phase::help`, nearly every
+//!   scenario of the pool ends in a deadlock.
 //! * With indices counted as finished before they run, in `Phase::help`,
 //!   `a_phase_has_ended_when_its_call_returns` finds an index that is still running.
 //! * Without `notify_all` in `Cell::run` of tasks, `tasks_end_once_on_any_thread` ends in a
