@@ -1,19 +1,20 @@
-//! The parameter service: how a trainer reaches its tables, wherever they are.
+//! The parameter service: the access of a trainer to its tables, wherever they are.
 //!
-//! What it is: the contract [`TrainClient`], the order of calls in a step, and the implementation
-//! for tables in this process. What it is *not*: it holds no rows (`embedding/` does), and knows no
-//! dense model.
+//! The crate is the contract [`TrainClient`], the order of calls in a step, and the implementation
+//! for tables in this process. It holds no rows itself (`embedding/` does), and knows no dense
+//! model.
 //!
 //! ```
 //! use std::num::NonZeroUsize;
 //! use std::sync::Arc;
 //! use zillion_device::Workers;
-//! use zillion_embedding::{
-//!     Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, Rates, SegmentSpec, TableSpec, Unknown,
-//!     conformance::plan_of,
-//! };
+//! use zillion_embedding::Rates;
 //! use zillion_feature::{FeatureKey, RowBuffer, Step};
 //! use zillion_ps::{LocalClient, PushMode, StepClient, TableAccess, Want};
+//! use zillion_rows::conformance::plan_of;
+//! use zillion_rows::{
+//!     Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
+//! };
 //!
 //! let linear = SegmentSpec {
 //!     name: "linear".into(),

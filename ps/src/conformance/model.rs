@@ -118,8 +118,8 @@ impl Model {
         self.tables.iter().map(|rows| rows.iter().map(row).collect()).collect()
     }
 
-    /// Notes, where `moved`, that keys were added to a fixed vocabulary or that a rule moved all
-    /// rows. In a table with such a rule all rows changed in both cases.
+    /// Marks all rows of a table with a whole-table rule as changed, where `moved`: the rule has run,
+    /// or keys were added to its vocabulary.
     fn all_changed(&mut self, table: usize, moved: bool) {
         if moved && self.specs[table].has_whole_table_rule() {
             let keys: Vec<FeatureKey> = self.tables[table].keys().copied().collect();
