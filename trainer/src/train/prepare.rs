@@ -1,4 +1,4 @@
-//! The preparation of a run: data, statistics, vocabularies, tables and the model, made anew or as
+//! The preparation of a run: data, statistics, vocabularies, tables and the model, made new or as
 //! a checkpoint left them.
 
 use std::sync::Arc;
