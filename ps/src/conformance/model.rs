@@ -118,7 +118,7 @@ impl Model {
         self.tables.iter().map(|rows| rows.iter().map(row).collect()).collect()
     }
 
-    /// Marks all rows of a table with a whole-table rule as changed, where `moved`: the rule has run,
+    /// Marks all rows of a table with a whole-table rule as changed, where `moved`: its rule ran,
     /// or keys were added to its vocabulary.
     fn all_changed(&mut self, table: usize, moved: bool) {
         if moved && self.specs[table].has_whole_table_rule() {
