@@ -15,8 +15,7 @@ use super::versions::{State, Versions};
 use super::{Action, Ending, StepAction, TABLES, key, specs_of};
 use crate::client::{PushMode, StepReport, TrainClient, Want};
 
-/// Runs a history on a client that was made of [`specs_of`] this type and compares every answer
-/// with a model's.
+/// Runs a history on a client made of [`specs_of`] this type, and compares all answers with a model's.
 ///
 /// # Errors
 /// The first difference, in words.
@@ -54,8 +53,7 @@ struct Model {
     tables: Vec<BTreeMap<FeatureKey, Row>>,
     /// The occurrences and the last step of keys that wait for their rows.
     candidates: Vec<BTreeMap<FeatureKey, (u32, u64)>>,
-    /// The values that unknown keys have read as so far. They are always the same, and new rows
-    /// start from them.
+    /// The values that unknown keys read as, which never change and which new rows start from.
     initial: BTreeMap<(usize, FeatureKey), Vec<f32>>,
     counters: Vec<Counters>,
     step: u64,
@@ -118,8 +116,7 @@ impl Model {
         self.tables.iter().map(|rows| rows.iter().map(row).collect()).collect()
     }
 
-    /// Marks all rows of a table with a whole-table rule as changed, where `moved`: its rule ran,
-    /// or keys were added to its vocabulary.
+    /// Marks all rows of a table as changed, if `moved` and the table has a whole-table rule.
     fn all_changed(&mut self, table: usize, moved: bool) {
         if moved && self.specs[table].has_whole_table_rule() {
             let keys: Vec<FeatureKey> = self.tables[table].keys().copied().collect();
