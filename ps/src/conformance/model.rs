@@ -15,7 +15,7 @@ use super::versions::{State, Versions};
 use super::{Action, Ending, StepAction, TABLES, key, specs_of};
 use crate::client::{PushMode, StepReport, TrainClient, Want};
 
-/// Runs a history on a client made of [`specs_of`] this type, and compares all answers with a model's.
+/// Runs a history on a client of [`specs_of`] this type, and compares all answers with a model's.
 ///
 /// # Errors
 /// The first difference, in words.
