@@ -26,7 +26,7 @@ use crate::embedding::{BATCH_VALUES, Zipf, spec};
 use crate::turns::{TURN, median};
 use zillion_console::{compute_pool, print_json};
 
-/// One key in so many is new.
+/// The number of keys of which one is new.
 const NEW: u64 = 5;
 /// Steps after which a row's pushes count half.
 const HALF_LIFE: u64 = 1000;
@@ -211,7 +211,7 @@ impl<'a> Stream<'a> {
         keys
     }
 
-    /// Begins to measure times anew; the largest memory stays.
+    /// Forgets the times that were measured; the largest memory stays.
     fn forget(&mut self) {
         (self.busy, self.unique, self.steps) = (Duration::ZERO, 0, 0);
         self.longest = Duration::ZERO;

@@ -30,7 +30,7 @@ struct Outcome {
     /// The bytes of all files of the version.
     bytes: u64,
     publish_seconds: f64,
-    /// From the start of the process, with an empty cache.
+    /// The time from the start of the process, with an empty cache.
     empty_cache_seconds: f64,
     empty_cache_gb_s: f64,
     /// From the start of the process, with everything in the cache: the median and the worst of

@@ -1,4 +1,4 @@
-//! A DeepFM of Criteo's shape as versions that nobody trained, and requests for it: what the
+//! A DeepFM of Criteo's shape as versions that are not trained, and requests for it: what the
 //! benchmarks of serving publish and ask.
 //!
 //! 26 ids that share one table of 16 + 1 floats a row, 13 numbers, an MLP of 400-400-400: the

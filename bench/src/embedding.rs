@@ -5,7 +5,7 @@
 //! figures are those of the table. A key of the table is drawn uniformly, or by Zipf's law; the
 //! Zipf figures count unique rows, and `*_raw` the values of the batch that they stand for.
 //!
-//! `push_*` push plans that nobody has pulled. `push_after_pull_*` push as a training step does:
+//! `push_*` push plans that were not pulled. `push_after_pull_*` push as a training step does:
 //! the plan has been pulled, so that its rows are known, and then other data has gone through all
 //! threads' caches, as a model's would.
 //!

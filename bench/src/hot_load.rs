@@ -43,7 +43,7 @@ const CONNECTIONS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The first requests find no page mapped.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Deltas that the last rollback goes back over, where there are so many.
+/// Deltas that the last rollback goes back over, where there are as many.
 const FAR: usize = 100;
 /// The longest time that the server may take to answer with a version.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,7 +91,7 @@ struct LoadFigures {
     /// Slices that are known to be at most half a millisecond long: by the bucket with this bound.
     slices_within: f64,
     slices_within_bound_ms: f64,
-    /// The same in processor time: a slice that was interrupted kept nobody waiting meanwhile.
+    /// The same in processor time: no request waited while a slice was interrupted.
     cpu_slices: crate::server::Summary,
     cpu_slices_within: f64,
     failures: f64,

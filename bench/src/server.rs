@@ -34,11 +34,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub struct Setup<'a> {
     /// The model that it serves.
     pub model: &'a str,
-    /// Its own name in the registry, where it matters.
+    /// The name of the server in the registry, where it matters.
     pub name: Option<&'a str>,
     /// The folder of the registry.
     pub registry: &'a Path,
-    /// Absent: where `serve` has it.
+    /// The folder of the cache; absent: the default of `serve`.
     pub cache: Option<&'a Path>,
     /// The file that its log is written to.
     pub log: &'a Path,
@@ -55,7 +55,7 @@ pub struct ServerChild {
     model: String,
     url: String,
     log: PathBuf,
-    /// When it was started.
+    /// The time when the server was started.
     started: Instant,
 }
 
@@ -103,7 +103,7 @@ impl ServerChild {
         &self.url
     }
 
-    /// Lets it run on when this value is gone. Returns its process.
+    /// Leaves the server running when this value is dropped. Returns the id of its process.
     pub fn leave(mut self) -> u32 {
         let pid = self.pid();
         self.child = None;

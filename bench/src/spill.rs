@@ -56,11 +56,11 @@ struct Outcome {
     disk_read_mib: f64,
     disk_writes: u64,
     disk_written_mib: f64,
-    /// At the end of the measured time.
+    /// The rows in memory at the end of the measured time.
     hot_rows: u64,
     cold_rows: u64,
     budget_mib: f64,
-    /// Slabs as they are reserved, the largest of all batches.
+    /// The reserved slabs, at the largest of all batches.
     rows_mib: f64,
     index_mib: f64,
     buffers_mib: f64,
@@ -237,7 +237,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Makes all rows; million rows a second.
+    /// Makes all rows. Returns millions of rows a second.
     fn fill(&mut self, workers: &Workers) -> Result<f64> {
         let began = Instant::now();
         for first in (0..self.rows).step_by(BATCH_VALUES) {

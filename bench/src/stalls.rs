@@ -64,7 +64,7 @@ struct Outcome {
     alone: Latency,
     checkpoint: Latency,
     /// Operations a second during the checkpoint against those alone; `None` with one thread, where
-    /// nobody writes beside them.
+    /// the checkpoint is not written beside them.
     throughput_during_checkpoint: Option<f64>,
     checkpoint_seconds: f64,
     checkpoint_gb: f64,

@@ -2,7 +2,7 @@
 //!
 //! A server in a process of its own, one connection, one request at a time: the next one is sent
 //! when the answer is here, so that a figure is the time of a request and not of a queue. What the
-//! server spends is its own word (its histograms of stages); what is left of a request's time is
+//! server spends is taken from its histograms of stages; what is left of a request's time is
 //! the client's, the system's and the framing of HTTP or gRPC. `score` is the engine, the rest is
 //! what the protocol costs on top of it.
 

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     if only_prints(&args.command) {
         zillion_device::machine::exit_on_closed_pipe();
     }
-    // Who runs a server reads its log.
+    // The operator of a server reads its log.
     let usual = if matches!(args.command, Command::Serve(_)) { "info" } else { "warn" };
     let telemetry = match telemetry::start(&args.telemetry, usual) {
         Ok(telemetry) => telemetry,

@@ -43,13 +43,13 @@ pub(crate) struct Telemetry {
     traces: Option<SdkTracerProvider>,
 }
 
-/// Starts the log and the traces. `usual` is what is logged where nobody asks for more or less.
+/// Starts the log and the traces. `usual` is the level that is logged by default.
 ///
 /// # Errors
 /// Directives that are none, or a collector that cannot be used.
 pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new("off"));
-    // Whoever starts twice keeps the first log; a program has one `main`.
+    // A second start keeps the first log; a program has one `main`.
     let _ = FILTER.set(handle);
     let log = match args.log_format {
         LogFormat::Json => json::Lines.boxed(),

@@ -23,7 +23,7 @@ pub(crate) struct Watch {
     pub(crate) metrics: Option<TrainerMetrics>,
     pub(crate) nodes: Vec<String>,
     pub(crate) rows: Choice,
-    /// Values are printed every so many steps.
+    /// The number of steps from one print of values to the next.
     pub(crate) every: u64,
     pub(crate) stepper: Option<Stepper>,
     /// Set to end the run in good order.

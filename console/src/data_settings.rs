@@ -24,7 +24,7 @@ pub fn of_file(sets: &[String]) -> Result<DataConfig> {
 
 fn overlay_data(data: Value, sets: &[String], rest: &str) -> Result<DataConfig> {
     let mut job = Table::from_iter([("data".to_owned(), data)]);
-    // That file is training's; whoever scores names another.
+    // That file belongs to training; a command that scores names another one.
     if let Some(data) = job.get_mut("data").and_then(Value::as_table_mut) {
         data.remove("rejects");
     }

@@ -46,8 +46,8 @@ pub fn format_error(error: &anyhow::Error) -> String {
     text
 }
 
-/// Names the flags of `zillion train` that an error of the trainer leaves to its caller. A library knows
-/// settings and no flags.
+/// Names the flags of `zillion train` that an error of the trainer leaves to its caller. A library
+/// knows settings and no flags.
 fn name_flags(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     match cause.downcast_ref()? {
         Error::WouldOverwrite { .. } => {

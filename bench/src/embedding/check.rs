@@ -71,7 +71,7 @@ impl Pushes {
         mut plan: impl FnMut(std::ops::Range<u64>) -> LookupPlan,
     ) -> Result<Checked> {
         let moved = self.moved(spec.segments[0].optimizer, f64::from(gradient))?;
-        // Whoever has no row pulls as it would begin.
+        // A key without a row pulls the values that its row would begin with.
         let mut beginning = TableSet::new(vec![spec.clone()], DEFAULT_SHARDS)?;
         let (mut rows, mut began) = (RowBuffer::default(), RowBuffer::default());
         let mut checked = Checked::default();

@@ -58,7 +58,7 @@ impl<'a> Connection<'a> {
     /// is no failure of a request.
     ///
     /// # Errors
-    /// Nobody listens.
+    /// The connection is refused.
     pub(crate) async fn open(&mut self) -> Result<()> {
         if let Some(open) = &mut self.open
             && open.is_ready().await
@@ -70,7 +70,7 @@ impl<'a> Connection<'a> {
         // A request is one small write: it must not wait for the next one.
         stream.set_nodelay(true)?;
         let io = TokioIo::new(stream);
-        // A connection's task ends with it; what goes wrong is told to whoever waits for an answer.
+        // A connection's task ends with it; the task that waits for an answer gets the error.
         self.open = Some(if self.target.is_grpc {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);

@@ -153,7 +153,7 @@ fn watch_clock(plan: Plan, start: Instant, due: &Semaphore, stop: &AtomicBool) {
             std::thread::sleep(next.min(LONGEST_SLEEP));
         }
     }
-    // Who waits now has nothing more to do.
+    // A connection that waits now has no more requests to send.
     if given < plan.requests { due.close() } else { due.add_permits(plan.connections) }
 }
 

@@ -44,7 +44,7 @@ impl Asker {
         })
     }
 
-    /// Posts one body. Status and body of the answer.
+    /// Posts one body. Returns the status and the body of the answer.
     pub fn post(&self, target: &Target, body: &Bytes) -> Result<(u16, Bytes)> {
         let mut once = Some(body.clone());
         let mut outcome = None;

@@ -72,7 +72,7 @@ fn show_gradients(check: &GradientCheck) {
     }
 }
 
-/// Returns a job that cannot be read is a finding like any other.
+/// Reports a job that cannot be read, which is a finding like any other.
 fn report(args: &CheckArgs) -> Result<(CheckReport, Option<Job>)> {
     let path = &args.job.job;
     let value = match job_file::load(path, std::env::vars(), &args.job.set) {

@@ -113,8 +113,8 @@ fn status(domain: &Domain) -> String {
     models.join(", ")
 }
 
-/// Says where the server is, for people and for whoever started it with port 0: HTTP first, then
-/// gRPC.
+/// Says where the server is, for people and for a program that started it with port 0: HTTP first,
+/// then gRPC.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[TcpListener]) -> Result<()> {
     for (listener, said) in listeners.iter().zip(["listening on http://", "grpc on "]) {
@@ -124,7 +124,7 @@ fn announce(listeners: &[TcpListener]) -> Result<()> {
 }
 
 /// Ends with SIGTERM or Ctrl-C, and after it so much time in which the server is not ready and goes
-/// on to take requests: whoever sends them there has to see the one before the other. A second
+/// on to take requests: a balancer has to see the one before the other. A second
 /// signal ends it at once.
 fn stopped(domain: Arc<Domain>, lame_duck: Duration) -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;

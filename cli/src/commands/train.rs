@@ -56,7 +56,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     Ok(())
 }
 
-/// Serves what the run counts, and says where: with port 0 nobody could know.
+/// Serves the series of the run and prints the address, which port 0 leaves to the system.
 fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)> {
     let registry = metrics::registry("trainer")?;
     let first_task = job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default();

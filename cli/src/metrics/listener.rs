@@ -69,7 +69,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Dropping the sender would do; whoever listened may have ended by himself.
+        // The listener may have ended already, and dropping the sender would do as well.
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(JoinHandle::join);
     }

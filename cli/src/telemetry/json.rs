@@ -28,7 +28,7 @@ impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = line(event, &now(), &TraceContext::current());
         line.push(b'\n');
-        // Where the log cannot be written, there is nobody to tell.
+        // A log that cannot be written cannot report that either.
         let _ = std::io::stderr().lock().write_all(&line);
     }
 }

@@ -1,7 +1,7 @@
 //! The modules that a directive of the log can name.
 //!
 //! The filter takes any word for a module: one that is misspelt matches nothing, and what was meant
-//! to be looked at is silently not logged. Whoever logs in this program is known when it is built,
+//! to be looked at is silently not logged. The modules of this program are known when it is built,
 //! so the first part of a module's path is held against a list.
 
 use zillion_config::nearest;

@@ -31,7 +31,7 @@ struct Settings {
     sampler: Sampler,
 }
 
-/// Starts to send traces, where anybody asks for it.
+/// Starts to send traces, where the settings ask for it.
 ///
 /// # Errors
 /// Settings that are wrong, or that this program does not do.
@@ -40,7 +40,7 @@ pub(super) fn start(
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<SdkTracerProvider>> {
     let Some(settings) = Settings::read(url, environment)? else { return Ok(None) };
-    // The client has no TLS of its own. Whoever installed one before keeps it.
+    // The client has no TLS of its own. One that was installed before stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = SpanExporter::builder().with_http().with_endpoint(&settings.endpoint).build();
     let exporter =
@@ -141,7 +141,8 @@ fn usage<T>(setting: &str, value: &str, problem: &str) -> Result<T> {
     Err(Stop::Usage(format!("{setting}={value}: {problem}")).into())
 }
 
-/// Says when spans cannot be sent, once until they can again: the libraries say it to nobody.
+/// Says when spans cannot be sent, once until they can again, because the libraries do not report
+/// it.
 struct Telling {
     exporter: SpanExporter,
     endpoint: String,

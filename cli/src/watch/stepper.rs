@@ -1,4 +1,4 @@
-//! Training step by step: what a batch did, and a person who says when to go on.
+//! Training step by step: what a batch did, and a prompt that waits for a person.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write as _};
@@ -58,7 +58,7 @@ impl Stepper {
             let mut line = String::new();
             let answer = match io::stdin().lock().read_line(&mut line) {
                 Ok(n) if n > 0 => parse(line.trim()),
-                // Nobody will answer any more.
+                // No answer will come any more.
                 _ => {
                     eprintln!("no more input: going on without pauses");
                     Some(Answer::Run(Left::All))

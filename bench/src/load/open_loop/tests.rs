@@ -126,7 +126,7 @@ fn failures_are_counted_and_connections_made_again() {
 
 #[test]
 fn nobody_listening_is_a_failure_of_each_request() {
-    // Bound and let go: nobody listens there.
+    // The port was bound and released, so that no server listens there.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let target = Target { host: address.clone(), address, path: "/".to_owned(), is_grpc: false };
     let run = run(&target, &["{}".into()], plan(1000.0, 5, 2), Answers::new(false)).unwrap();

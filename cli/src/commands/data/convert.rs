@@ -21,7 +21,7 @@ use crate::bar::Bar;
 use crate::raw_files::{estimate_rows, guess_config};
 use crate::text::{bytes, grouped};
 
-/// Rows of the data that a part stands for where nobody says it.
+/// The default number of rows of the data that a part stands for.
 const PART_ROWS: u64 = 1 << 20;
 /// Rows that are looked at where no job says what columns are.
 const LOOKED_AT: u64 = 50_000;

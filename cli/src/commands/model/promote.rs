@@ -11,7 +11,7 @@ use crate::registry::{current_user, given_version, open_model, print_store_retri
 pub(super) fn run(args: &PromoteArgs) -> Result<()> {
     let version = given_version(args.number.or(args.version))?;
     let model = open_model(&args.model)?;
-    // A version that cannot be loaded must not become anybody's.
+    // A pointer must not name a version that cannot be loaded.
     model.check_files(version)?;
     let kind = MoveKind::Promote;
     let entry = model.promote(&args.to, version, kind, &current_user(), args.note.clone())?;

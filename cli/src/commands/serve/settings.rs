@@ -103,7 +103,7 @@ impl Settings {
     /// Reads the file, if one is named, and lays the environment and the options over it.
     ///
     /// # Errors
-    /// A file that cannot be read or has what nobody knows; a setting that must be there and is
+    /// A file that cannot be read or has an unknown key; a setting that must be there and is
     /// not.
     pub(super) fn read(args: &ServeArgs) -> Result<Self> {
         let environment =

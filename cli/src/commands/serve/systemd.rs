@@ -64,7 +64,7 @@ pub(super) fn status(status: &str) {
     tell(&[NotifyState::Status(status)]);
 }
 
-/// Says that settings are read anew; [`ready`] ends it.
+/// Tells systemd that settings are read again; [`ready`] ends it.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),

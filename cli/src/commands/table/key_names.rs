@@ -72,7 +72,7 @@ impl KeyNames {
         if let Some(text) = self.texts.get(&key) {
             return Some(text.clone());
         }
-        // Where features of other kinds share the table, nobody can say which of them a key is of.
+        // Where features of other kinds share the table, the feature of a key is unknown.
         let first = values(self.features.first()?);
         if self.features.iter().any(|f| values(f) != first) {
             return None;
