@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Shapes that do not fit: change the layer's inputs or sizes.
+    /// A layer whose shapes do not fit: change its inputs or sizes.
     #[error("layer `{node}`: {reason}")]
     Shape {
         /// The name of the node.
@@ -12,7 +12,7 @@ pub enum Error {
         /// The reason: the values that do not fit each other.
         reason: String,
     },
-    /// Two layers of one model cannot share a name: rename one.
+    /// A name that two layers of one model share: rename one.
     #[error("layer `{node}`: another layer has this name; rename one of them")]
     DuplicateName {
         /// The name that two layers share.

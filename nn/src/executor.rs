@@ -9,7 +9,8 @@
 //!
 //! # Concurrency
 //! A lane owns its rows of every value that outlives a pass, a thread owns its tile buffers. In a
-//! pass, threads claim lanes; nothing else is shared but constants, which no thread writes meanwhile.
+//! pass, threads claim lanes; nothing else is shared but constants, which no thread writes
+//! meanwhile.
 
 mod batch_pass;
 mod collect;
@@ -36,7 +37,7 @@ use crate::program::{Program, Settings};
 use crate::timeline::{Event, Log, Work};
 use collect::constant;
 
-/// Runs a [`Program`], keeping its buffers between runs.
+/// An engine that runs a [`Program`] and keeps its buffers between runs.
 #[derive(Debug)]
 pub struct Executor {
     program: Program,

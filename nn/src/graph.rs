@@ -126,7 +126,7 @@ pub struct Graph {
     pub outputs: Vec<(String, NodeId)>,
     /// The parameters that a training step sets to a node's value (running statistics).
     pub updates: Vec<(ParamId, NodeId)>,
-    /// Further names of nodes, for example the name of a composed layer for its last node.
+    /// The further names of nodes, for example the name of a composed layer for its last node.
     pub aliases: Vec<(String, NodeId)>,
 }
 

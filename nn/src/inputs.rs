@@ -11,13 +11,13 @@ use crate::graph::shape::Dim;
 /// The inputs of one run, matched by index with the graph's [`GraphInputs`].
 #[derive(Clone, Debug, Default)]
 pub struct Inputs<'a> {
-    /// Rows of the batch.
+    /// The number of rows of the batch.
     pub rows: usize,
     /// The unique rows of each table.
     pub tables: Vec<TableView<'a>>,
     /// The sparse columns, in schema order.
     pub columns: Vec<ColumnView<'a>>,
-    /// For each table, where its rows occur. Empty for inference.
+    /// The occurrences of the rows of each table. Empty for inference.
     pub occurrences: Vec<OccurrenceView<'a>>,
     /// The values of the numeric columns.
     pub numeric: Vec<&'a [f32]>,
@@ -30,9 +30,9 @@ pub struct Inputs<'a> {
 /// The unique rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableView<'a> {
-    /// `unique × stride` floats.
+    /// The rows, `unique × stride` floats.
     pub values: &'a [f32],
-    /// Floats from one row to the next; may exceed what the graph reads.
+    /// The number of floats from one row to the next; may exceed what the graph reads.
     pub stride: usize,
     /// The number of rows of the batch.
     pub unique: usize,
@@ -41,24 +41,24 @@ pub struct TableView<'a> {
 /// One sparse column as indices of unique rows.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnView<'a> {
-    /// Index of its table.
+    /// The index of its table.
     pub table: usize,
     /// One index a value.
     pub inverse: &'a [u32],
-    /// `rows + 1` offsets into the values; `None` where each row has one value.
+    /// The `rows + 1` offsets into the values; `None` if each row has one value.
     pub offsets: Option<&'a [i32]>,
     /// One weight a value.
     pub weights: Option<&'a [f32]>,
-    /// Position of the first value in the table's value order.
+    /// The position of the first value in the table's value order.
     pub base: u32,
 }
 
 /// The occurrences of each unique row of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct OccurrenceView<'a> {
-    /// `unique + 1` offsets into `positions`.
+    /// The `unique + 1` offsets into `positions`.
     pub offsets: &'a [u32],
-    /// Positions in the table's value order, ascending for each row.
+    /// The positions in the table's value order, ascending for each row.
     pub positions: &'a [u32],
 }
 
@@ -67,7 +67,7 @@ pub struct OccurrenceView<'a> {
 pub struct LabelView<'a> {
     /// One value a row.
     pub values: &'a [f32],
-    /// `false` where a row has no label.
+    /// The flags of the rows, `false` for a row without the label.
     pub mask: Option<&'a [bool]>,
 }
 
@@ -284,8 +284,8 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Rows of a batch fit in 24 bits, and values of a list column that are rows of their own: see the
-/// executor's map from rows to lanes.
+/// The most rows of a batch: they fit in 24 bits, and values of a list column that are rows of
+/// their own: see the executor's map from rows to lanes.
 const MAX_ROWS: usize = 1 << 24;
 
 fn count(what: &str, have: usize, want: usize) -> Result<()> {

@@ -44,7 +44,7 @@ use writer::{BATCH, OnnxNode, Writer};
 const OPSET: i64 = 18;
 /// The file format of that operator set.
 const IR_VERSION: i64 = 8;
-/// Protobuf messages end here.
+/// The most bytes of a protobuf message.
 const MAX_BYTES: usize = i32::MAX as usize;
 
 /// A sparse column as its rows are fed.

@@ -12,16 +12,16 @@ use crate::graph::shape::NodeId;
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     pub(crate) nanos: Vec<u64>,
-    /// Runs that were counted.
+    /// The number of runs that were counted.
     pub runs: u64,
 }
 
 /// Time of all nodes of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpTime {
-    /// Nodes of this operation.
+    /// The number of nodes of this operation.
     pub nodes: usize,
-    /// Nanoseconds over all threads and runs.
+    /// The number of nanoseconds over all threads and runs.
     pub nanos: u64,
 }
 

@@ -20,10 +20,10 @@ use crate::program::schedule::{Class, Schedule, is_view};
 /// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Contiguous shares of the batch whose sums are added in order; also the most threads that can
-    /// work on one pass.
+    /// The number of contiguous shares of the batch whose sums are added in order; also the most
+    /// threads that can work on one pass.
     pub lanes: usize,
-    /// Rows that go through all operations of a pass together.
+    /// The number of rows that go through all operations of a pass together.
     pub tile_rows: usize,
     /// The passes of the graph before it runs. They are no part of the result.
     pub passes: Passes,
@@ -35,21 +35,21 @@ impl Default for Settings {
     }
 }
 
-/// Rows for which it pays to wake another thread in a step: below it the lanes' partial sums cost
-/// more than they save.
+/// The number of rows for which it pays to wake another thread in a step: below it the lanes'
+/// partial sums cost more than they save.
 const LEAST_SHARE: usize = 64;
 
 /// Bytes of a program's buffers for one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// As they are planned: [`Program::bytes`].
+    /// The bytes of the planned buffers: [`Program::bytes`].
     pub planned: usize,
     /// The naive sum: every computed value with all its rows in a buffer of its own.
     pub naive: usize,
 }
 
-/// Values that a tile has of a column, for each row of a full tile, before it ends early: the
-/// values of 256 rows with histories of fifty would not stay in cache.
+/// The number of values that a tile has of a column, for each row of a full tile, before it ends
+/// early: the values of 256 rows with histories of fifty would not stay in cache.
 const VALUES_A_ROW: usize = 8;
 
 /// A graph made ready to run.
@@ -59,7 +59,7 @@ pub struct Program {
     pub(crate) settings: Settings,
     pub(crate) phases: Vec<Phase>,
     pub(crate) placement: Placement,
-    /// Results, in the order asked for.
+    /// The requested results, in their order.
     pub(crate) outputs: Vec<NodeId>,
     /// The same, as nodes of the graph that was given: passes give them other numbers.
     pub(crate) requested: Vec<NodeId>,
@@ -68,37 +68,37 @@ pub struct Program {
     pub(crate) row_grads: Vec<(usize, NodeId)>,
     pub(crate) updates: Vec<(ParamId, NodeId)>,
     pub(crate) reads_labels: bool,
-    /// For each sparse column, whether anything looks it up.
+    /// The flags of the sparse columns, `true` if a node looks the column up.
     pub(crate) columns_read: Vec<bool>,
-    /// Sparse columns whose values are rows of something that is computed.
+    /// The sparse columns whose values are rows of something that is computed.
     pub(crate) value_columns: Vec<usize>,
-    /// Sparse columns that must have one value a row.
+    /// The sparse columns that must have one value a row.
     pub(crate) single_columns: Vec<usize>,
 }
 
-/// Constants first, then a pass over the batch, then its sums.
+/// A phase of a run: constants first, then a pass over the batch, then its sums.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phase {
     /// The constants that are computed from constants.
     pub(crate) globals: Vec<NodeId>,
     /// The steps of each tile.
     pub(crate) tile: Vec<Step>,
-    /// Sums over the batch that are complete after the pass.
+    /// The sums over the batch that are complete after the pass.
     pub(crate) sums: Vec<NodeId>,
-    /// Values of the batch that are wanted whole after the pass.
+    /// The values of the batch that later phases read as a whole.
     pub(crate) collects: Vec<NodeId>,
 }
 
 /// One thing done to a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Compute a row-wise node.
+    /// The computation of a row-wise node.
     Compute(NodeId),
-    /// Compute a row-wise node in the buffer of one of its inputs.
+    /// The computation of a row-wise node in the buffer of one of its inputs.
     ComputeInPlace { id: NodeId, running: usize },
-    /// Copy a part of a concatenation into its columns.
+    /// The copy of a part of a concatenation into its columns.
     CopyPart { concat: NodeId, part: NodeId, start: usize },
-    /// Add to a lane's partial of a sum.
+    /// The addition of a tile to a lane's partial of a sum.
     Accumulate(NodeId),
 }
 

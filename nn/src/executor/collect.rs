@@ -1,4 +1,5 @@
-//! The work between passes: sums of the lanes' partials, values put together from the lanes, results.
+//! The work between passes: sums of the lanes' partials, values put together from the lanes,
+//! results.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,8 +16,8 @@ use crate::program::Program;
 use crate::program::placement::Place;
 use crate::timeline::Work;
 
-/// Elements of a sum over the batch that are added up at a time: small enough to share the work,
-/// large enough to be worth a claim.
+/// The number of elements of a sum over the batch that are added up at a time: small enough to
+/// share the work, large enough to be worth a claim.
 const SUM_CHUNK: usize = 1 << 15;
 
 impl Executor {

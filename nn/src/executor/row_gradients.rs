@@ -16,7 +16,7 @@ use crate::program::Program;
 use crate::program::placement::Place;
 use crate::timeline::{Log, Work};
 
-/// Shares of the work for each thread, so that none waits long for the last.
+/// The number of shares of the work for each thread, so that none waits long for the last.
 const SHARES: usize = 4;
 
 /// The values of the batch that a finished run leaves.

@@ -20,9 +20,9 @@ pub use layers::{NORM_EPS, NORM_MOMENTUM};
 /// The purpose that a graph is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Dropout drops, batch norm uses the batch's statistics and moves the running ones.
+    /// Training: dropout drops, batch norm uses the batch's statistics and moves the running ones.
     Train,
-    /// Dropout does nothing, batch norm uses the running statistics.
+    /// Inference: dropout does nothing, batch norm uses the running statistics.
     Infer,
 }
 

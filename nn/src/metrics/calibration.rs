@@ -29,18 +29,18 @@ pub fn calibration(
     Ok((observed > 0.0).then(|| predicted / observed))
 }
 
-/// Rows of neighbouring predictions, and what came of them.
+/// A bucket of rows with neighbouring predictions, and their labels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CalibrationBucket {
-    /// Lowest prediction in the bucket.
+    /// The lowest prediction in the bucket.
     pub low: f32,
-    /// Highest prediction in the bucket.
+    /// The highest prediction in the bucket.
     pub high: f32,
-    /// Rows in the bucket.
+    /// The number of rows in the bucket.
     pub rows: u64,
-    /// Weighted mean of the predictions; `None` if all its rows have weight 0.
+    /// The weighted mean of the predictions; `None` if all its rows have weight 0.
     pub mean_prediction: Option<f64>,
-    /// Weighted share of positive rows; `None` if all its rows have weight 0.
+    /// The weighted share of positive rows; `None` if all its rows have weight 0.
     pub mean_label: Option<f64>,
 }
 

@@ -14,7 +14,7 @@ use super::ranking::{Cutoffs, RankingFigure, by_group};
 use crate::error::Result;
 use serde::Serialize;
 
-/// Buckets of the report's calibration table.
+/// The number of buckets of the report's calibration table.
 const CALIBRATION_BUCKETS: usize = 10;
 
 /// The scores of a model for a batch.
@@ -34,30 +34,31 @@ impl<'a> Scores<'a> {
     }
 }
 
-/// Metrics over all rows pushed. `None` is what the rows cannot say.
+/// The metrics over all rows pushed; `None` if the rows do not determine a metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Ranking metrics of the groups; empty unless some were asked for, or without a group column.
+    /// The ranking metrics of the groups; empty unless some were asked for, or without a group
+    /// column.
     pub ranking: Vec<RankingFigure>,
-    /// Exact area under the ROC curve; `None` unless both classes occur.
+    /// The exact area under the ROC curve; `None` unless both classes occur.
     pub auc: Option<f64>,
-    /// Grouped AUC; `None` without a group column.
+    /// The grouped AUC; `None` without a group column.
     pub gauc: Option<Gauc>,
-    /// Mean logistic loss; `None` without rows.
+    /// The mean logistic loss; `None` without rows.
     pub logloss: Option<f64>,
-    /// Sum predicted over sum observed; `None` without a positive row.
+    /// The sum predicted over sum observed; `None` without a positive row.
     pub calibration: Option<f64>,
     /// The number of rows evaluated.
     pub rows: u64,
     /// The number of rows labelled 1.
     pub positives: u64,
-    /// Weighted mean of the predicted probabilities; `None` without rows.
+    /// The weighted mean of the predicted probabilities; `None` without rows.
     pub mean_prediction: Option<f64>,
-    /// Calibration by deciles of the prediction.
+    /// The calibration by deciles of the prediction.
     pub calibration_table: Vec<CalibrationBucket>,
 }
 
-/// Rows and what a model says of them, pushed batch by batch.
+/// An evaluation: rows and the scores of a model, pushed batch by batch.
 #[derive(Debug, Default)]
 pub struct Evaluation {
     cutoffs: Cutoffs,

@@ -9,17 +9,17 @@ use super::input::{check_length, check_row_count, check_rows, rank_key, weight_o
 use crate::error::Result;
 use serde::Serialize;
 
-/// Grouped AUC and what it was computed from.
+/// The grouped AUC and the numbers that it was computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gauc {
-    /// Mean of the groups' AUCs weighted by their impressions; `None` when no group has both
+    /// The mean of the groups' AUCs weighted by their impressions; `None` when no group has both
     /// classes.
     pub value: Option<f64>,
-    /// Groups that entered the mean.
+    /// The number of groups that entered the mean.
     pub groups: u64,
-    /// Groups left out because all their rows are of one class.
+    /// The number of groups left out because all their rows are of one class.
     pub skipped_groups: u64,
-    /// Rows of the groups left out.
+    /// The number of rows of the groups left out.
     pub skipped_rows: u64,
 }
 

@@ -35,7 +35,7 @@ impl Cutoffs {
 /// A figure and its name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankingFigure {
-    /// Writes a figure as `ndcg@10` or `recall@10`.
+    /// The name of the figure, `ndcg@10` or `recall@10`.
     pub name: String,
     /// The mean over lists; `None` without a list that has something wanted in it.
     pub value: Option<f64>,

@@ -18,7 +18,8 @@ use crate::onnx::writer::{OnnxNode, Writer};
 use std::fmt;
 use zillion_device::matmul::Scratch;
 
-/// Columns worked on at a time: their factors stay in first-level cache while rows stream by.
+/// The number of columns worked on at a time: their factors stay in first-level cache while rows
+/// stream by.
 const BLOCK: usize = 1024;
 
 /// Batch norm: statistics, normalisation, its gradients and the running statistics.

@@ -4,8 +4,8 @@
 //! A chain of element-by-element links works in place on the rows that its head has just written, a
 //! few rows at a time where the head allows it, so that what passes between them stays in
 //! first-level cache and has no buffer of its own. A link is also how an operation works in the
-//! buffer of an operand that no other node reads any more. The functions are those of the operations
-//! themselves: the bits are the same.
+//! buffer of an operand that no other node reads any more. The functions are those of the
+//! operations themselves: the bits are the same.
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::kernel::{Tile, View, ViewMut, simd};

@@ -19,7 +19,7 @@ use crate::graph::sizes::NodeSizes;
 use zillion_device::matmul::gemm;
 use zillion_device::simd::math;
 
-/// Rows of the batch that a tile is scored against at a time.
+/// The number of rows of the batch that a tile is scored against at a time.
 const BLOCK: usize = 256;
 
 /// Softmax over the items of a batch, and its gradients.

@@ -14,12 +14,12 @@ use crate::onnx::proto::AttributeProto;
 use crate::onnx::writer::{OnnxNode, Writer};
 use std::fmt;
 
-/// Floats of a vector handled at a time: one 512-bit register.
+/// The number of floats of a vector handled at a time: one 512-bit register.
 const WIDTH: usize = 16;
-/// Fields handled at a time: independent sums, so that none waits for the one before.
+/// The number of fields handled at a time: independent sums, so that none waits for the one before.
 const BLOCK: usize = 4;
-/// Floats kept on the stack: a row transposed, or the gradients of all pairs. Larger ones take the
-/// slower way.
+/// The number of floats kept on the stack: a row transposed, or the gradients of all pairs. Larger
+/// ones take the slower way.
 const SCRATCH: usize = 4096;
 
 /// Interactions of fields, and their gradients.

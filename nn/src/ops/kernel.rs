@@ -72,12 +72,12 @@ pub(crate) struct Tile<'a> {
     pub(crate) lists: &'a [ListColumn],
     /// The weight of a product, where it was packed.
     pub(crate) packed: Option<&'a [Panel]>,
-    /// Rows of the batch. A kernel between them and their lists' values needs both.
+    /// The rows of the batch. A kernel between them and their lists' values needs both.
     pub(crate) batch: Range<usize>,
-    /// Index of row 0 in the batch, or of the first value in its column.
+    /// The index of row 0 in the batch, or of the first value in its column.
     pub(crate) first_row: usize,
     pub(crate) rows: usize,
-    /// Rows of the whole batch, or values of the whole column.
+    /// The number of rows of the whole batch, or values of the whole column.
     pub(crate) total_rows: usize,
     pub(crate) seed: StepSeed,
 }

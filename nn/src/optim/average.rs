@@ -26,7 +26,7 @@ use crate::params::Params;
 const VALUE: &str = "average.value";
 const COUNT: &str = "average.count/";
 
-/// Floats a task of the pool averages.
+/// The number of floats that one task of the pool averages.
 const BLOCK: usize = 16 * 1024;
 
 /// The averaging of the dense parameters: `{ kind = "ema", decay = 0.999 }`. Steps are those of the
@@ -41,17 +41,17 @@ pub enum AverageSpec {
         /// The share of the average that stays, above 0 and below 1.
         #[serde(default = "default_decay", deserialize_with = "decay")]
         decay: f64,
-        /// Steps before the first that counts.
+        /// The number of steps before the first that counts.
         #[serde(default)]
         start: u64,
     },
     /// The mean of the weights behind every `every`th step (Izmailov et al. 2018, "Averaging
     /// Weights Leads to Wider Optima").
     Swa {
-        /// Steps between two that count.
+        /// The number of steps between two that count.
         #[serde(default = "one", deserialize_with = "at_least_one")]
         every: u64,
-        /// Steps before the first that counts.
+        /// The number of steps before the first that counts.
         #[serde(default)]
         start: u64,
     },

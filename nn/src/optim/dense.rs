@@ -16,7 +16,8 @@ use crate::graph::ParamSpec;
 use crate::graph::shape::ParamId;
 use crate::params::Params;
 
-/// Floats a task of the pool updates. Part of the result: the squared norm is summed by block.
+/// The number of floats that one task of the pool updates. It is part of the result: the squared
+/// norm is summed by block.
 const BLOCK: usize = 16 * 1024;
 
 /// A dense optimizer and its state.
@@ -35,7 +36,7 @@ pub(super) struct Slot {
     pub(super) name: String,
     pub(super) shape: [usize; 2],
     pub(super) trainable: bool,
-    /// Multiplies the learning rate: a setting, and no state.
+    /// The factor of the learning rate: a setting, and no state.
     pub(super) rate: f32,
     pub(super) first: Vec<f32>,
     pub(super) second: Vec<f32>,

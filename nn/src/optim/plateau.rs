@@ -82,7 +82,7 @@ pub struct PlateauSpec {
     /// The number of consecutive misses that stops the training, at least 1.
     #[serde(deserialize_with = "at_least_one")]
     pub patience: u32,
-    /// By how much a metric must beat the best one.
+    /// The margin by which a metric must beat the best one.
     #[serde(deserialize_with = "not_negative")]
     pub min_delta: f64,
     /// The metric that judges a validation.

@@ -14,8 +14,8 @@ use super::spec::not_negative;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
-    /// Steps in which the rate grows evenly, the last of them at the whole rate; 0: it begins
-    /// there.
+    /// The number of steps in which the rate grows evenly, the last of them at the whole rate; 0:
+    /// it begins there.
     pub warmup_steps: u64,
     /// The share of the rate that the warm-up begins above.
     #[serde(deserialize_with = "share")]
@@ -40,7 +40,7 @@ pub enum Decay {
     /// Half a cosine from the whole rate down to a share of it (Loshchilov, Hutter 2017, without
     /// restarts): `to + (1 - to) * (1 + cos(pi * n / steps)) / 2`. The rate stays there afterwards.
     Cosine {
-        /// Steps until it has arrived.
+        /// The number of steps until the rate has arrived.
         #[serde(deserialize_with = "at_least_one")]
         steps: u64,
         /// The share of the rate where it arrives.
@@ -49,7 +49,7 @@ pub enum Decay {
     },
     /// A straight line to the same.
     Linear {
-        /// Steps until it has arrived.
+        /// The number of steps until the rate has arrived.
         #[serde(deserialize_with = "at_least_one")]
         steps: u64,
         /// The share of the rate where it arrives.
@@ -58,7 +58,7 @@ pub enum Decay {
     },
     /// `factor ^ floor(n / every)`, never below a share of the rate.
     Step {
-        /// Steps between two changes.
+        /// The number of steps between two changes.
         #[serde(deserialize_with = "at_least_one")]
         every: u64,
         /// The factor of the rate at each change.

@@ -14,7 +14,7 @@ use crate::graph::shape::{NodeId, ParamId};
 #[derive(Clone, Debug)]
 pub(crate) struct Ir {
     pub(crate) graph: Graph,
-    /// Results, in the order asked for.
+    /// The requested results, in their order.
     pub(crate) outputs: Vec<NodeId>,
     pub(crate) loss: Option<NodeId>,
     pub(crate) param_grads: Vec<(ParamId, NodeId)>,

@@ -23,8 +23,8 @@ use crate::program::placement::Place;
 use crate::program::{Program, Step};
 use crate::timeline::{Log, Work};
 
-/// Rows of a run from which on forward weights are packed: packing costs what 10 to 40 rows of the
-/// product cost, and the product gains up to seven percent.
+/// The number of rows of a run from which on forward weights are packed: packing costs what 10 to
+/// 40 rows of the product cost, and the product gains up to seven percent.
 const FORWARD_ROWS: usize = 1024;
 
 /// A weight in a parameter, as it is packed.

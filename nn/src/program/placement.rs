@@ -26,9 +26,9 @@ pub(crate) enum Place {
     Param { param: ParamId, offset: usize },
     /// A constant in a buffer of its own.
     Const { slot: usize, offset: usize },
-    /// In the buffers of the thread that works on the tile.
+    /// A place in the buffers of the thread that works on the tile.
     Tile { slot: usize, offset: usize, stride: usize },
-    /// In the buffers of the lane.
+    /// A place in the buffers of the lane.
     Wide { slot: usize, offset: usize, stride: usize },
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct Placement {
     pub(crate) in_place: Vec<Option<NodeId>>,
     /// The input in whose buffer a node is computed, if any.
     pub(crate) reuses: Vec<Option<usize>>,
-    /// Floats of each constant; 0 of those that are as long as the batch.
+    /// The number of floats of each constant; 0 of those that are as long as the batch.
     pub(crate) const_lens: Vec<usize>,
     /// The size of each tile buffer.
     pub(crate) tile_buffers: Vec<Width>,
     /// The size of each lane buffer.
     pub(crate) wide_buffers: Vec<Width>,
-    /// Floats of each partial.
+    /// The number of floats of each partial.
     pub(crate) partial_lens: Vec<usize>,
     /// Each value that is computed, views left out.
     pub(crate) values: Vec<Width>,
@@ -290,10 +290,10 @@ impl Placement {
     }
 }
 
-/// Floats of a cache line.
+/// The number of floats of a cache line.
 pub(crate) const LINE: usize = 16;
 
-/// Lines of a row from which on their number is made odd.
+/// The number of cache lines of a row from which on it is made odd.
 const WIDE_LINES: usize = 8;
 
 /// Floats from one row of a buffer to the next: whole cache lines, so that a register is loaded
@@ -308,7 +308,7 @@ fn stride_of(cols: usize) -> usize {
     LINE * if lines < WIDE_LINES { lines } else { lines | 1 }
 }
 
-/// From the first to the last touch of a buffer.
+/// The span from the first to the last touch of a buffer.
 #[derive(Clone, Copy, Debug)]
 struct Uses {
     first_phase: usize,
@@ -328,7 +328,7 @@ impl Uses {
     }
 }
 
-/// Time, as phase and position in it.
+/// A moment of a run, as phase and position in it.
 type Moment = (usize, usize);
 
 /// Gives each span of time a buffer that no other span uses meanwhile: the free one that wastes

@@ -14,9 +14,9 @@ pub enum Activation {
     /// The function `max(x, 0)`.
     #[default]
     Relu,
-    /// `x`, or `0.01 x` below zero.
+    /// The function `x`, or `0.01 x` below zero.
     LeakyRelu,
-    /// `x`, or `a x` below zero with a learned `a` a unit.
+    /// The function `x`, or `a x` below zero with a learned `a` a unit.
     Prelu,
     /// The logistic function `1 / (1 + e^-x)`.
     Sigmoid,

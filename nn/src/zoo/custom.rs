@@ -150,7 +150,7 @@ impl ZooModel for GraphSpec {
     }
 }
 
-/// For readers that do not know where in a job they are; [`GraphSpec::read`] names the keys better.
+/// Reads a graph at an unknown place of a job; [`GraphSpec::read`] names the keys better.
 impl<'de> Deserialize<'de> for GraphSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;

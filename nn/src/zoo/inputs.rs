@@ -11,13 +11,13 @@ use crate::graph::{ColumnInput, GraphInputs, TableInput};
 /// The inputs of a model, in the order in which a batch carries them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelInputs {
-    /// Tables in the order of the lookup plan, with the floats of a row.
+    /// The tables in the order of the lookup plan, with the floats of a row.
     pub tables: Vec<TableInput>,
-    /// Sparse features in schema order.
+    /// The sparse features in schema order.
     pub columns: Vec<SparseInput>,
-    /// Numeric features in schema order.
+    /// The numeric features in schema order.
     pub numeric: Vec<String>,
-    /// Labels in schema order.
+    /// The labels in schema order.
     pub labels: Vec<LabelInput>,
 }
 
@@ -26,11 +26,11 @@ pub struct ModelInputs {
 pub struct LabelInput {
     /// The name of the label.
     pub name: String,
-    /// Factor of its loss.
+    /// The factor of its loss.
     pub weight: f32,
-    /// Added to its logit in a graph built for inference, 0 for none. Where a share `keep` of the
-    /// rows labelled 0 was trained, the odds that a model learns are those of the data over `keep`,
-    /// and `ln(keep)` puts them right (King & Zeng 2001; He et al. 2014, section 6.3).
+    /// The summand of its logit in a graph built for inference, 0 for none. Where a share `keep` of
+    /// the rows labelled 0 was trained, the odds that a model learns are those of the data over
+    /// `keep`, and `ln(keep)` puts them right (King & Zeng 2001; He et al. 2014, section 6.3).
     pub logit_shift: f32,
     /// The loss of the label, for models that learn each label by a loss of its own.
     pub loss: LossSpec,
@@ -47,7 +47,7 @@ impl From<&str> for LabelInput {
 pub struct SparseInput {
     /// The name of the feature.
     pub name: String,
-    /// Index of its table.
+    /// The index of its table.
     pub table: usize,
     /// The place of its vector in a row, if it has one.
     pub vector: Option<VectorSegment>,

@@ -19,10 +19,10 @@ use crate::graph::shape::NodeId;
 pub enum LossSpec {
     /// Binary cross-entropy, with a weight for each class.
     Bce {
-        /// Factor of the loss where the label is 1.
+        /// The factor of the loss where the label is 1.
         #[serde(default = "one", deserialize_with = "not_negative")]
         positive_weight: f32,
-        /// Factor of the loss where the label is 0.
+        /// The factor of the loss where the label is 0.
         #[serde(default = "one", deserialize_with = "not_negative")]
         negative_weight: f32,
     },
@@ -32,7 +32,8 @@ pub enum LossSpec {
         /// The exponent by which easy examples count less; 0 gives no focus.
         #[serde(default = "two", deserialize_with = "not_negative")]
         gamma: f32,
-        /// Factor where the label is 1, and one less it where it is 0; absent: 1 for both.
+        /// The factor `alpha` where the label is 1, and `1 − alpha` where it is 0; if absent, both
+        /// are 1.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "share")]
         alpha: Option<f32>,
     },

@@ -1,4 +1,4 @@
-//! Layers with parameters.
+//! Layers of the builder that create parameters.
 
 use super::{GraphBuilder, Mode};
 use crate::error::Result;

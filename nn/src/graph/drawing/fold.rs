@@ -1,9 +1,9 @@
-//! Folds nodes that play the same part in a graph into one box: the lookups of 26 features, the experts
-//! of a mixture.
+//! Folds nodes that play the same part in a graph into one box: the lookups of 26 features, the
+//! experts of a mixture.
 //!
-//! Nodes are alike if they have the same operation and shape, and read and feed nodes that are alike.
-//! The classes come from refining the partition by operation and shape until it is stable. Two nodes of
-//! one path are never alike, because their distances from the path's begin differ.
+//! Nodes are alike if they have the same operation and shape, and read and feed nodes that are
+//! alike. The classes come from refining the partition by operation and shape until it is stable.
+//! Two nodes of one path are never alike, because their distances from the path's begin differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 

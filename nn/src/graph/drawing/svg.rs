@@ -1,9 +1,10 @@
 //! Graphs as SVG pictures, from top to bottom.
 //!
-//! Nodes that play the same part are folded into one box with a count, so that a picture is as wide as
-//! the model is varied, and not as wide as it has features. A row has at most [`ROW`] boxes; a layer with
-//! more goes on in the next row. Layout crates were looked at and not taken: what makes these graphs
-//! readable is the folding, and a layered layout of a few dozen boxes is one page of code.
+//! Nodes that play the same part are folded into one box with a count, so that a picture is as wide
+//! as the model is varied, and not as wide as it has features. A row has at most [`ROW`] boxes; a
+//! layer with more goes on in the next row. Layout crates were looked at and not taken: what makes
+//! these graphs readable is the folding, and a layered layout of a few dozen boxes is one page of
+//! code.
 
 use std::fmt::Write as _;
 
@@ -32,8 +33,9 @@ path{fill:none;stroke:#888}path.l{stroke:#ccc;stroke-dasharray:3 3}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.bg{fill:#16191d}path.l{stroke:#444}\
 rect.b{fill:#22272e;stroke:#999}rect.p{fill:#0c2d6b;stroke:#58a6ff}}";
 
-/// Draws one picture, stage below stage. A box stands in a row behind those of its inputs, near to them;
-/// parameters are left out, products have a colour, and lines that pass other rows are dashed.
+/// Draws one picture, stage below stage. A box stands in a row behind those of its inputs, near to
+/// them; parameters are left out, products have a colour, and lines that pass other rows are
+/// dashed.
 #[must_use]
 pub fn svg(stages: &[Stage], sizes: &Sizes) -> String {
     let mut body = String::new();
@@ -77,8 +79,8 @@ impl Layout {
         let mut places = vec![(0.0, 0.0); boxes.len()];
         for (row, line) in lines.iter().enumerate() {
             let y = top + row as f64 * (BOX.1 + GAP.1);
-            // Each box as near as may be below the middle of its inputs, from the left, and the row as
-            // a whole inside the picture.
+            // Each box as near as may be below the middle of its inputs, from the left, and the row
+            // as a whole inside the picture.
             let middles: Vec<f64> = line
                 .iter()
                 .map(|&at| middle(&boxes[at], &places).unwrap_or(width / 2.0) - BOX.0 / 2.0)
@@ -120,7 +122,8 @@ impl Layout {
             );
             return;
         }
-        // Lines in the margin lie side by side, each in a lane of its own as far as there are lanes.
+        // Lines in the margin lie side by side, each in a lane of its own as far as there are
+        // lanes.
         let lane = 6.0 + (from % 6) as f64 * (MARGIN - 10.0) / 6.0;
         let (out, back) = (y1 + GAP.1 / 3.0, y2 - GAP.1 / 3.0);
         let _ = writeln!(
@@ -130,7 +133,8 @@ impl Layout {
     }
 }
 
-/// Returns the rows of the picture: boxes by their distance from the inputs, at most [`ROW`] in each.
+/// Returns the rows of the picture: boxes by their distance from the inputs, at most [`ROW`] in
+/// each.
 fn rows_of(boxes: &[Fold]) -> Vec<Vec<usize>> {
     let mut depth = vec![0usize; boxes.len()];
     let mut layers: Vec<Vec<usize>> = Vec::new();

@@ -6,26 +6,26 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::graph::ParamInit;
 use crate::zoo::Activation;
 
-/// Widest layer and largest side of a parameter: beyond it something was misread.
+/// The widest layer and the largest side of a parameter: beyond it something was misread.
 const MAX_WIDTH: usize = 1 << 20;
-/// Most layers of one kind on top of each other.
+/// The most layers of one kind on top of each other.
 const MAX_LAYERS: usize = 100;
 
-/// No attributes.
+/// The attributes of an operation that has none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Plain {}
 
-/// Which features.
+/// The features that an operation reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Features {
-    /// Features in this order; absent: all of the kind, as the job lists them.
+    /// The features in this order; if absent, all of the kind, as the job lists them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) features: Option<Vec<String>>,
 }
 
-/// One feature.
+/// A feature that an operation reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OneFeature {
@@ -33,68 +33,68 @@ pub(super) struct OneFeature {
     pub(super) feature: String,
 }
 
-/// The linear part.
+/// The attributes of the linear part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Wide {
-    /// Features, ids and numbers; absent: all.
+    /// The features, ids and numbers; if absent, all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) features: Option<Vec<String>>,
-    /// A global bias. Default: false.
+    /// Whether there is a global bias. Default: false.
     pub(super) bias: bool,
 }
 
-/// A parameter of its own.
+/// The attributes of a parameter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Param {
-    /// Rows and columns.
+    /// The rows and columns.
     #[serde(deserialize_with = "shape")]
     pub(super) shape: [usize; 2],
-    /// How it begins. Default: Xavier normal.
+    /// The initial values. Default: Xavier normal.
     #[serde(default)]
     pub(super) init: Init,
 }
 
-/// One number.
+/// The attributes of a constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Constant {
-    /// The number.
+    /// The number in every element.
     #[serde(deserialize_with = "finite")]
     pub(super) value: f32,
-    /// Rows and columns. Default: 1, 1.
+    /// The rows and columns. Default: 1, 1.
     #[serde(default = "one_by_one", deserialize_with = "shape")]
     pub(super) shape: [usize; 2],
 }
 
-/// How a parameter begins.
+/// The initial values of a parameter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Init {
-    /// Normal with variance `2 / (rows + cols)` (Glorot & Bengio 2010).
+    /// A normal distribution with variance `2 / (rows + cols)` (Glorot & Bengio 2010).
     #[default]
     XavierNormal,
-    /// Uniform in ±√(6 / (rows + cols)) (Glorot & Bengio 2010).
+    /// A uniform distribution in ±√(6 / (rows + cols)) (Glorot & Bengio 2010).
     XavierUniform,
-    /// Normal with mean 0.
+    /// A normal distribution with mean 0.
     Normal {
-        /// Standard deviation.
+        /// The standard deviation of the distribution.
         #[serde(deserialize_with = "finite")]
         std: f32,
     },
-    /// Uniform in `[low, high)`.
+    /// A uniform distribution in `[low, high)`.
     Uniform {
-        /// Lower end.
+        /// The lower end of the range.
         #[serde(deserialize_with = "finite")]
         low: f32,
-        /// Upper end.
+        /// The upper end of the range.
         #[serde(deserialize_with = "finite")]
         high: f32,
     },
-    /// One value everywhere.
+    /// The same value in every element.
     Constant {
-        /// The value.
+        /// The value of every element.
         #[serde(deserialize_with = "finite")]
         value: f32,
     },
@@ -104,7 +104,7 @@ pub(super) enum Init {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Slope {
-    /// Default: 0.01.
+    /// The slope below zero. Default: 0.01.
     #[serde(deserialize_with = "finite")]
     pub(super) slope: f32,
 }
@@ -119,22 +119,22 @@ impl Default for Slope {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct By {
-    /// The number.
+    /// The number in every element.
     #[serde(deserialize_with = "finite")]
     pub(super) by: f32,
 }
 
-/// A linear layer.
+/// The attributes of a linear layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Linear {
-    /// Units.
+    /// The number of units.
     #[serde(deserialize_with = "width")]
     pub(super) width: usize,
-    /// A bias a unit. Default: true.
+    /// Whether each unit has a bias. Default: true.
     #[serde(default = "yes")]
     pub(super) bias: bool,
-    /// How the weight begins. Default: Xavier normal.
+    /// The initial values of the weight. Default: Xavier normal.
     #[serde(default)]
     pub(super) init: Init,
 }
@@ -143,66 +143,66 @@ pub(super) struct Linear {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Slice {
-    /// First column, counted from 0.
+    /// The first column, counted from 0.
     pub(super) start: usize,
-    /// Number of columns.
+    /// The number of columns.
     #[serde(deserialize_with = "width")]
     pub(super) len: usize,
 }
 
-/// Fields of equal length.
+/// The length of the fields of an interaction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Fields {
-    /// Floats a field; absent: the length of the vectors that the input is made of.
+    /// The number of floats of a field; if absent, the length of the vectors in the input.
     #[serde(deserialize_with = "some_width", skip_serializing_if = "Option::is_none")]
     pub(super) dim: Option<usize>,
 }
 
-/// Dropout.
+/// The attributes of dropout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Dropout {
-    /// Share of the elements that become zero in training.
+    /// The share of the elements that become zero in training.
     #[serde(deserialize_with = "rate")]
     pub(super) rate: f32,
 }
 
-/// Hidden layers.
+/// The attributes of the hidden layers of an MLP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MlpNode {
-    /// Units of the hidden layers.
+    /// The units of the hidden layers.
     #[serde(deserialize_with = "hidden")]
     pub(super) hidden: Vec<usize>,
-    /// After each layer. Default: relu.
+    /// The function after each layer. Default: relu.
     #[serde(default)]
     pub(super) activation: Activation,
-    /// Batch norm between linear and activation. Default: false.
+    /// Whether batch norm stands between linear layer and activation. Default: false.
     #[serde(default)]
     pub(super) batch_norm: bool,
-    /// Share of units dropped in training. Default: 0.
+    /// The share of units dropped in training. Default: 0.
     #[serde(default, deserialize_with = "rate")]
     pub(super) dropout: f32,
 }
 
-/// Cross layers.
+/// The attributes of cross layers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Cross {
-    /// Number of layers. Default: 3.
+    /// The number of layers. Default: 3.
     #[serde(deserialize_with = "layers")]
     pub(super) layers: usize,
 }
 
-/// Cross layers with matrices.
+/// The attributes of cross layers with matrices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CrossV2 {
-    /// Number of layers. Default: 3.
+    /// The number of layers. Default: 3.
     #[serde(deserialize_with = "layers")]
     pub(super) layers: usize,
-    /// Rank of the matrices; absent: full.
+    /// The rank of the matrices; if absent, they are full.
     #[serde(deserialize_with = "some_width", skip_serializing_if = "Option::is_none")]
     pub(super) low_rank: Option<usize>,
 }

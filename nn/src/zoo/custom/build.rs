@@ -14,9 +14,9 @@ use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::zoo::inputs::{ModelInputs, SparseInput};
 use crate::zoo::mlp::MlpKeys;
 
-/// Columns of one value: a row of 64 MiB is a mistake.
+/// The most columns of one value: a row of 64 MiB is a mistake.
 const MAX_COLS: usize = 1 << 24;
-/// Floats of one parameter: 8 GiB.
+/// The most floats of one parameter: 8 GiB.
 const MAX_PARAM: usize = 1 << 31;
 
 /// A node that has been built.

@@ -30,8 +30,8 @@ pub(super) struct NodeSpec {
 /// Defines the enum of operations, their names in a job, and the attributes of each name.
 macro_rules! operations {
     ($($(#[$doc:meta])* $variant:ident($attributes:ty) = $name:literal,)*) => {
-        /// The operation of a node. Values are matrices `[rows, columns]`; the rows are those of the
-        /// batch (`B`) or, of un-pooled lists, all their values (`V`), unless a node depends on
+        /// The operation of a node. Values are matrices `[rows, columns]`; the rows are those of
+        /// the batch (`B`) or, of un-pooled lists, all their values (`V`), unless a node depends on
         /// parameters and constants alone.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(tag = "op")]
@@ -167,7 +167,7 @@ operations! {
     CrossV2(CrossV2) = "cross_v2",
 }
 
-/// Either spelling: `inputs = "x"` or `inputs = ["x"]`.
+/// The two spellings of inputs: `inputs = "x"` or `inputs = ["x"]`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Inputs {

@@ -9,7 +9,7 @@ use super::nodes::NodeSpec;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     New,
-    /// On the path from an output down to where the walk is.
+    /// The node is on the path from an output to the current node.
     Open,
     Done,
 }
