@@ -42,7 +42,7 @@ struct Outcome {
     rate_ratio: f64,
     /// Resident memory of the table at its limit against the limit.
     resident_of_limit: Option<f64>,
-    /// The same by the table's own accounts.
+    /// The memory that the table accounts for, divided by the limit.
     accounted_of_limit: f64,
     own_cpus: f64,
     other_cpus: Option<f64>,

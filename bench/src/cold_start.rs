@@ -33,8 +33,8 @@ struct Outcome {
     /// The time from the start of the process, with an empty cache.
     empty_cache_seconds: f64,
     empty_cache_gb_s: f64,
-    /// From the start of the process, with everything in the cache: the median and the worst of
-    /// some.
+    /// The times from the start of the process, with everything in the cache: the median and the
+    /// worst of some.
     full_cache_seconds: f64,
     full_cache_max_seconds: f64,
     starts: usize,

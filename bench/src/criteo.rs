@@ -52,7 +52,7 @@ pub(crate) struct Criteo {
     statistics: Statistics,
     scorer: Scorer,
     parity: RawColumns<'static>,
-    /// Each parity row in a batch of its own: so they are replayed.
+    /// The parity rows, each in a batch of its own, as they are replayed.
     parity_rows: Vec<(Batch, LookupPlan)>,
 }
 

@@ -73,7 +73,7 @@ struct Outcome {
     bytes_per_row: f64,
     /// The largest seen while the table grew from half of its rows to all.
     bytes_per_row_worst: f64,
-    /// The same from a thousandth of its rows on.
+    /// The largest number of bytes a row, from a thousandth of the rows on.
     bytes_per_row_worst_small: f64,
     limit_read_mrows_s: f64,
     limit_rmw_mrows_s: f64,
@@ -294,7 +294,7 @@ impl Work {
     }
 }
 
-/// The same gradient for every weight of a plan's rows.
+/// A buffer that holds the same gradient for every weight of a plan's rows.
 struct Gradients(RowBuffer);
 
 impl Gradients {

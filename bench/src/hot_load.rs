@@ -63,7 +63,7 @@ struct Outcome {
     versions_seen: usize,
     quiet: Part,
     loads: Part,
-    /// From the rollback over many deltas to the end.
+    /// The part from the rollback over many deltas to the end.
     last: Part,
     memory_before: Memory,
     memory_after: Memory,
@@ -91,7 +91,7 @@ struct LoadFigures {
     /// Slices that are known to be at most half a millisecond long: by the bucket with this bound.
     slices_within: f64,
     slices_within_bound_ms: f64,
-    /// The same in processor time: no request waited while a slice was interrupted.
+    /// The processor times of the slices, without the time that a slice was interrupted.
     cpu_slices: crate::server::Summary,
     cpu_slices_within: f64,
     failures: f64,
@@ -104,7 +104,7 @@ struct FarRollback {
     deltas: usize,
     /// The call that moves the pointer.
     call_ms: f64,
-    /// From the move to the first answer of that version.
+    /// The time from the move to the first answer of that version.
     answers_after_seconds: f64,
     /// The delta after it stands on the version rolled back to and is served.
     branched: bool,

@@ -32,9 +32,9 @@ struct Outcome {
     make_seconds: f64,
     open: Times,
     latest: Times,
-    /// One manifest, read and verified.
+    /// The times to read and verify one manifest.
     show: Times,
-    /// One page of manifests in the middle, each read and verified.
+    /// The times to read and verify a page of manifests in the middle of the list.
     list: Times,
     promote: Times,
     rollback: Times,

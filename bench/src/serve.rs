@@ -42,7 +42,7 @@ struct Outcome {
     /// The part of the time that goes into reading raw values: keys are mixed, numbers are
     /// transformed.
     encode_p50_ms: f64,
-    /// By the mean time of a request, as the peer has it.
+    /// The rate by the mean time of a request, as the peer computes it.
     candidates_per_second: f64,
     load_ms: f64,
     resident_mib: Option<u64>,

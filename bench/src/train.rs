@@ -23,8 +23,8 @@ use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, print_json};
 use zillion_console::{job_file, profile, signals};
 
-/// Without a profile a few batches are recorded all the same, which says how many operations a
-/// sample takes.
+/// The recording of a run without a profile: a few batches, which give the number of operations
+/// that a sample takes.
 const FOR_THE_BOUND: ProfileOptions =
     ProfileOptions { every: NonZeroU64::new(100).expect("not zero"), most_spans: 10_000 };
 
@@ -38,8 +38,8 @@ struct Outcome {
     /// The rate that the matrix products alone would allow, at the best rate that was probed after
     /// the run.
     bound_samples_per_second: Option<f64>,
-    /// From the call to the end of the first step: the job is checked, files are opened, statistics
-    /// are read.
+    /// The time from the call to the end of the first step, in which the job is checked, files are
+    /// opened and statistics are read.
     first_step_seconds: Option<f64>,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,

@@ -39,7 +39,7 @@ struct Outcome {
     other_cpus: Option<f64>,
 }
 
-/// One protocol with requests of one size.
+/// The figures of one protocol with requests of one size.
 #[derive(Serialize)]
 struct Measured {
     candidates: usize,

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Plain lines come at most this often.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// One piece of work whose size is known.
+/// The progress of one piece of work.
 pub(crate) struct Bar {
     bar: Option<ProgressBar>,
     what: String,

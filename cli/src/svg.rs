@@ -12,7 +12,7 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 38.0;
 const BOTTOM: f64 = 54.0;
-/// Above the panels of a row, and above the first row.
+/// The height above the panels of a row, and above the first row.
 const HEAD: f64 = 30.0;
 const TITLE: f64 = 34.0;
 /// Lines beyond these would look like others.
@@ -43,7 +43,7 @@ pub(crate) enum Unit {
     Bytes,
 }
 
-/// One direction of a panel.
+/// An axis of a panel.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) label: String,
@@ -66,7 +66,7 @@ pub(crate) enum Shapes {
     Bars(Vec<(String, f64)>),
 }
 
-/// One plot of a page.
+/// A plot of a page.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
     pub(crate) title: String,
@@ -105,7 +105,7 @@ fn push(svg: &mut String, text: &str) {
     svg.push_str(text);
 }
 
-/// From numbers to places on one axis.
+/// The map from numbers to places on one axis.
 struct Line {
     scale: Scale,
     unit: Unit,

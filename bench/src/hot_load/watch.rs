@@ -24,8 +24,8 @@ pub(crate) struct Freshness {
     seen: usize,
     /// Moves that the next one overtook.
     overtaken: usize,
-    /// From the move to the first answer; of a move that was overtaken, to the first answer with a
-    /// later one.
+    /// The time from the move to the first answer; of a move that was overtaken, to the first
+    /// answer with a later one.
     median_seconds: f64,
     max_seconds: f64,
 }

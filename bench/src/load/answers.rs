@@ -28,7 +28,7 @@ const MOST: usize = 65_536;
 pub(crate) struct Answers {
     /// Whether they are kept.
     is_checked: bool,
-    /// By body and bytes, how often each came.
+    /// The number of times that each answer came, by body and bytes.
     kept: HashMap<(usize, Bytes), u64>,
     /// The number of answers that name each version.
     versions: BTreeMap<String, u64>,

@@ -1,4 +1,4 @@
-//! One keep-alive connection: connected when it is needed, and again after it broke.
+//! A keep-alive connection, which is opened when it is needed, and again after it broke.
 
 use anyhow::Result;
 use bytes::Bytes;

@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     /// The number of requests in all.
     pub(crate) requests: u64,
     pub(crate) connections: usize,
-    /// From a request's time on.
+    /// The time that a request may take from its due time on.
     pub(crate) timeout: Duration,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) request: u64,
-    /// From the time it was due to the end of its answer.
+    /// The time from the due time to the end of the answer.
     pub(crate) latency: Duration,
     pub(crate) outcome: Outcome,
 }
@@ -75,10 +75,10 @@ pub(crate) struct Done {
 /// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// In the order in which they ended.
+    /// The requests in the order in which they ended.
     pub(crate) done: Vec<Done>,
     pub(crate) answers: Answers,
-    /// From the first request's time to the last answer.
+    /// The time from the first request's due time to the last answer.
     pub(crate) elapsed: Duration,
     /// Connections that were made; more than were asked for where some broke or were closed.
     pub(crate) connections_made: u64,

@@ -16,7 +16,7 @@ pub struct Target {
     /// Host as the URL has it, for the request's head.
     pub(crate) host: String,
     pub(crate) path: String,
-    /// By HTTP/2 in gRPC's frames, instead of JSON by HTTP/1.1.
+    /// Whether requests go by HTTP/2 in gRPC's frames, instead of JSON by HTTP/1.1.
     pub(crate) is_grpc: bool,
 }
 

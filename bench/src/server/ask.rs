@@ -1,4 +1,4 @@
-//! One request after another, blocking: what is asked beside a load.
+//! A blocking client, which sends the requests beside a load one after another.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;

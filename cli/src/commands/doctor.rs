@@ -17,7 +17,7 @@ use crate::args::DoctorArgs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Grade {
-    /// As it should be.
+    /// The machine is as it should be.
     Good,
     /// The machine works, and would work better with the remedy.
     Improve,
@@ -25,7 +25,7 @@ pub(crate) enum Grade {
     Note,
 }
 
-/// One thing that was looked at.
+/// A property of the machine, its grade and its remedy.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
     what: &'static str,

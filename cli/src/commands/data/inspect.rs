@@ -37,7 +37,7 @@ struct Column {
     /// Distinct values a row: 1 where each row has its own.
     coverage: f64,
     top: Vec<Count>,
-    /// By how much the counts may be too low.
+    /// The amount by which the counts may be too low.
     count_error: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     numbers: Option<Numbers>,

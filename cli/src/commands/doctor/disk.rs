@@ -8,9 +8,9 @@ use zillion_device::probe::measure_disk;
 
 use super::Finding;
 
-/// Below this a checkpoint of some gigabytes takes minutes.
+/// The rate below which a checkpoint of some gigabytes takes minutes.
 const SLOW_WRITE: f64 = 200e6;
-/// Above this the small files of a registry (pointers, manifests) take their time.
+/// The seconds above which the small files of a registry (pointers, manifests) are slow to write.
 const SLOW_SYNC: f64 = 0.02;
 
 /// Measures the disk of `folder` with a file of `mib` MiB.

@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
-    /// None of a retrieval model without labels: its score is no probability of anything.
+    /// The names of the tasks; none of a retrieval model without labels, whose score is no
+    /// probability.
     tasks: Vec<String>,
     /// Rows of the data that are written.
     row: u64,

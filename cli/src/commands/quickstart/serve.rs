@@ -181,7 +181,7 @@ struct Question {
     file: PathBuf,
     rows: usize,
     body: Bytes,
-    /// Two rows in the protocol that is written by hand most easily, for a person to try.
+    /// A request of two rows in the protocol that is easiest to write by hand.
     example: Bytes,
 }
 

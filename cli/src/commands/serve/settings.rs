@@ -25,7 +25,7 @@ const SECTION: &str = "serve";
 
 /// Milliseconds between two looks at a folder.
 const LOCAL_POLL_MS: u64 = 200;
-/// The same at a bucket, where each look is a handful of requests that are paid for.
+/// The default interval at a bucket, where each look is a handful of requests that are paid for.
 const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that are fixed when the server starts; [`Settings::take_changeable`] keeps these.

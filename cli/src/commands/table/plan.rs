@@ -21,7 +21,7 @@ use crate::raw_files::estimate_rows;
 use crate::svg;
 use crate::text::grouped;
 
-/// One table with what its settings would cost.
+/// A table with the bytes that other settings would cost.
 struct Planned<'a> {
     spec: &'a TableSpec,
     plan: &'a TablePlan,
@@ -85,7 +85,7 @@ struct TableOutcome<'a> {
     plan: &'a TablePlan,
     bytes: u64,
     bytes_per_row: u64,
-    /// In the order of the points of `admission`, `eviction` (at the peak) and `cache`.
+    /// The bytes in the order of the points of `admission`, `eviction` (at the peak) and `cache`.
     admission_bytes: Vec<u64>,
     eviction_bytes: Vec<u64>,
     cache_bytes: Vec<u64>,

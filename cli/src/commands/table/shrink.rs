@@ -29,7 +29,7 @@ struct Report {
     evaluated: Option<Evaluated>,
 }
 
-/// The same rows through both checkpoints.
+/// The metrics of the same rows through both checkpoints.
 #[derive(Serialize)]
 struct Evaluated {
     before: EvalReport,

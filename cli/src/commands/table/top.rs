@@ -57,7 +57,7 @@ struct One {
 struct WholeRow {
     count: u32,
     last_step: u32,
-    /// As it had decayed by the last push, where the table keeps it.
+    /// The decayed count at the last push, where the table keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     shows: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
