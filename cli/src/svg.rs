@@ -1,7 +1,11 @@
-//! Small plots as SVG: rows of panels with axes that can be read, without a library.
+//! Small plots as SVG: rows of panels with axes that can be read.
 //!
-//! A page says its own colours for light and for dark, and text is text, so that it can be searched
-//! and copied. What is drawn is a function of the numbers: the same figures make the same file.
+//! A page declares its own colours for light and for dark, and text stays text, so that it can be
+//! searched and copied. The drawing is a function of the numbers: the same figures make the same
+//! file.
+//!
+//! Why not `plotters`: its SVG backend writes one fixed colour into each shape, and a page could
+//! not follow the reader's light or dark style.
 
 use std::fmt::Write as _;
 
