@@ -3,7 +3,9 @@
 //! A misspelt hyper-parameter is an accuracy bug, so every section refuses keys that it does not
 //! know and says which one was meant. Serde's stock TOML errors do not carry the path through a
 //! [`toml::Value`] (which is where `--set` and environment overrides are merged), so this is a
-//! small deserializer whose error type keeps the path and the list of valid keys.
+//! small deserializer whose error type keeps the path and the list of valid keys. The crate
+//! `serde_path_to_error` keeps the path too, but leaves the valid keys inside the text of the
+//! error, where the nearest one cannot be found.
 
 use std::fmt;
 

@@ -8,11 +8,11 @@
 //! each part that is finished how large it is and what its bytes hash to.
 //!
 //! # Crash consistency
-//! A part gets its name when it is whole, and its entry in the manifest when it has its name.
-//! Whoever is started again over the same sources with the same settings keeps the parts that are
-//! listed and still are what the manifest says, and makes the others: a part follows from its rows
-//! alone, so that the bytes are those of a run that nobody disturbed. Sources or settings that have
-//! changed are refused by name.
+//! A part gets its name when it is whole, and its entry in the manifest when it has its name. A
+//! conversion that is started again over the same sources with the same settings keeps the parts
+//! that are listed and still are what the manifest says, and makes the others: a part follows from
+//! its rows alone, so that the bytes are those of a run that was not interrupted. Sources or
+//! settings that have changed are refused by name.
 //!
 //! # Invariants
 //! * Rows are those of the files in their order. A bad row is an error, or is left out, counted and

@@ -1,4 +1,4 @@
-//! Histories: for each row, what the same user (or whoever) did before it.
+//! Histories: for each row, what the same user (or other owner) did before it.
 //!
 //! Files of rows become the same files with one column more, a list: the items of the user's
 //! earlier rows, oldest first, the most recent at most. Earlier means strictly before: a row never

@@ -1,4 +1,4 @@
-//! A click log that nobody has to download: shaped like Criteo's, with a truth that is known.
+//! A click log that need not be downloaded: shaped like Criteo's, with a truth that is known.
 //!
 //! Every row is a pure function of (seed, number of the row, size of the log), so that any part of
 //! the log can be made alone, by any number of threads, and twice. Because the probability of each

@@ -20,7 +20,8 @@
 //! let mut batch = Batch::empty(&schema);
 //! batch.rows = 2;
 //! batch.sparse[0] = KeyColumn::single(vec![FeatureKey::from_i64(7), FeatureKey::from_i64(7)]);
-//! batch.sparse[1] = KeyColumn::ragged(vec![0, 2, 2], vec![FeatureKey::from_text("a"), FeatureKey::from_text("b")]);
+//! let genres = ["a", "b"].map(FeatureKey::from_text).to_vec();
+//! batch.sparse[1] = KeyColumn::ragged(vec![0, 2, 2], genres);
 //! let plan = LookupPlan::build(&batch, &schema, &mut PlanScratch::default());
 //! assert_eq!(plan.tables[0].keys.len(), 1);        // user 7, looked up once
 //! assert_eq!(plan.columns[0].inverse, [0, 0]);

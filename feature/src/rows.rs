@@ -1,7 +1,7 @@
 //! Buffers of rows on their way between tables and the model.
 
 /// The rows of one step, one block a table, in the order of the plan's unique keys. Passed by
-/// ownership: whoever pulls gives a buffer and gets it back filled.
+/// ownership: the caller that pulls gives a buffer and gets it back filled.
 #[derive(Clone, Debug, Default)]
 pub struct RowBuffer {
     /// One entry a table of the plan.

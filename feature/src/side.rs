@@ -118,7 +118,7 @@ impl Attribute {
     /// schema.
     ///
     /// A numeric feature without `missing` has no value for a missing row: its last entry is NaN,
-    /// and whoever joins must refuse such a row ([`FeatureSpec::needs_value`]).
+    /// and the caller that joins must refuse such a row ([`FeatureSpec::needs_value`]).
     ///
     /// # Errors
     /// Statistics that the transform needs and that are not there.

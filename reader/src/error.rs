@@ -253,7 +253,7 @@ impl ReaderError {
     /// what its format says or has too many or too few cells.
     ///
     /// Everything else ends the reading: a file that cannot be opened or decoded, a column that is
-    /// missing or of another type, a quote that is never closed (nobody knows where the next row
+    /// missing or of another type, a quote that is never closed (it is not known where the next row
     /// starts), and limits of this program that rows meet together.
     ///
     /// [`data.max_bad_rows`]: crate::DataConfig::max_bad_rows

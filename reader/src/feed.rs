@@ -8,7 +8,7 @@
 //!
 //! # Concurrency
 //! A feed belongs to one thread at a time. It spawns tasks that own what they touch, and joins them
-//! in the order of their rows; a join runs what nobody has begun, so that one thread is enough.
+//! in the order of their rows; a join runs tasks that have not begun, so that one thread is enough.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const FIELDS_OF_A_PART: usize = 4;
 pub(crate) struct Feed {
     reading: Arc<Reading>,
     workers: Arc<Workers>,
-    /// Set by whoever no longer wants the rows.
+    /// Whether the rows are no longer wanted.
     cancelled: Arc<AtomicBool>,
     order: Vec<u32>,
     /// Position in `order` of the next unit to open.

@@ -1,11 +1,11 @@
 //! Files to batches.
 //!
 //! Parquet and Arrow files, CSV and TSV, JSON lines and libsvm (the text ones plain, gzip or zstd)
-//! become [`Batch`]es of a
-//! [`Schema`]: columns are projected, ids become keys, numbers are transformed, rows are put into an
-//! order that is a pure function of (seed, epoch, files), and everything that does not fit is
-//! refused with the file, the row, the column and a remedy. [`RawRows`] has the same rows as
-//! requests have them. What it is *not*: it knows no tables and no models.
+//! become [`Batch`]es of a [`Schema`]: columns are projected, ids become keys, numbers are
+//! transformed, rows are put into an order that is a pure function of (seed, epoch, files), and
+//! everything that does not fit is refused with the file, the row, the column and a remedy.
+//! [`RawRows`] has the same rows as requests have them. What it is *not*: it knows no tables and no
+//! models.
 //!
 //! ```
 //! use std::num::NonZeroUsize;

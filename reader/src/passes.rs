@@ -273,7 +273,7 @@ fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<b
 }
 
 /// Returns the fields that a pass wants and, where bad rows may be left out, all others behind
-/// them, though nobody wants their values: a row is bad in every pass or in none.
+/// them, though their values are not used: a row is bad in every pass or in none.
 fn with_all(
     dataset: &Dataset,
     mut fields: Vec<Field>,

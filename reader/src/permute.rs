@@ -13,7 +13,7 @@ use zillion_feature::FeatureKey;
 use crate::block::{Block, Column, Piece, end_list};
 use crate::error::{ReaderError, Result};
 
-/// A column of one piece: taken out of its block where nobody else needs that.
+/// A column of one piece: taken out of its block where no other piece needs the block.
 enum Source {
     Owned(Column),
     Shared(Arc<Block>),

@@ -51,7 +51,7 @@ struct Inner {
 }
 
 impl RejectLog {
-    /// Returns an empty log. `keeps`: whether somebody wants to see the rows; else only the first
+    /// Returns an empty log. `keeps`: whether the rows are kept; otherwise only the first
     /// few messages are remembered.
     pub(crate) fn new(keeps: bool) -> Self {
         Self { keeps, inner: Mutex::default() }

@@ -158,7 +158,7 @@ impl Drop for Windows {
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
         if let Some(task) = self.ahead.take() {
-            // A panic of the task has nobody to go to any more.
+            // A panic of the task cannot be reported any more.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(task.join())));
         }
     }

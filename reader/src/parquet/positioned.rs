@@ -1,6 +1,6 @@
 //! A file read at positions, so that several decoders share one descriptor without a common offset.
 //!
-//! Not a mapping: a data file that somebody truncates while it is read gives an error here and
+//! Not a mapping: a data file that is truncated while it is read gives an error here and
 //! would give a SIGBUS there.
 
 use std::fs::File;

@@ -16,7 +16,7 @@ use crate::error::{Near, Place, ReaderError, Result};
 /// Bytes of a chunk.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// Bytes of the longest record. What is longer is a quote that nobody closed.
+/// Bytes of the longest record. A longer one is a quote that is never closed.
 const MAX_RECORD: usize = 16 << 20;
 
 /// The number of rows at the beginning of a file without a header that tell its columns.
