@@ -88,23 +88,23 @@ Example: zillion eval runs/clicks --data clicks/valid.parquet")]
     #[command(override_usage = PREDICT_USAGE, after_help = "\
 Example: zillion predict runs/clicks rows.csv > scores.csv
          cat rows.csv | zillion predict runs/clicks -
-         zillion predict --registry registry --model clicks --version 12 rows.csv")]
+         zillion predict --registry runs/registry --model clicks --version 12 rows.csv")]
     Predict(PredictArgs),
     /// Look into the tables of a checkpoint
     #[command(arg_required_else_help = true)]
     Table(TableArgs),
     /// Publish a checkpoint as a version: a base, or what changed since the version before
     #[command(after_help = "\
-Example: zillion publish runs/clicks --registry registry --model clicks")]
+Example: zillion publish runs/clicks --registry runs/registry --model clicks")]
     Publish(PublishArgs),
     /// Serve published versions over HTTP, and follow the registry
     #[command(after_help = "\
-Example: zillion serve --registry registry --model clicks --http 127.0.0.1:8080
+Example: zillion serve --registry runs/registry --model clicks --http 127.0.0.1:8080
          curl localhost:8080/v1/models/clicks:predict -d '{\"instances\": [{\"user\": 7, \"item\": 42}]}'")]
     Serve(ServeArgs),
     /// Send rows of a file to a server at a constant rate, measure, and check the answers
     #[command(after_help = "\
-Example: zillion loadgen --registry registry --model clicks --data test.csv --rate 200 --seconds 10 --check
+Example: zillion loadgen --registry runs/registry --model clicks --data test.csv --rate 200 --seconds 10 --check
 Exit codes: 0 every answer was there (and right, with --check), 1 not.")]
     Loadgen(LoadgenArgs),
     /// Versions of models: list, show, compare, promote, roll back, verify, clean up; a model's
@@ -113,7 +113,7 @@ Exit codes: 0 every answer was there (and right, with --check), 1 not.")]
     Model(ModelArgs),
     /// Show which version wrote a key's row last, and the values of the row
     #[command(after_help = "\
-Example: zillion explain --registry registry --model clicks --table item --key 42")]
+Example: zillion explain --registry runs/registry --model clicks --table item --key 42")]
     Explain(ExplainArgs),
     /// Look into data, or make some
     #[command(arg_required_else_help = true)]

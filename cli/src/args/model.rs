@@ -27,47 +27,47 @@ pub(crate) struct ModelArgs {
 pub(crate) enum ModelCommand {
     /// List a registry's models, or a model's versions, the newest first
     #[command(after_help = "\
-Example: zillion model list --registry registry --model clicks --limit 20")]
+Example: zillion model list --registry runs/registry --model clicks --limit 20")]
     List(ListArgs),
     /// Show a version, or where a pointer has stood
     #[command(after_help = "\
-Example: zillion model show 12 --registry registry --model clicks")]
+Example: zillion model show 12 --registry runs/registry --model clicks")]
     Show(ShowArgs),
     /// Compare two versions: rows, dense parameters, graph, metrics
     #[command(after_help = "\
-Example: zillion model diff 11 12 --registry registry --model clicks")]
+Example: zillion model diff 11 12 --registry runs/registry --model clicks")]
     Diff(DiffArgs),
     /// Move a pointer to a version
     #[command(after_help = "\
-Example: zillion model promote 12 --to stable --registry registry --model clicks")]
+Example: zillion model promote 12 --to stable --registry runs/registry --model clicks")]
     Promote(PromoteArgs),
     /// Move a pointer back to the version before, or to one that is named
     #[command(after_help = "\
-Example: zillion model rollback --pointer stable --registry registry --model clicks")]
+Example: zillion model rollback --pointer stable --registry runs/registry --model clicks")]
     Rollback(RollbackArgs),
     /// Read every byte of a version and of what it stands on
     #[command(after_help = "\
-Example: zillion model verify 12 --registry registry --model clicks")]
+Example: zillion model verify 12 --registry runs/registry --model clicks")]
     Verify(VerifyArgs),
     /// Remove files that no version in use needs
     #[command(after_help = "\
-Example: zillion model gc --keep 16 --dry-run --registry registry --model clicks")]
+Example: zillion model gc --keep 16 --dry-run --registry runs/registry --model clicks")]
     Gc(GcArgs),
     /// Keep a version's files whatever gc is told; --remove lets it go
     #[command(after_help = "\
-Example: zillion model pin 12 --registry registry --model clicks")]
+Example: zillion model pin 12 --registry runs/registry --model clicks")]
     Pin(PinArgs),
     /// Write a version as files that other programs open: Parquet, safetensors, ONNX
     #[command(after_help = "\
-Example: zillion model export --registry registry --model clicks --output exported
-         zillion model export --registry registry --model clicks 12 --only rows --output rows-12")]
+Example: zillion model export --registry runs/registry --model clicks --output exported
+         zillion model export --registry runs/registry --model clicks 12 --only rows --output rows-12")]
     Export(ExportArgs),
     /// List the nodes of a model: name, shape, operation and inputs
     #[command(after_help = "\
 Example: zillion model graph job.toml --train
          zillion model graph job.toml --train --pass all
          zillion model graph runs/clicks --format svg > clicks.svg
-         zillion model graph 12 --registry registry --model clicks --format dot | dot -Tpdf > clicks.pdf")]
+         zillion model graph 12 --registry runs/registry --model clicks --format dot | dot -Tpdf > clicks.pdf")]
     Graph(GraphArgs),
 }
 
