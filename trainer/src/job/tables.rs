@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_table_holds_for_both_segments_unless_the_linear_one_has_its_own() {
+    fn table_settings_hold_for_both_segments_unless_overridden() {
         let spec = read(
             "dtype = 'bf16'
              optimizer = { kind = 'ftrl', lr = 0.1, l21 = 0.5 }

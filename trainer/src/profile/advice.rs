@@ -181,6 +181,14 @@ pub fn advice(shares: &Shares, known: &Circumstances) -> Vec<String> {
             }
         }
     }
+    lines.extend(advise_beside_steps(known));
+    lines
+}
+
+/// Writes advice on the work beside the steps that takes a large share of the run.
+fn advise_beside_steps(known: &Circumstances) -> Vec<String> {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let mut lines = Vec::new();
     let beside = [
         (
             known.checkpoint,

@@ -361,7 +361,7 @@ fn notes_of(place: &Place, output: &str, more: &str) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_run_begins_from_a_version_where_it_has_a_place_for_what_is_there() {
+fn a_run_begins_from_the_matching_parts_of_a_version() {
     let place = Place::new();
     let registry = place.path("registry");
     let publish = format!(
