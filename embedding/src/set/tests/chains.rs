@@ -205,7 +205,7 @@ proptest! {
                     if lost == 2 && let Some((_, mark, _)) = &saved {
                         let error = set.begin_changes(&workers, folder.path(), &Files::new(), *mark);
                         let error = error.unwrap_err().to_string();
-                        prop_assert!(error.contains("write a whole one"), "{error}");
+                        prop_assert!(error.contains("write a whole checkpoint"), "{error}");
                     }
                 }
                 Ending::Kept => {
@@ -388,13 +388,13 @@ fn a_chain_that_is_not_what_was_written_is_refused_by_name() {
     // Changes without what they stand on, and with less of it.
     let mut bare = parts.clone();
     bare.iter_mut().filter_map(|t| t.changes.as_mut()).for_each(|c| c.below.clear());
-    assert!(restore(&bare).unwrap_err().contains("nothing whole is below them"));
+    assert!(restore(&bare).unwrap_err().contains("no whole checkpoint is below them"));
     for skipped in 0..3 {
         let mut gap = parts.clone();
         let changes = gap.iter_mut().filter_map(|t| t.changes.as_mut());
         changes.for_each(|c| drop(c.below.remove(skipped)));
         let error = restore(&gap).unwrap_err();
-        let expected = if skipped == 0 { "nothing whole is below" } else { "this one says" };
+        let expected = if skipped == 0 { "no whole checkpoint is below" } else { "this one says" };
         assert!(error.contains(expected), "{error}");
     }
     restore(&parts).unwrap();
@@ -420,7 +420,7 @@ fn checkpoints_of_changes_need_one_to_stand_on() {
     // A mark is of its history.
     set.restore(&workers, folders[0].path(), &parts).unwrap();
     let error = set.begin_changes(&workers, folders[2].path(), &Files::new(), mark);
-    assert!(error.unwrap_err().to_string().contains("write a whole one"));
+    assert!(error.unwrap_err().to_string().contains("write a whole checkpoint"));
     // Who does not follow has none.
     let mut other = TableSet::new(specs(), shards(1)).unwrap();
     other.restore(&workers, folders[0].path(), &parts).unwrap();
