@@ -29,10 +29,7 @@ use zillion_feature::random::mix64;
 use zillion_feature::{
     Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Schema, Step,
 };
-use zillion_rows::{
-    Admission, DEFAULT_SHARDS, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec,
-    TableSpec, Unknown,
-};
+use zillion_rows::{DEFAULT_SHARDS, Dtype, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
 use crate::args::BenchEmbeddingArgs;
 use crate::turns::{TURN, median};
@@ -500,31 +497,13 @@ impl Bench {
 
 /// Returns the table that the benchmarks of tables fill.
 pub(crate) fn spec(dim: usize) -> TableSpec {
-    let segment = SegmentSpec {
-        name: "vector".to_owned(),
+    let segment = SegmentSpec::new(
+        "vector",
         dim,
-        initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
-        optimizer: OptimizerSpec::rowwise_adagrad(0.02),
-        l2: 0.0,
-        l2_scope: None,
-        clip: None,
-        bounds: None,
-    };
-    TableSpec {
-        name: "ids".to_owned(),
-        segments: vec![segment],
-        dense: false,
-        max_rows: None,
-        unknown: Unknown::Seeded,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype: Dtype::F32,
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
-        seed: 1,
-    }
+        InitializerSpec::Normal { mean: 0.0, std: 0.01 },
+        OptimizerSpec::rowwise_adagrad(0.02),
+    );
+    TableSpec { seed: 1, ..TableSpec::new("ids", vec![segment]) }
 }
 
 /// Draws ids by Zipf's law: inversion of the continuous distribution, close enough for a load.

@@ -20,7 +20,7 @@ use zillion_rows::{Admission, is_drawn};
 
 /// The admission of one shard's part of a table.
 #[derive(Debug)]
-pub(crate) enum Gate {
+pub(crate) enum KeyAdmission {
     /// The occurrences are counted exactly.
     Counts(Candidates),
     /// Counts in a filter.
@@ -29,7 +29,7 @@ pub(crate) enum Gate {
     Draw { p: f64, seed: u64 },
 }
 
-impl Gate {
+impl KeyAdmission {
     /// `None` where every key gets a row at once.
     pub(crate) fn new(shape: &TableShape, slots: Range<usize>) -> Option<Self> {
         Some(match shape.spec.admission {
@@ -61,7 +61,7 @@ impl Gate {
         }
     }
 
-    /// Whether [`Gate::admit`] would say so.
+    /// Whether [`KeyAdmission::admit`] would say so.
     pub(crate) fn would_admit(&self, key: FeatureKey, times: u32, step: u32) -> bool {
         match self {
             Self::Counts(candidates) => candidates.would_admit(key, times),

@@ -61,7 +61,7 @@ impl TableSet {
             let reason = "the version's rows have no segment that the job's have";
             return Err(Error::mismatch(shape.name(), reason));
         }
-        let epoch = self.eras.now();
+        let epoch = self.generations.now();
         let cap = shape.spec.most_rows().filter(|_| !shape.spec.dense);
         let mut adopted = Adopted::default();
         for (key, row) in rows {

@@ -11,8 +11,8 @@ use crate::testing::checkpoint_oracle;
 use crate::{Rates, TableSet, Update};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{
-    Admission, Bounds, ClipSpec, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec, Scope,
-    SegmentSpec, TableParts, TableSpec, Unknown,
+    Bounds, ClipSpec, Dtype, Growth, InitializerSpec, OptimizerSpec, Scope, SegmentSpec,
+    TableParts, TableSpec, Unknown,
 };
 
 pub(crate) fn workers(threads: usize) -> Workers {
@@ -36,33 +36,13 @@ pub(crate) fn sorted_keys(ids: impl IntoIterator<Item = u64>) -> Vec<FeatureKey>
 
 pub(crate) fn segment(name: &str, dim: usize, optimizer: OptimizerSpec, l2: f32) -> SegmentSpec {
     SegmentSpec {
-        name: name.to_owned(),
-        dim,
-        initializer: InitializerSpec::Normal { mean: 0.0, std: 0.1 },
-        optimizer,
         l2,
-        l2_scope: None,
-        clip: None,
-        bounds: None,
+        ..SegmentSpec::new(name, dim, InitializerSpec::Normal { mean: 0.0, std: 0.1 }, optimizer)
     }
 }
 
 pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> TableSpec {
-    TableSpec {
-        name: name.to_owned(),
-        segments,
-        dense,
-        max_rows: None,
-        unknown: Unknown::Seeded,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype: Dtype::F32,
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
-        seed: 11,
-    }
+    TableSpec { dense, seed: 11, ..TableSpec::new(name, segments) }
 }
 
 /// Every optimizer and every kind of rule at once. Dense tables are those with "dense" in the name.

@@ -19,11 +19,11 @@ pub(crate) const AHEAD: usize = 8;
 /// Numbers of full rows that are live in both slabs and that no key leads to; the last is handed
 /// out first.
 #[derive(Debug, Default)]
-pub(crate) struct Vacant {
+pub(crate) struct FreeList {
     pub(crate) rows: Vec<u32>,
 }
 
-impl Vacant {
+impl FreeList {
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }

@@ -83,11 +83,12 @@ impl TableSet {
             return Ok(None);
         }
         let writer = LayerWriter::new(files, folder, pace);
-        let era = self.eras.last_of(since);
-        self.write_tables(workers, writer, |table| self.changed(workers, table, era)).map(Some)
+        let generation = self.generations.last_of(since);
+        self.write_tables(workers, writer, |table| self.changed(workers, table, generation))
+            .map(Some)
     }
 
-    /// The rows of a table that changed after an era.
+    /// The rows of a table that changed after a generation.
     fn changed(&self, workers: &Workers, table: usize, since: u32) -> Chosen {
         let by_shard = workers.map(self.shards.len(), |shard| {
             self.shards[shard].table(table).changes().map(|changes| changes.since(since))

@@ -13,31 +13,8 @@
 //! use zillion_rows::conformance::plan_of;
 //! use zillion_rows::*;
 //!
-//! let vector = SegmentSpec {
-//!     name: "vector".into(),
-//!     dim: 8,
-//!     initializer: InitializerSpec::Normal { mean: 0.0, std: 0.01 },
-//!     optimizer: OptimizerSpec::Sgd { lr: 0.1 },
-//!     l2: 0.0,
-//!     l2_scope: None,
-//!     clip: None,
-//!     bounds: None,
-//! };
-//! let users = TableSpec {
-//!     name: "users".into(),
-//!     segments: vec![vector],
-//!     dense: false,
-//!     max_rows: None,
-//!     unknown: Unknown::Seeded,
-//!     admission: Admission::All,
-//!     eviction: Eviction::Never,
-//!     dtype: Dtype::F32,
-//!     pinned: Vec::new(),
-//!     statistics: None,
-//!     grow: None,
-//!     max_bytes: None,
-//!     seed: 1,
-//! };
+//! let vector = SegmentSpec::new("vector", 8, InitializerSpec::Normal { mean: 0.0, std: 0.01 }, OptimizerSpec::Sgd { lr: 0.1 });
+//! let users = TableSpec { seed: 1, ..TableSpec::new("users", vec![vector]) };
 //! let workers = Workers::new(NonZeroUsize::MIN)?;
 //! let mut tables = TableSet::new(vec![users], DEFAULT_SHARDS)?;
 //!

@@ -31,7 +31,7 @@ use crate::optimizer::Rates;
 use crate::shape::{TableShape, TableStep};
 use crate::shard::Shard;
 use crate::snapshot::Snapshot;
-use crate::snapshot::generations::Eras;
+use crate::snapshot::generations::Generations;
 use crate::snapshot::marks::Marks;
 use crate::spill::spilling::Spilling;
 use crate::statistics::{Counters, TableStatistics};
@@ -54,7 +54,7 @@ pub struct TableSet {
     pub(crate) frozen: Vec<bool>,
     pub(crate) map: ShardMap,
     pub(crate) shards: Vec<Shard>,
-    pub(crate) eras: Eras,
+    pub(crate) generations: Generations,
     /// Present while changes are tracked.
     pub(crate) tracking: Option<Tracking>,
     /// The checkpoint that is being written.
@@ -101,7 +101,7 @@ impl TableSet {
             shapes,
             map,
             shards,
-            eras: Eras::of_epoch(1),
+            generations: Generations::of_epoch(1),
             tracking: None,
             snapshot: None,
             marks: None,
@@ -138,14 +138,14 @@ impl TableSet {
     /// The epoch that changed rows are marked with. A delta holds the rows of the epochs since the
     /// last one.
     pub fn dirty_epoch(&self) -> u32 {
-        self.eras.epoch()
+        self.generations.epoch()
     }
 
     /// Begins the next epoch: rows that change from now on belong to the next delta. Returns the
     /// epoch that has ended.
     pub fn advance_dirty_epoch(&mut self) -> u32 {
-        let ended = self.eras.epoch();
-        self.eras.end_epoch();
+        let ended = self.generations.epoch();
+        self.generations.end_epoch();
         self.seal_changes();
         ended
     }
@@ -207,7 +207,7 @@ impl TableSet {
         let rooms = self.rooms(workers, plan, gradients, update.step.0 as u32)?;
         for (step, room) in steps.iter_mut().zip(rooms) {
             if let Some(step) = step {
-                step.room = room;
+                step.permits = room;
             }
         }
         let counted = counted(&mut self.shards, |shards| {
@@ -282,7 +282,7 @@ impl TableSet {
                 return Err(Error::TooManyRows { table: name(), rows, cap });
             }
         }
-        let epoch = self.eras.now();
+        let epoch = self.generations.now();
         each(workers, &mut self.shards, |_, shard| {
             let slots = shard.slots();
             let start = keys.partition_point(|key| key.slot() < slots.start);
@@ -381,8 +381,9 @@ impl TableSet {
             let reason = format!("steps are counted from 1 to {}: {}", LAST_STEP.0, update.step.0);
             return Err(Error::misuse(reason));
         }
-        let step =
-            |s: &Arc<TableShape>| s.step(update.step, update.rates, update.scale, self.eras.now());
+        let step = |s: &Arc<TableShape>| {
+            s.step(update.step, update.rates, update.scale, self.generations.now())
+        };
         let shapes = self.shapes.iter().zip(&self.frozen);
         let has_step = |s: &Arc<TableShape>, frozen: bool| s.swept == swept && !frozen;
         Ok(shapes.map(|(s, &frozen)| has_step(s, frozen).then(|| step(s))).collect())

@@ -8,7 +8,7 @@ use zillion_rows::memory::Reckoning;
 use zillion_rows::{RowShape, TableSpec};
 
 use crate::error::Result;
-use crate::eviction::permits::Room;
+use crate::eviction::permits::Permits;
 use crate::eviction::pinned::Pinned;
 use crate::eviction::priority::Priority;
 use crate::narrow::shape::NarrowShape;
@@ -77,7 +77,7 @@ pub(crate) struct TableStep {
     /// The random bits that weights are rounded by, where their type needs it.
     pub(crate) rounding: StepRounding,
     /// The keys that may get a row.
-    pub(crate) room: Room,
+    pub(crate) permits: Permits,
 }
 
 impl TableShape {
@@ -148,7 +148,7 @@ impl TableShape {
             step: step.0 as u32,
             epoch,
             rounding,
-            room: Room::default(),
+            permits: Permits::default(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A checkpoint of one moment that is written while training goes on.
 //!
-//! [`TableSet::begin_snapshot`] copies nothing: it ends the era, and from then on a row that
+//! [`TableSet::begin_snapshot`] copies nothing: it ends the generation, and from then on a row that
 //! changes is kept as it was (see `table::snapshot`), and so is what is counted of keys that wait.
 //! [`TableSet::advance_snapshot`], at the end of a step, copies so many rows on into the part that
 //! is next, and hands parts that are complete to background tasks of the pool that encode, hash,
@@ -67,9 +67,9 @@ pub(crate) struct Filling {
 pub(crate) struct Snapshot {
     pub(crate) files: Files,
     pub(crate) folder: PathBuf,
-    /// The epoch that it began in, and the era that ended then.
+    /// The epoch that it began in, and the generation that ended then.
     pub(crate) epoch: u32,
-    pub(crate) era: u32,
+    pub(crate) generation: u32,
     /// By table, and in a table rows before what is counted of keys that wait, full ones before
     /// narrow ones.
     pub(crate) jobs: Vec<Job>,

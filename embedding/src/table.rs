@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key, or are
-//!   vacant; both slabs hand out the lowest free number and see the same calls.
+//!   free; both slabs hand out the lowest free number and see the same calls.
 //! * In a dense table rows are numbered in key order: a slot's rows are one run, so that a sweep
 //!   walks memory from one end to the other and sums in an order that does not depend on history.
 //!
@@ -24,11 +24,11 @@ use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 use zillion_rows::row::StoredRow;
 
-use crate::admission::Gate;
+use crate::admission::KeyAdmission;
 use crate::changes::Changes;
 use crate::error::{Error, Result};
 use crate::eviction::capacity::Demand;
-use crate::free_list::Vacant;
+use crate::free_list::FreeList;
 use crate::index::{Entry, Index};
 use crate::narrow::Narrow;
 use crate::shape::TableShape;
@@ -36,9 +36,9 @@ use crate::snapshot::kept::TableSnapshot;
 use crate::spill::{Spill, Thawed};
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::dense::Dense;
-use crate::table::found_rows::Known;
+use crate::table::found_rows::FoundRows;
 use crate::table::weights::WeightSlab;
-use crate::tombstones::Departed;
+use crate::tombstones::Tombstones;
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -50,11 +50,11 @@ pub(crate) struct Table {
     pub(crate) scratch: Vec<f32>,
     pub(crate) counters: Counters,
     /// Present where keys wait for their rows.
-    pub(crate) candidates: Option<Gate>,
+    pub(crate) candidates: Option<KeyAdmission>,
     /// The entries that the last pull found for its keys.
-    pub(crate) known: Known,
+    pub(crate) known: FoundRows,
     /// Rows that went for the limit and whose places are kept.
-    pub(crate) vacant: Vacant,
+    pub(crate) free_list: FreeList,
     /// The demand of this step so far.
     pub(crate) demand: Demand,
     /// Present where the vocabulary is fixed.
@@ -64,7 +64,7 @@ pub(crate) struct Table {
     /// Present while a snapshot of the rows is written.
     pub(crate) snapshot: Option<Box<TableSnapshot>>,
     /// Present where checkpoints of changes alone are written.
-    pub(crate) departed: Option<Box<Departed>>,
+    pub(crate) tombstones: Option<Box<Tombstones>>,
     /// Present where rows may leave memory: index entries may then be records.
     pub(crate) spill: Option<Box<Spill>>,
     /// Present where rows are narrow at first: index entries may then be of its slabs.
@@ -79,14 +79,14 @@ impl Table {
             companion: Slab::new(shape.companion_stride)?.staggered(shard),
             scratch: Vec::new(),
             counters: Counters::default(),
-            candidates: Gate::new(&shape, slots.clone()),
-            known: Known::default(),
-            vacant: Vacant::default(),
+            candidates: KeyAdmission::new(&shape, slots.clone()),
+            known: FoundRows::default(),
+            free_list: FreeList::default(),
             demand: Demand::default(),
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
             snapshot: None,
-            departed: None,
+            tombstones: None,
             spill: None,
             narrow: Narrow::new(&shape, &slots)?,
             index: Index::new(slots),
@@ -139,7 +139,7 @@ impl Table {
     }
 
     pub(crate) fn make_full(&mut self, key: FeatureKey, epoch: u32) -> Result<u32> {
-        let row = match self.take_vacant() {
+        let row = match self.take_free() {
             Some(row) => self.refill(key, row)?,
             None => self.allocate_for(key)?,
         };
@@ -152,7 +152,7 @@ impl Table {
     /// them.
     pub(crate) fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
-            self.vacate(row);
+            self.keep_free(row);
             return Err(e.into());
         }
         self.companion.row_mut(row).fill(0);
@@ -233,9 +233,9 @@ impl Table {
 
     pub(crate) fn statistics(&self) -> TableStatistics {
         let (mut weights, mut companion) = (self.weights.bytes(), self.companion.bytes());
-        weights.used -= self.vacant.len() * self.shape.spec.weight_bytes();
-        companion.used -= self.vacant.len() * self.shape.companion_stride * size_of::<u32>();
-        weights.bookkeeping += self.vacant.bytes();
+        weights.used -= self.free_list.len() * self.shape.spec.weight_bytes();
+        companion.used -= self.free_list.len() * self.shape.companion_stride * size_of::<u32>();
+        weights.bookkeeping += self.free_list.bytes();
         if let Some(narrow) = &self.narrow {
             weights = crate::narrow::both(weights, narrow.weights.bytes());
             companion = crate::narrow::both(companion, narrow.companion.bytes());
@@ -255,7 +255,7 @@ impl Table {
             index_bytes: self.index.bytes() as u64,
             candidate_bytes: self.candidates.as_ref().map_or(0, |c| c.bytes() as u64),
             staged_bytes: staged as u64,
-            change_bytes: (self.changes.as_ref().map_or(0, Changes::bytes) + self.departed_bytes())
+            change_bytes: (self.changes.as_ref().map_or(0, Changes::bytes) + self.tombstone_bytes())
                 as u64,
             snapshot_bytes: self.snapshot_bytes() as u64,
             slack_bytes: (reserved + companion_reserved - used) as u64,

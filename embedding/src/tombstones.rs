@@ -27,9 +27,9 @@ pub(crate) const FEWEST: usize = 64;
 
 /// Keys without a row in memory, by slot.
 #[derive(Debug)]
-pub(crate) struct Departed {
+pub(crate) struct Tombstones {
     pub(crate) first_slot: usize,
-    /// The era that ended when the newest checkpoint began; none has begun where absent.
+    /// The generation that ended when the newest checkpoint began; none has begun where absent.
     pub(crate) cut: Option<u32>,
     /// The generation before whose end nothing is asked for.
     pub(crate) oldest: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Departed {
     pub(crate) spilled: Vec<List>,
 }
 
-/// Keys with an era each.
+/// Keys with a generation each.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     pub(crate) entries: Vec<(u64, u32)>,
@@ -49,10 +49,10 @@ impl List {
     pub(crate) fn push(
         &mut self,
         key: FeatureKey,
-        era: u32,
+        generation: u32,
         shorten: impl FnOnce(&mut Vec<(u64, u32)>),
     ) {
-        self.entries.push((key.0, era));
+        self.entries.push((key.0, generation));
         if self.entries.len() >= FEWEST.max(2 * self.shortened) {
             self.shorten(shorten);
         }
@@ -66,10 +66,14 @@ impl List {
         }
     }
 
-    /// The keys of some eras, ascending.
-    pub(crate) fn keys(&self, eras: impl Fn(u32) -> bool) -> Vec<u64> {
-        let mut keys: Vec<u64> =
-            self.entries.iter().filter(|(_, era)| eras(*era)).map(|&(key, _)| key).collect();
+    /// The keys of some generations, ascending.
+    pub(crate) fn keys(&self, generations: impl Fn(u32) -> bool) -> Vec<u64> {
+        let mut keys: Vec<u64> = self
+            .entries
+            .iter()
+            .filter(|(_, generation)| generations(*generation))
+            .map(|&(key, _)| key)
+            .collect();
         keys.sort_unstable();
         keys.dedup();
         keys
@@ -83,24 +87,24 @@ pub(crate) fn shorten_gone(entries: &mut Vec<(u64, u32)>, oldest: u32) {
     entries.dedup();
 }
 
-/// Leaves the newest era of each key that is later than `oldest`.
+/// Leaves the newest generation of each key that is later than `oldest`.
 pub(crate) fn shorten_spilled(entries: &mut Vec<(u64, u32)>, oldest: u32) {
-    entries.retain(|&(_, era)| era > oldest);
+    entries.retain(|&(_, generation)| generation > oldest);
     entries.sort_unstable_by(|a, b| b.cmp(a));
     entries.dedup_by_key(|&mut (key, _)| key);
 }
 
-impl Departed {
+impl Tombstones {
     pub(crate) fn new(slots: Range<usize>) -> Self {
         let lists = || slots.clone().map(|_| List::default()).collect();
         let (gone, spilled) = (lists(), lists());
         Self { first_slot: slots.start, cut: None, oldest: 0, gone, spilled }
     }
 
-    /// A checkpoint begins, and this era has ended.
-    pub(crate) fn begin(&mut self, era: u32) {
-        if self.cut.replace(era).is_none() {
-            self.oldest = era;
+    /// A checkpoint begins, and this generation has ended.
+    pub(crate) fn begin(&mut self, generation: u32) {
+        if self.cut.replace(generation).is_none() {
+            self.oldest = generation;
         }
     }
 
@@ -111,12 +115,12 @@ impl Departed {
         list.push(key, cut, |entries| shorten_gone(entries, oldest));
     }
 
-    /// Lists a key whose row, which changed last in `era`, leaves memory.
-    pub(crate) fn note_spilled(&mut self, key: FeatureKey, era: u32) {
+    /// Lists a key whose row, which changed last in `generation`, leaves memory.
+    pub(crate) fn note_spilled(&mut self, key: FeatureKey, generation: u32) {
         let oldest = self.oldest;
-        if self.cut.is_some() && era > oldest {
+        if self.cut.is_some() && generation > oldest {
             let list = &mut self.spilled[key.slot() - self.first_slot];
-            list.push(key, era, |entries| shorten_spilled(entries, oldest));
+            list.push(key, generation, |entries| shorten_spilled(entries, oldest));
         }
     }
 
@@ -127,9 +131,9 @@ impl Departed {
         self.spilled[at].shorten(|entries| shorten_spilled(entries, oldest));
     }
 
-    /// Keys of a slot whose rows on disk may have changed after the end of an era, ascending.
+    /// Keys of a slot whose rows on disk may have changed after the end of a generation, ascending.
     pub(crate) fn spilled_since(&self, slot: usize, since: u32) -> Vec<u64> {
-        self.spilled[slot - self.first_slot].keys(|era| era > since)
+        self.spilled[slot - self.first_slot].keys(|generation| generation > since)
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -145,31 +149,31 @@ mod tests {
 
     #[test]
     fn lists_stay_as_long_as_what_they_tell() {
-        let mut departed = Departed::new(7..9);
+        let mut tombstones = Tombstones::new(7..9);
         let key = |i: u64| FeatureKey(8 << 52 | i);
-        departed.note_gone(key(1));
-        departed.note_spilled(key(1), 9);
-        assert!(departed.gone[1].entries.is_empty() && departed.spilled[1].entries.is_empty());
-        departed.begin(3);
+        tombstones.note_gone(key(1));
+        tombstones.note_spilled(key(1), 9);
+        assert!(tombstones.gone[1].entries.is_empty() && tombstones.spilled[1].entries.is_empty());
+        tombstones.begin(3);
         for _ in 0..1000 {
-            (0..10).for_each(|i| departed.note_gone(key(i)));
-            (0..10).for_each(|i| departed.note_spilled(key(i), 4 + i as u32 % 2));
-            departed.note_spilled(key(11), 3);
+            (0..10).for_each(|i| tombstones.note_gone(key(i)));
+            (0..10).for_each(|i| tombstones.note_spilled(key(i), 4 + i as u32 % 2));
+            tombstones.note_spilled(key(11), 3);
         }
-        assert!(departed.gone[1].entries.len() <= FEWEST);
-        assert!(departed.spilled[1].entries.len() <= FEWEST);
+        assert!(tombstones.gone[1].entries.len() <= FEWEST);
+        assert!(tombstones.spilled[1].entries.len() <= FEWEST);
         let keys = |ids: Range<u64>| ids.map(|i| key(i).0).collect::<Vec<_>>();
-        assert_eq!(departed.spilled_since(8, 3), keys(0..10));
-        assert_eq!(departed.spilled_since(8, 4).len(), 5);
-        departed.begin(5);
-        departed.note_gone(key(2));
-        departed.note_gone(key(20));
-        assert_eq!(departed.gone[1].keys(|cut| (3..5).contains(&cut)), keys(0..10));
-        assert_eq!(departed.gone[1].keys(|cut| (5..6).contains(&cut)), [key(2).0, key(20).0]);
-        departed.oldest = 5;
-        departed.trim(8);
-        assert_eq!(departed.gone[1].entries.len(), 2);
-        assert!(departed.spilled[1].entries.is_empty());
-        assert!(departed.bytes() < 10_000);
+        assert_eq!(tombstones.spilled_since(8, 3), keys(0..10));
+        assert_eq!(tombstones.spilled_since(8, 4).len(), 5);
+        tombstones.begin(5);
+        tombstones.note_gone(key(2));
+        tombstones.note_gone(key(20));
+        assert_eq!(tombstones.gone[1].keys(|cut| (3..5).contains(&cut)), keys(0..10));
+        assert_eq!(tombstones.gone[1].keys(|cut| (5..6).contains(&cut)), [key(2).0, key(20).0]);
+        tombstones.oldest = 5;
+        tombstones.trim(8);
+        assert_eq!(tombstones.gone[1].entries.len(), 2);
+        assert!(tombstones.spilled[1].entries.is_empty());
+        assert!(tombstones.bytes() < 10_000);
     }
 }

@@ -9,37 +9,16 @@ use zillion_embedding::{
 };
 use zillion_feature::{FeatureKey, RowBuffer, Step, TableId};
 use zillion_rows::conformance::plan_of;
-use zillion_rows::{
-    Admission, ByteSize, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec,
-    Unknown,
-};
+use zillion_rows::{ByteSize, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
 fn spec(name: &str) -> TableSpec {
-    let segment = SegmentSpec {
-        name: "v".to_owned(),
-        dim: 16,
-        initializer: InitializerSpec::Constant { value: 0.5 },
-        optimizer: OptimizerSpec::Sgd { lr: 0.1 },
-        l2: 0.0,
-        l2_scope: None,
-        clip: None,
-        bounds: None,
-    };
-    TableSpec {
-        name: name.to_owned(),
-        segments: vec![segment],
-        dense: false,
-        max_rows: None,
-        unknown: Unknown::Seeded,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype: Dtype::F32,
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
-        seed: 11,
-    }
+    let segment = SegmentSpec::new(
+        "v",
+        16,
+        InitializerSpec::Constant { value: 0.5 },
+        OptimizerSpec::Sgd { lr: 0.1 },
+    );
+    TableSpec { seed: 11, ..TableSpec::new(name, vec![segment]) }
 }
 
 fn shards(n: usize) -> NonZeroUsize {

@@ -85,29 +85,19 @@ pub enum Ending {
 /// bit for bit.
 pub fn specs() -> Vec<TableSpec> {
     let segment = |name: &str, dim, l2| SegmentSpec {
-        name: name.to_owned(),
-        dim,
-        initializer: InitializerSpec::Uniform { low: -1.0, high: 1.0 },
-        optimizer: OptimizerSpec::Sgd { lr: 0.5 },
         l2,
-        l2_scope: None,
-        clip: None,
-        bounds: None,
+        ..SegmentSpec::new(
+            name,
+            dim,
+            InitializerSpec::Uniform { low: -1.0, high: 1.0 },
+            OptimizerSpec::Sgd { lr: 0.5 },
+        )
     };
     let table = |name: &str, dense, unknown, segments| TableSpec {
-        name: name.to_owned(),
-        segments,
         dense,
-        max_rows: None,
         unknown,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype: Dtype::F32,
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
         seed: 7,
+        ..TableSpec::new(name, segments)
     };
     vec![
         table(

@@ -16,31 +16,8 @@
 //!     Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
 //! };
 //!
-//! let linear = SegmentSpec {
-//!     name: "linear".into(),
-//!     dim: 1,
-//!     initializer: InitializerSpec::Constant { value: 0.0 },
-//!     optimizer: OptimizerSpec::Sgd { lr: 0.5 },
-//!     l2: 0.0,
-//!     l2_scope: None,
-//!     clip: None,
-//!     bounds: None,
-//! };
-//! let items = TableSpec {
-//!     name: "items".into(),
-//!     segments: vec![linear],
-//!     dense: false,
-//!     max_rows: None,
-//!     unknown: Unknown::Zero,
-//!     admission: Admission::All,
-//!     eviction: Eviction::Never,
-//!     dtype: Dtype::F32,
-//!     pinned: Vec::new(),
-//!     statistics: None,
-//!     grow: None,
-//!     max_bytes: None,
-//!     seed: 1,
-//! };
+//! let linear = SegmentSpec::new("linear", 1, InitializerSpec::Constant { value: 0.0 }, OptimizerSpec::Sgd { lr: 0.5 });
+//! let items = TableSpec { unknown: Unknown::Zero, seed: 1, ..TableSpec::new("items", vec![linear]) };
 //! let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
 //! let mut client = LocalClient::new(vec![items], NonZeroUsize::MIN, workers)?;
 //!

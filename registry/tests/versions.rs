@@ -16,8 +16,7 @@ use zillion_registry::{
 };
 use zillion_rows::layer::{LayerManifest, LayerSource, LayerWriter, Unthrottled, part_count};
 use zillion_rows::{
-    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec,
-    Unknown, conformance,
+    InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec, Unknown, conformance,
 };
 
 /// Rows by key; `None` for a key that left.
@@ -85,28 +84,17 @@ impl Fixture {
 
 fn spec() -> TableSpec {
     TableSpec {
-        name: "u".into(),
-        segments: vec![SegmentSpec {
-            name: "vector".into(),
-            dim: 3,
-            initializer: InitializerSpec::Constant { value: 0.5 },
-            optimizer: OptimizerSpec::Sgd { lr: 0.1 },
-            l2: 0.0,
-            l2_scope: None,
-            clip: None,
-            bounds: None,
-        }],
-        dense: false,
-        max_rows: None,
         unknown: Unknown::Zero,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype: Dtype::F32,
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
         seed: 7,
+        ..TableSpec::new(
+            "u",
+            vec![SegmentSpec::new(
+                "vector",
+                3,
+                InitializerSpec::Constant { value: 0.5 },
+                OptimizerSpec::Sgd { lr: 0.1 },
+            )],
+        )
     }
 }
 

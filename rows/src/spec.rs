@@ -106,6 +106,27 @@ pub struct SegmentSpec {
     pub bounds: Option<Bounds>,
 }
 
+impl SegmentSpec {
+    /// Returns a segment without regulariser, clip and bounds.
+    pub fn new(
+        name: impl Into<String>,
+        dim: usize,
+        initializer: InitializerSpec,
+        optimizer: OptimizerSpec,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            dim,
+            initializer,
+            optimizer,
+            l2: 0.0,
+            l2_scope: None,
+            clip: None,
+            bounds: None,
+        }
+    }
+}
+
 /// The rows that a rule moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -128,6 +149,25 @@ pub enum Unknown {
 }
 
 impl TableSpec {
+    /// Returns a dynamic table of these segments, with the defaults of a job and the seed 0.
+    pub fn new(name: impl Into<String>, segments: Vec<SegmentSpec>) -> Self {
+        Self {
+            name: name.into(),
+            segments,
+            dense: false,
+            max_rows: None,
+            max_bytes: None,
+            unknown: Unknown::default(),
+            admission: Admission::default(),
+            eviction: Eviction::default(),
+            dtype: Dtype::default(),
+            pinned: Vec::new(),
+            statistics: None,
+            grow: None,
+            seed: 0,
+        }
+    }
+
     /// Returns the layout of a row. The spec should be valid (see [`TableSpec::validate`]).
     pub fn layout(&self) -> TableLayout {
         let mut offset = 0;

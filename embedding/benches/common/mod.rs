@@ -7,9 +7,7 @@ use zillion_embedding::{Rates, Update};
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
 use zillion_rows::conformance::plan_of;
-use zillion_rows::{
-    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
-};
+use zillion_rows::{Dtype, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
 /// Weights of a row.
 pub(crate) const DIM: usize = 16;
@@ -22,28 +20,17 @@ pub(crate) fn rowwise() -> OptimizerSpec {
 /// A dynamic table of vectors of [`DIM`] weights.
 pub(crate) fn spec(optimizer: OptimizerSpec, dtype: Dtype) -> TableSpec {
     TableSpec {
-        name: "ids".to_owned(),
-        segments: vec![SegmentSpec {
-            name: "vector".to_owned(),
-            dim: DIM,
-            initializer: InitializerSpec::Uniform { low: -0.01, high: 0.01 },
-            optimizer,
-            l2: 0.0,
-            l2_scope: None,
-            clip: None,
-            bounds: None,
-        }],
-        dense: false,
-        max_rows: None,
-        unknown: Unknown::Seeded,
-        admission: Admission::All,
-        eviction: Eviction::Never,
         dtype,
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
         seed: 1,
+        ..TableSpec::new(
+            "ids",
+            vec![SegmentSpec::new(
+                "vector",
+                DIM,
+                InitializerSpec::Uniform { low: -0.01, high: 0.01 },
+                optimizer,
+            )],
+        )
     }
 }
 

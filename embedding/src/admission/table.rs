@@ -3,7 +3,7 @@
 use zillion_feature::FeatureKey;
 use zillion_rows::Candidate;
 
-use crate::admission::Gate;
+use crate::admission::KeyAdmission;
 use crate::table::Table;
 
 impl Table {
@@ -11,7 +11,7 @@ impl Table {
     /// row.
     pub(crate) fn restore_candidate(&mut self, key: FeatureKey, candidate: Candidate) -> bool {
         let has_row = self.has(key);
-        match self.candidates.as_mut().and_then(Gate::counts_mut) {
+        match self.candidates.as_mut().and_then(KeyAdmission::counts_mut) {
             Some(candidates) if !has_row => candidates.restore(key, candidate),
             _ => return false,
         }
@@ -19,11 +19,11 @@ impl Table {
     }
 
     /// Returns the admission of the table; `None` where every key gets a row at once.
-    pub(crate) fn gate(&self) -> Option<&Gate> {
+    pub(crate) fn admission(&self) -> Option<&KeyAdmission> {
         self.candidates.as_ref()
     }
 
-    pub(crate) fn gate_mut(&mut self) -> Option<&mut Gate> {
+    pub(crate) fn admission_mut(&mut self) -> Option<&mut KeyAdmission> {
         self.candidates.as_mut()
     }
 
@@ -39,7 +39,7 @@ impl Table {
 
     /// The candidates that one slot had when the snapshot began, in key order.
     pub(crate) fn candidates_before(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
-        let counts = self.candidates.as_ref().and_then(Gate::counts);
+        let counts = self.candidates.as_ref().and_then(KeyAdmission::counts);
         counts.map_or_else(Vec::new, |c| c.before_in_slot(slot))
     }
 

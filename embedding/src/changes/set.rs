@@ -45,7 +45,7 @@ impl TableSet {
                 Ok(())
             }
             None => {
-                let reach = vec![self.eras.now(); self.shapes.len()];
+                let reach = vec![self.generations.now(); self.shapes.len()];
                 self.tracking = Some(Tracking { epochs, fewest, reach });
                 self.begin_lists(workers)
             }
@@ -55,23 +55,23 @@ impl TableSet {
     /// Begins new lists where changes are tracked, in tables of another history.
     pub(crate) fn begin_lists(&mut self, workers: &Workers) -> Result<()> {
         let Some(tracking) = &mut self.tracking else { return Ok(()) };
-        let (era, tables) = (self.eras.now(), self.shapes.len());
-        tracking.reach.fill(era);
+        let (generation, tables) = (self.generations.now(), self.shapes.len());
+        tracking.reach.fill(generation);
         each(workers, &mut self.shards, |_, shard| {
-            (0..tables).try_for_each(|table| shard.table_mut(table).track_changes(era))
+            (0..tables).try_for_each(|table| shard.table_mut(table).track_changes(generation))
         })
     }
 
     /// Whether every row that changed after the end of an epoch is known.
     pub fn knows_changes_since(&self, epoch: u32) -> bool {
-        let era = self.eras.last_of(epoch);
-        self.tracking.as_ref().is_some_and(|t| t.reach.iter().all(|&reach| reach <= era))
+        let generation = self.generations.last_of(epoch);
+        self.tracking.as_ref().is_some_and(|t| t.reach.iter().all(|&reach| reach <= generation))
     }
 
-    /// Seals the lists of the era that has ended.
+    /// Seals the lists of the generation that has ended.
     pub(crate) fn seal_changes(&mut self) {
         if self.tracking.is_some() {
-            let next = self.eras.now();
+            let next = self.generations.now();
             for table in 0..self.shapes.len() {
                 changes_mut(&mut self.shards, table).for_each(|changes| changes.seal(next));
             }
@@ -88,8 +88,10 @@ impl TableSet {
                 let (mut listed, mut sealed) = (0, 0);
                 for changes in self.shards.iter().filter_map(|s| s.table(table).changes()) {
                     listed += changes.listed();
-                    let oldest = changes.oldest().map(|era| self.eras.epoch_of(era));
-                    sealed = oldest.map_or(0, |oldest| (self.eras.epoch() - oldest) as usize);
+                    let oldest =
+                        changes.oldest().map(|generation| self.generations.epoch_of(generation));
+                    sealed =
+                        oldest.map_or(0, |oldest| (self.generations.epoch() - oldest) as usize);
                 }
                 if listed <= rows.max(*fewest) && sealed <= *epochs {
                     break;

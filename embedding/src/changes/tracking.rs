@@ -7,6 +7,6 @@ pub(crate) struct Tracking {
     pub(crate) epochs: usize,
     /// Keys that a table's lists may hold in any case.
     pub(crate) fewest: u64,
-    /// By table, the first era since whose end every change is known.
+    /// By table, the first generation since whose end every change is known.
     pub(crate) reach: Vec<u32>,
 }

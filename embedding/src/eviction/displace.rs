@@ -167,7 +167,7 @@ impl Table {
     ) -> Result<()> {
         let shape = self.shape.clone();
         let goes = |found: &Looked| found.rank <= highest;
-        let keeps_vacant = self.keeps_vacant();
+        let keeps_free_rows = self.keeps_free_rows();
         // Where nobody asks, what lies beside a row is not read again.
         let reads_companion = self.changes.is_some() || self.snapshot.is_some();
         let (mut next, mut all_gone) = (0, 0);
@@ -185,8 +185,8 @@ impl Table {
                 }
                 if goes(&looked[next]) {
                     self.take_out(key, entry);
-                    match keeps_vacant {
-                        true => self.vacate(entry.row()),
+                    match keeps_free_rows {
+                        true => self.keep_free(entry.row()),
                         false => self.free_row(key, entry),
                     }
                     gone += 1;
@@ -206,7 +206,7 @@ impl Table {
                 all_gone += gone as usize;
             }
         }
-        self.keep_vacant(2 * all_gone);
+        self.trim_free_list(2 * all_gone);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// The keys of a step that may get a row, and the entries that were found when that was decided.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct Permits {
     /// Positions in the plan, ascending; `None`: all of them.
     pub(crate) positions: Option<Vec<u32>>,
     /// By position in the plan, the entry of a key or [`Entry::NONE`]; `None` where nobody has
@@ -13,8 +13,8 @@ pub(crate) struct Room {
     pub(crate) rows: Option<Vec<Entry>>,
 }
 
-impl Room {
-    /// Room for the keys at these positions of the plan, ascending, and no other.
+impl Permits {
+    /// Permits for the keys at these positions of the plan, ascending, and no other.
     pub(crate) fn at(positions: Vec<u32>) -> Self {
         Self { positions: Some(positions), rows: None }
     }

@@ -75,7 +75,7 @@ impl Table {
             return self.place_narrow_low(key, row);
         }
         let row = entry.row();
-        let rows = self.rows() - self.narrow_rows() + self.vacant.len() as u64;
+        let rows = self.rows() - self.narrow_rows() + self.free_list.len() as u64;
         if is_loose(row, rows) { self.move_down(key, row) } else { Ok(()) }
     }
 
@@ -90,8 +90,8 @@ impl Table {
         {
             changes.note(key);
         }
-        if let Some(departed) = &mut self.departed {
-            departed.note_gone(key);
+        if let Some(tombstones) = &mut self.tombstones {
+            tombstones.note_gone(key);
         }
         self.save_evicted(key, entry);
         self.index.remove(key);

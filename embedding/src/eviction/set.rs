@@ -14,11 +14,11 @@ use std::ops::Range;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 
-use crate::admission::Gate;
+use crate::admission::KeyAdmission;
 use crate::error::Result;
 use crate::eviction::capacity::{Claim, Demand, Visit, shares};
 use crate::eviction::displace::{Foreseen, Looked};
-use crate::eviction::permits::Room;
+use crate::eviction::permits::Permits;
 use crate::set::{TableSet, each, each_with};
 use crate::shape::TableShape;
 use crate::shard::times;
@@ -50,9 +50,9 @@ impl TableSet {
         let Some(most) = self.shared.candidates_in_slot else { return };
         for shard in &mut self.shards {
             for (index, shape) in self.shapes.iter().enumerate() {
-                let gate = shard.table_mut(index).gate_mut();
+                let admission = shard.table_mut(index).admission_mut();
                 if shape.spec.max_bytes.is_none()
-                    && let Some(counts) = gate.and_then(Gate::counts_mut)
+                    && let Some(counts) = admission.and_then(KeyAdmission::counts_mut)
                 {
                     counts.limit(most);
                 }
@@ -102,8 +102,8 @@ impl TableSet {
         plan: &LookupPlan,
         gradients: &RowBuffer,
         step: u32,
-    ) -> Result<Vec<Room>> {
-        let mut rooms = vec![Room::default(); self.shapes.len()];
+    ) -> Result<Vec<Permits>> {
+        let mut rooms = vec![Permits::default(); self.shapes.len()];
         let is_limited = self.shared.rows.is_some()
             || plan.tables.iter().any(|t| self.shapes[t.table.index()].most_rows.is_some());
         if !is_limited {
@@ -141,7 +141,7 @@ impl TableSet {
             let may_be_more = matches!(self.shapes[index].spec.admission, Admission::Bloom { .. });
             if positions.len() as u64 > free || may_be_more {
                 positions.truncate(free as usize);
-                rooms[index] = Room::at(positions);
+                rooms[index] = Permits::at(positions);
             }
             // A plan has a table once; one that has it twice says of neither what it knows.
             if keys[index] == table.keys.len() as u64 {
@@ -174,9 +174,9 @@ impl TableSet {
             })
             .collect();
         let quiet: Vec<usize> = tables.clone().filter(|&table| visits[table].is_none()).collect();
-        if self.shards.iter().any(|s| quiet.iter().any(|&table| s.table(table).has_vacant())) {
+        if self.shards.iter().any(|s| quiet.iter().any(|&table| s.table(table).has_free_list())) {
             each(workers, &mut self.shards, |_, shard| {
-                quiet.iter().for_each(|&table| shard.table_mut(table).keep_vacant(0));
+                quiet.iter().for_each(|&table| shard.table_mut(table).trim_free_list(0));
                 Ok(())
             })?;
         }
@@ -206,7 +206,7 @@ impl TableSet {
                         shard.table_mut(table).make_room(visit, looked, highest)?;
                     }
                     // All that was looked at is pinned.
-                    (Some(_), None) => shard.table_mut(table).keep_vacant(0),
+                    (Some(_), None) => shard.table_mut(table).trim_free_list(0),
                     (None, _) => (),
                 }
             }

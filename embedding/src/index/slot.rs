@@ -165,7 +165,7 @@ impl<L: Line> SlotIndex<L> {
             }
             return;
         }
-        // Room to grow by a quarter, so that a slot at the edge is not rebuilt at every turn.
+        // Permits to grow by a quarter, so that a slot at the edge is not rebuilt at every turn.
         let room = self.len + self.len.div_ceil(4);
         let wanted = (room * L::FULLEST.1).div_ceil(L::KEYS * L::FULLEST.0);
         let size = if wanted == 0 { 0 } else { next_size(wanted - 1, slot) };

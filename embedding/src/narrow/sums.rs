@@ -2,7 +2,7 @@
 
 use zillion_feature::FeatureKey;
 
-use crate::eviction::permits::Room;
+use crate::eviction::permits::Permits;
 use crate::index::Entry;
 use crate::shape::TableShape;
 use crate::table::Table;
@@ -26,7 +26,7 @@ impl Table {
         keys: &[FeatureKey],
         gradients: &[f32],
         occurrences: Times<'_>,
-        room: &Room,
+        permits: &Permits,
         step: u32,
     ) -> f64 {
         let (stride, width) = (self.shape.stride(), self.shape.width);
@@ -38,8 +38,9 @@ impl Table {
                 continue;
             }
             let row = self.index.get(key);
-            let is_refused =
-                || self.waits(key, || occurrences.of(i), step) || !room.has(occurrences.first + i);
+            let is_refused = || {
+                self.waits(key, || occurrences.of(i), step) || !permits.has(occurrences.first + i)
+            };
             if row.is_none() && is_refused() {
                 continue;
             }

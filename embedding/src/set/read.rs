@@ -9,7 +9,7 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use crate::error::Result;
 use crate::set::TableSet;
 use crate::shard::Shard;
-use crate::table::found_rows::{Known, KnownRoom};
+use crate::table::found_rows::{FoundBuffers, FoundRows};
 use crate::table::pull::Absent;
 use zillion_rows::LookupReport;
 use zillion_rows::shape_rows;
@@ -37,7 +37,7 @@ struct Piece<'a> {
     rows: &'a mut [f32],
     counts: Option<&'a mut [u32]>,
     /// Present where a push of the same keys may follow.
-    known: Option<KnownRoom<'a>>,
+    known: Option<FoundBuffers<'a>>,
     /// The number of keys without a row, when it has been read.
     missing: Result<u64>,
 }
@@ -57,7 +57,7 @@ impl TableSet {
     ) -> Result<()> {
         self.begin_read(workers, plan, want_counts, rows)?;
         let runs = self.runs(plan);
-        let mut known: Vec<Known> = Vec::with_capacity(runs.len());
+        let mut known: Vec<FoundRows> = Vec::with_capacity(runs.len());
         for run in &runs {
             known.push(
                 self.shards[run.shard].table_mut(run.table.index()).begin_pull(run.keys.len()),
@@ -136,7 +136,7 @@ impl TableSet {
         workers: &Workers,
         runs: &[Run<'a>],
         rows: &'a mut RowBuffer,
-        rooms: impl Iterator<Item = Option<KnownRoom<'a>>>,
+        rooms: impl Iterator<Item = Option<FoundBuffers<'a>>>,
         absent: Absent,
     ) -> Result<Vec<u64>> {
         let shards: &[Shard] = &self.shards;
@@ -169,7 +169,7 @@ fn pieces<'a>(
     runs: &[Run<'a>],
     shards: usize,
     rows: &'a mut RowBuffer,
-    rooms: impl Iterator<Item = Option<KnownRoom<'a>>>,
+    rooms: impl Iterator<Item = Option<FoundBuffers<'a>>>,
     most: usize,
 ) -> Vec<Piece<'a>> {
     let keys = runs.iter().map(|run| run.keys.len()).sum::<usize>();

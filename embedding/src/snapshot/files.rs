@@ -5,7 +5,7 @@ use std::path::Path;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
-use crate::admission::Gate;
+use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
 use crate::table::Table;
@@ -37,9 +37,10 @@ impl Kind {
             Self::Rows => table.slot_rows(slot) - table.slot_narrow_rows(slot),
             Self::Narrow => table.slot_narrow_rows(slot),
             Self::Candidates => table.slot_candidates(slot),
-            Self::Filter => {
-                table.gate().and_then(Gate::filter).map_or(0, |filter| filter.slot_len(slot))
-            }
+            Self::Filter => table
+                .admission()
+                .and_then(KeyAdmission::filter)
+                .map_or(0, |filter| filter.slot_len(slot)),
         }
     }
 }
@@ -58,7 +59,7 @@ pub(crate) struct Job {
     pub(crate) rows: u64,
     /// The largest number of bytes that the content takes in memory.
     pub(crate) bytes: u64,
-    /// Present where only rows are written that changed after the end of this era.
+    /// Present where only rows are written that changed after the end of this generation.
     pub(crate) since: Option<u32>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Room for what a job writes.
+    /// Permits for what a job writes.
     pub(crate) fn new(job: &Job, shape: &TableShape) -> Self {
         match job.kind {
             Kind::Rows | Kind::Narrow => {

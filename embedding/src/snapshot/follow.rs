@@ -20,45 +20,47 @@ impl TableSet {
     /// yet, or nobody follows them.
     pub fn snapshot_mark(&self) -> Option<SnapshotMark> {
         let marks = self.marks.as_ref()?;
-        marks.eras.last().map(|&era| SnapshotMark { history: marks.history, era })
+        marks
+            .generations
+            .last()
+            .map(|&generation| SnapshotMark { history: marks.history, generation })
     }
 
-    /// The era of a mark, if all that changed after it is known.
-    pub(crate) fn era_of(&self, mark: SnapshotMark) -> Result<u32> {
-        let known = self
-            .marks
-            .as_ref()
-            .is_some_and(|marks| marks.history == mark.history && marks.eras.contains(&mark.era));
+    /// The generation of a mark, if all that changed after it is known.
+    pub(crate) fn generation_of(&self, mark: SnapshotMark) -> Result<u32> {
+        let known = self.marks.as_ref().is_some_and(|marks| {
+            marks.history == mark.history && marks.generations.contains(&mark.generation)
+        });
         if !known {
             let reason = "the changes since that checkpoint are not known any more; write a whole checkpoint";
             return Err(Error::misuse(reason));
         }
-        Ok(mark.era)
+        Ok(mark.generation)
     }
 
-    /// Notes that a checkpoint is there that began with the end of an era.
-    pub(crate) fn mark(&mut self, era: u32) {
+    /// Notes that a checkpoint is there that began with the end of a generation.
+    pub(crate) fn mark(&mut self, generation: u32) {
         let Some(marks) = &mut self.marks else { return };
-        marks.eras.push(era);
-        let old = marks.eras.len().saturating_sub(KEPT);
-        marks.eras.drain(..old);
-        let oldest = marks.eras[0];
-        self.for_each_table(|table| table.forget_departed(oldest));
+        marks.generations.push(generation);
+        let old = marks.generations.len().saturating_sub(KEPT);
+        marks.generations.drain(..old);
+        let oldest = marks.generations[0];
+        self.for_each_table(|table| table.forget_tombstones(oldest));
     }
 
     /// Begins another history, whose first mark is what has just been restored.
     pub(crate) fn mark_restored(&mut self) {
         let Some(marks) = &mut self.marks else { return };
         marks.history += 1;
-        marks.eras.clear();
-        // Without a number for the next era there is no mark, and checkpoints are whole.
-        let Some(era) = self.eras.cut() else { return };
+        marks.generations.clear();
+        // Without a number for the next generation there is no mark, and checkpoints are whole.
+        let Some(generation) = self.generations.cut() else { return };
         self.seal_changes();
         self.for_each_table(|table| {
             table.follow_snapshots();
-            table.cut_departed(era);
+            table.cut_tombstones(generation);
         });
-        self.mark(era);
+        self.mark(generation);
     }
 
     fn for_each_table(&mut self, mut f: impl FnMut(&mut crate::table::Table)) {

@@ -1,33 +1,35 @@
-//! Eras: what rows remember of when they changed.
+//! Generations: what rows remember of when they changed.
 //!
 //! A dirty epoch ends where a version is published, and its number is in every checkpoint. A
 //! snapshot must tell, too, which rows changed after it began, and it may not end an epoch: what is
-//! written would then depend on when checkpoints were taken. So the tables count eras. One ends
-//! where an epoch ends and where a snapshot begins, and what leaves the tables is numbered by
+//! written would then depend on when checkpoints were taken. So the tables count generations. One
+//! ends where an epoch ends and where a snapshot begins, and what leaves the tables is numbered by
 //! epochs again.
 //!
 //! # Invariants
-//! * Eras only go up, and the epoch of an era never changes: a later snapshot cuts only later eras.
-//! * Without snapshots, eras are epochs.
+//! * Generations only go up, and the epoch of a generation never changes: a later snapshot cuts
+//!   only later generations.
+//! * Without snapshots, generations are epochs.
 
 use zillion_rows::row::Meta;
 use zillion_rows::row::StoredRow;
 
-/// The current era, and which epoch each of them belongs to.
+/// The current generation, and which epoch each of them belongs to.
 #[derive(Clone, Debug)]
-pub(crate) struct Eras {
+pub(crate) struct Generations {
     now: u32,
-    /// The eras that began with a snapshot, ascending: each is of the epoch of the one before it.
+    /// The generations that began with a snapshot, ascending: each is of the epoch of the one
+    /// before it.
     cuts: Vec<u32>,
 }
 
-impl Eras {
-    /// The first era of a history whose current epoch is this one.
+impl Generations {
+    /// The first generation of a history whose current epoch is this one.
     pub(crate) fn of_epoch(epoch: u32) -> Self {
         Self { now: epoch, cuts: Vec::new() }
     }
 
-    /// The current era: what rows that change are marked with.
+    /// The current generation: what rows that change are marked with.
     pub(crate) fn now(&self) -> u32 {
         self.now
     }
@@ -37,24 +39,24 @@ impl Eras {
         self.epoch_of(self.now)
     }
 
-    /// The epoch that an era belongs to.
-    pub(crate) fn epoch_of(&self, era: u32) -> u32 {
-        era - self.cuts.partition_point(|&cut| cut <= era) as u32
+    /// The epoch that a generation belongs to.
+    pub(crate) fn epoch_of(&self, generation: u32) -> u32 {
+        generation - self.cuts.partition_point(|&cut| cut <= generation) as u32
     }
 
-    /// The last era so far of an epoch: what changed after it changed after the epoch.
+    /// The last generation so far of an epoch: what changed after it changed after the epoch.
     pub(crate) fn last_of(&self, epoch: u32) -> u32 {
         let epochs = self.cuts.iter().zip(1..).map(|(cut, before)| cut - before);
         epoch.saturating_add(epochs.take_while(|&of| of <= epoch).count() as u32)
     }
 
-    /// Ends the era and its epoch.
+    /// Ends the generation and its epoch.
     pub(crate) fn end_epoch(&mut self) {
         self.now = self.now.saturating_add(1);
     }
 
-    /// Ends the era and not its epoch. Returns the era that has ended; `None` where there is no
-    /// number for the next one.
+    /// Ends the generation and not its epoch. Returns the generation that has ended; `None` where
+    /// there is no number for the next one.
     pub(crate) fn cut(&mut self) -> Option<u32> {
         let ended = self.now;
         self.now = ended.checked_add(1)?;
@@ -75,24 +77,25 @@ mod tests {
 
     #[test]
     fn epochs_do_not_see_snapshots() {
-        let mut eras = Eras::of_epoch(7);
-        assert_eq!((eras.now(), eras.epoch(), eras.last_of(7)), (7, 7, 7));
-        assert_eq!(eras.cut(), Some(7));
-        assert_eq!(eras.cut(), Some(8));
-        assert_eq!((eras.now(), eras.epoch()), (9, 7));
-        eras.end_epoch();
-        assert_eq!((eras.now(), eras.epoch()), (10, 8));
-        assert_eq!(eras.cut(), Some(10));
-        let epochs: Vec<u32> = (5..=11).map(|era| eras.epoch_of(era)).collect();
+        let mut generations = Generations::of_epoch(7);
+        assert_eq!((generations.now(), generations.epoch(), generations.last_of(7)), (7, 7, 7));
+        assert_eq!(generations.cut(), Some(7));
+        assert_eq!(generations.cut(), Some(8));
+        assert_eq!((generations.now(), generations.epoch()), (9, 7));
+        generations.end_epoch();
+        assert_eq!((generations.now(), generations.epoch()), (10, 8));
+        assert_eq!(generations.cut(), Some(10));
+        let epochs: Vec<u32> =
+            (5..=11).map(|generation| generations.epoch_of(generation)).collect();
         assert_eq!(epochs, [5, 6, 7, 7, 7, 8, 8]);
-        let last: Vec<u32> = (5..=8).map(|epoch| eras.last_of(epoch)).collect();
+        let last: Vec<u32> = (5..=8).map(|epoch| generations.last_of(epoch)).collect();
         assert_eq!(last, [5, 6, 9, 11]);
     }
 
     #[test]
     fn the_last_era_cannot_be_cut() {
-        let mut eras = Eras::of_epoch(u32::MAX);
-        assert_eq!(eras.cut(), None);
-        assert_eq!(eras.epoch(), u32::MAX);
+        let mut generations = Generations::of_epoch(u32::MAX);
+        assert_eq!(generations.cut(), None);
+        assert_eq!(generations.epoch(), u32::MAX);
     }
 }

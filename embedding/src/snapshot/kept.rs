@@ -11,8 +11,8 @@ use zillion_rows::row::{RowWeights, StoredRow};
 /// The rows that are kept for a snapshot of one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct TableSnapshot {
-    /// Rows of later eras have changed since.
-    pub(crate) era: u32,
+    /// Rows of later generations have changed since.
+    pub(crate) generation: u32,
     /// Whether every row that could change has an image, because a rule has moved them all.
     pub(crate) is_whole: bool,
     pub(crate) full: Kept,
@@ -57,17 +57,18 @@ impl Kept {
         Ok(())
     }
 
-    /// Keeps the image of a row of a pending slot that has not changed since the end of `era`.
+    /// Keeps the image of a row of a pending slot that has not changed since the end of
+    /// `generation`.
     #[inline(always)]
     pub(crate) fn save(
         &mut self,
-        era: u32,
+        generation: u32,
         shape: &TableShape,
         key: FeatureKey,
         weights: &[u32],
         companion: &[u32],
     ) -> Result<()> {
-        if key.slot() < self.pending || shape.meta(companion).dirty_epoch > era {
+        if key.slot() < self.pending || shape.meta(companion).dirty_epoch > generation {
             return Ok(());
         }
         self.keep(key, weights, companion)
@@ -114,10 +115,10 @@ impl Kept {
 }
 
 impl TableSnapshot {
-    pub(crate) fn new(shape: &TableShape, slots: Range<usize>, era: u32) -> Self {
+    pub(crate) fn new(shape: &TableShape, slots: Range<usize>, generation: u32) -> Self {
         let narrow = shape.narrow.as_deref();
         Self {
-            era,
+            generation,
             is_whole: false,
             full: Kept::new(shape, slots.clone()),
             narrow: narrow.map(|narrow| Kept::new(&narrow.shape, slots)),
@@ -134,7 +135,7 @@ impl TableSnapshot {
         weights: &[u32],
         companion: &[u32],
     ) {
-        let kept = self.full.save(self.era, shape, key, weights, companion);
+        let kept = self.full.save(self.generation, shape, key, weights, companion);
         kept.unwrap_or_else(|e| self.spoil(e));
     }
 
@@ -148,7 +149,7 @@ impl TableSnapshot {
         companion: &[u32],
     ) {
         let Some(narrow) = &mut self.narrow else { return };
-        let kept = narrow.save(self.era, shape, key, weights, companion);
+        let kept = narrow.save(self.generation, shape, key, weights, companion);
         kept.unwrap_or_else(|e| self.spoil(e));
     }
 

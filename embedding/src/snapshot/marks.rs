@@ -18,7 +18,7 @@ pub(crate) const KEPT: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotMark {
     pub(crate) history: u32,
-    pub(crate) era: u32,
+    pub(crate) generation: u32,
 }
 
 /// The marks of a set's checkpoints.
@@ -26,5 +26,5 @@ pub struct SnapshotMark {
 pub(crate) struct Marks {
     pub(crate) history: u32,
     /// The generations that ended with a checkpoint, ascending.
-    pub(crate) eras: Vec<u32>,
+    pub(crate) generations: Vec<u32>,
 }

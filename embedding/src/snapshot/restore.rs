@@ -9,10 +9,10 @@ use std::path::Path;
 
 use zillion_device::Workers;
 
-use crate::admission::Gate;
+use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
 use crate::set::{TableSet, each, empty_shards};
-use crate::snapshot::generations::Eras;
+use crate::snapshot::generations::Generations;
 use crate::table::Table;
 use zillion_rows::RowShape;
 use zillion_rows::part::{
@@ -94,7 +94,7 @@ impl TableSet {
         }
         self.shards = shards;
         let epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
-        self.eras = Eras::of_epoch(epoch);
+        self.generations = Generations::of_epoch(epoch);
         self.snapshot = None;
         self.limit_candidates();
         self.begin_lists(workers)?;
@@ -105,7 +105,7 @@ impl TableSet {
 
 /// The blocks of one part that belong to a shard's slots.
 fn restore_filter(table: &mut Table, part: &StoredFilter, slots: &Range<usize>) {
-    let Some(filter) = table.gate_mut().and_then(Gate::filter_mut) else { return };
+    let Some(filter) = table.admission_mut().and_then(KeyAdmission::filter_mut) else { return };
     for (slot, block, words) in part.in_slots(slots) {
         filter.restore(slot, block, words);
     }

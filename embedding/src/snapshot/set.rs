@@ -1,6 +1,6 @@
 //! Beginning, continuing and finishing a snapshot of all tables.
 
-use crate::admission::Gate;
+use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
 use crate::set::{TableSet, each};
 use crate::snapshot::files::sync;
@@ -57,14 +57,14 @@ impl TableSet {
         if self.snapshot.is_some() {
             return Err(Error::misuse("a checkpoint is being written; finish it first"));
         }
-        let since = since.map(|mark| self.era_of(mark)).transpose()?;
+        let since = since.map(|mark| self.generation_of(mark)).transpose()?;
         for shape in &self.shapes {
             files.create_dir(folder.join("tables").join(shape.name()))?;
         }
         let jobs: Vec<Job> =
             (0..self.shapes.len()).flat_map(|table| self.jobs_of(table, limit, since)).collect();
-        let epoch = self.eras.epoch();
-        let era = self.eras.cut().ok_or_else(|| {
+        let epoch = self.generations.epoch();
+        let generation = self.generations.cut().ok_or_else(|| {
             let reason =
                 "there are no more epochs to count in; write checkpoints while nothing trains";
             Error::misuse(reason)
@@ -73,8 +73,8 @@ impl TableSet {
         let tables = self.shapes.len();
         each(workers, &mut self.shards, |_, shard| {
             for table in 0..tables {
-                shard.table_mut(table).begin_snapshot(era);
-                shard.table_mut(table).cut_departed(era);
+                shard.table_mut(table).begin_snapshot(generation);
+                shard.table_mut(table).cut_tombstones(generation);
             }
             Ok(())
         })?;
@@ -82,7 +82,7 @@ impl TableSet {
             files: files.clone(),
             folder: folder.to_owned(),
             epoch,
-            era,
+            generation,
             written: jobs.iter().map(|_| None).collect(),
             jobs,
             next: 0,
@@ -151,13 +151,16 @@ impl TableSet {
         if let Some(failure) = self.shards[shard].table_mut(job.table).snapshot_failure() {
             return Err(failure);
         }
-        let copied = self.copy_before(&job, slot, snapshot.era, &mut filling.content)?;
+        let copied = self.copy_before(&job, slot, snapshot.generation, &mut filling.content)?;
         let table = self.shards[shard].table_mut(job.table);
         match job.kind {
             Kind::Rows => table.slot_written(slot),
             Kind::Narrow => table.narrow_slot_written(slot),
             Kind::Candidates | Kind::Filter => {
-                table.gate_mut().into_iter().for_each(|gate| gate.slot_written(slot));
+                table
+                    .admission_mut()
+                    .into_iter()
+                    .for_each(|admission| admission.slot_written(slot));
             }
         }
         filling.slot += 1;
@@ -172,7 +175,7 @@ impl TableSet {
             for shard in &mut self.shards {
                 let table = shard.table_mut(job.table);
                 if !matches!(job.kind, Kind::Rows | Kind::Narrow) {
-                    table.gate_mut().into_iter().for_each(Gate::end_snapshot);
+                    table.admission_mut().into_iter().for_each(KeyAdmission::end_snapshot);
                 } else if let Some(kept) = table.end_snapshot() {
                     snapshot.dropping.push(workers.spawn(move || drop(kept)));
                 }
@@ -181,21 +184,27 @@ impl TableSet {
         Ok(copied)
     }
 
-    /// Adds what a slot had when the snapshot began, the end of `era`. Returns the rows that were
-    /// added.
-    fn copy_before(&self, job: &Job, slot: usize, era: u32, content: &mut Content) -> Result<u64> {
+    /// Adds what a slot had when the snapshot began, the end of `generation`. Returns the rows that
+    /// were added.
+    fn copy_before(
+        &self,
+        job: &Job,
+        slot: usize,
+        generation: u32,
+        content: &mut Content,
+    ) -> Result<u64> {
         let owner = self.shards[self.map.shard_of(slot)].table(job.table);
         match content {
             Content::Rows { rows, gone } => {
                 let before = rows.keys().len();
                 owner.for_each_before(slot, job.kind.is_narrow(), job.since, |key, stored| {
-                    rows.push(key, self.eras.stored(stored));
+                    rows.push(key, self.generations.stored(stored));
                 })?;
                 let changed = &rows.keys()[before..];
                 if let Some((gone, since)) = gone.as_mut().zip(job.since) {
                     // Who went and came back has a row that is new.
                     let is_back = |key: &u64| changed.binary_search(key).is_ok();
-                    let keys = owner.gone_between(slot, since, era).into_iter();
+                    let keys = owner.gone_between(slot, since, generation).into_iter();
                     gone.extend(keys.filter(|key| !is_back(key)));
                 }
                 Ok(changed.len() as u64)
@@ -207,7 +216,7 @@ impl TableSet {
             }
             Content::Filter(blocks) => {
                 let before = blocks.len();
-                let filter = owner.gate().and_then(Gate::filter).into_iter();
+                let filter = owner.admission().and_then(KeyAdmission::filter).into_iter();
                 let of_slot = filter.flat_map(|filter| filter.before_in_slot(slot));
                 blocks.extend(of_slot.map(|(number, words)| (slot, number, words)));
                 Ok((blocks.len() - before) as u64)
@@ -236,7 +245,7 @@ impl TableSet {
         let finished = self.finish(&mut snapshot, workers);
         self.end_table_snapshots();
         if finished.is_ok() {
-            self.mark(snapshot.era);
+            self.mark(snapshot.generation);
         }
         finished
     }
@@ -255,13 +264,15 @@ impl TableSet {
         }
         // Nothing changes meanwhile: the parts are gathered side by side, as those of a plain
         // checkpoint.
-        let (this, files, folder, era) = (&*self, &snapshot.files, &snapshot.folder, snapshot.era);
+        let (this, files, folder, generation) =
+            (&*self, &snapshot.files, &snapshot.folder, snapshot.generation);
         let rest = &snapshot.jobs[snapshot.next..];
         let written = workers.map(rest.len(), |i| {
             let (job, shape) = (rest[i], &this.shapes[rest[i].table]);
             let mut content = Content::new(&job, shape);
-            part_slots(job.part, job.parts)
-                .try_for_each(|slot| this.copy_before(&job, slot, era, &mut content).map(drop))?;
+            part_slots(job.part, job.parts).try_for_each(|slot| {
+                this.copy_before(&job, slot, generation, &mut content).map(drop)
+            })?;
             content.write(files, folder, shape, &job)
         });
         for (place, info) in snapshot.written[snapshot.next..].iter_mut().zip(written) {
@@ -292,7 +303,7 @@ impl TableSet {
             for table in 0..self.shapes.len() {
                 let table = shard.table_mut(table);
                 drop(table.end_snapshot());
-                table.gate_mut().into_iter().for_each(Gate::end_snapshot);
+                table.admission_mut().into_iter().for_each(KeyAdmission::end_snapshot);
             }
         }
     }

@@ -1,14 +1,14 @@
 //! Rows as they were when a snapshot began, while training goes on.
 //!
 //! Whoever is about to change or remove a row that has not changed since the snapshot began keeps
-//! its image first. Whether it has is what the row's own era says, which a push has at hand:
+//! its image first. Whether it has is what the row's own generation says, which a push has at hand:
 //! nothing is looked up, and a row is copied once at most. Rows that are created later have a later
-//! era and are no part of it.
+//! generation and are no part of it.
 //!
 //! # Invariants
 //! * Slots are written in ascending order: those below `pending` are, and keep no images.
-//! * Of a pending slot, the rows of the snapshot are those in the table whose era is not after the
-//!   snapshot's and the images. No key has both.
+//! * Of a pending slot, the rows of the snapshot are those in the table whose generation is not
+//!   after the snapshot's and the images. No key has both.
 //! * An image for which there is no memory spoils the snapshot and nothing else: training goes on.
 //!
 //! # Concurrency
@@ -18,7 +18,7 @@ use crate::snapshot::kept::TableSnapshot;
 
 use zillion_feature::FeatureKey;
 
-use crate::admission::Gate;
+use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
 use crate::index::Entry;
 use crate::spill::Thawed;
@@ -37,11 +37,11 @@ pub(crate) enum Place {
 
 impl Table {
     /// Begins a snapshot of the rows and of the keys that wait, as they are. Rows must be marked
-    /// with a later era than `era` from now on.
-    pub(crate) fn begin_snapshot(&mut self, era: u32) {
-        let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), era);
+    /// with a later generation than `generation` from now on.
+    pub(crate) fn begin_snapshot(&mut self, generation: u32) {
+        let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), generation);
         self.snapshot = Some(Box::new(snapshot));
-        self.gate_mut().into_iter().for_each(Gate::begin_snapshot);
+        self.admission_mut().into_iter().for_each(KeyAdmission::begin_snapshot);
     }
 
     /// Keeps the images of all rows of pending slots: a rule is about to move every row.
@@ -78,7 +78,7 @@ impl Table {
 
     /// Calls `f` for the rows that one slot had when the snapshot began, in key order: the full
     /// ones, or those that were narrow; with `since`, for those of them that changed after the end
-    /// of that era. The slot is pending for this width.
+    /// of that generation. The slot is pending for this width.
     pub(crate) fn for_each_before(
         &self,
         slot: usize,
@@ -87,10 +87,12 @@ impl Table {
         mut f: impl FnMut(FeatureKey, StoredRow<'_>),
     ) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
-        let is_asked = |era: u32| era <= snapshot.era && since.is_none_or(|since| era > since);
+        let is_asked = |generation: u32| {
+            generation <= snapshot.generation && since.is_none_or(|since| generation > since)
+        };
         // Of rows on disk only those are read that may have changed.
-        let departed = self.departed.as_ref().zip(since);
-        let changed = departed.map(|(departed, since)| departed.spilled_since(slot, since));
+        let tombstones = self.tombstones.as_ref().zip(since);
+        let changed = tombstones.map(|(tombstones, since)| tombstones.spilled_since(slot, since));
         let is_of_width = |entry: Entry| (self.narrow.is_some() && entry.is_narrow()) == of_narrow;
         let entries = self.index.slot_entries(slot).filter(|&(_, entry)| is_of_width(entry));
         let entries: Vec<(FeatureKey, Entry)> = match &changed {
@@ -124,8 +126,8 @@ impl Table {
         let Some(kept) = kept else { return Ok(()) };
         let shape = self.shape.of_width(of_narrow);
         places.extend(kept.images(slot).filter_map(|(key, image)| {
-            let era = kept.row(image, shape, of_narrow).meta.dirty_epoch;
-            is_asked(era).then_some((key, Place::Image(image)))
+            let generation = kept.row(image, shape, of_narrow).meta.dirty_epoch;
+            is_asked(generation).then_some((key, Place::Image(image)))
         }));
         places.sort_unstable();
         for (i, &(key, place)) in places.iter().enumerate() {
@@ -175,6 +177,6 @@ impl Table {
     /// Bytes of what is kept for a snapshot.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         let rows = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes());
-        rows + self.gate().map_or(0, Gate::snapshot_bytes)
+        rows + self.admission().map_or(0, KeyAdmission::snapshot_bytes)
     }
 }

@@ -243,8 +243,8 @@ impl Table {
         let (weights, companion) = (self.weights.words(row), self.companion.row(row));
         let shape = spill.record;
         let record = spill.log.append(|to| shape.write(to, key, weights, companion))?;
-        if let Some(departed) = &mut self.departed {
-            departed.note_spilled(key, self.shape.meta(companion).dirty_epoch);
+        if let Some(tombstones) = &mut self.tombstones {
+            tombstones.note_spilled(key, self.shape.meta(companion).dirty_epoch);
         }
         self.index.redirect(key, Entry::cold(record));
         self.weights.free(row);

@@ -11,7 +11,7 @@ use crate::index::{Entry, Index};
 
 /// The entries that one pull has found.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct FoundRows {
     keys: Vec<FeatureKey>,
     /// By key, its entry or [`Entry::NONE`].
     rows: Vec<Entry>,
@@ -19,14 +19,14 @@ pub(crate) struct Known {
     moves: u64,
 }
 
-/// Room for what is found for some of a pull's keys.
+/// Permits for what is found for some of a pull's keys.
 #[derive(Debug)]
-pub(crate) struct KnownRoom<'a> {
+pub(crate) struct FoundBuffers<'a> {
     pub(crate) keys: &'a mut [FeatureKey],
     pub(crate) rows: &'a mut [Entry],
 }
 
-impl Known {
+impl FoundRows {
     /// Makes room for so many keys. All of it must be written before anything is asked: what an
     /// earlier pull has found still stands there, and a pull that fails must drop this.
     pub(crate) fn begin(&mut self, keys: usize, index: &Index) {
@@ -36,8 +36,8 @@ impl Known {
     }
 
     /// Returns the buffers for the keys and entries.
-    pub(crate) fn room(&mut self) -> KnownRoom<'_> {
-        KnownRoom { keys: &mut self.keys, rows: &mut self.rows }
+    pub(crate) fn room(&mut self) -> FoundBuffers<'_> {
+        FoundBuffers { keys: &mut self.keys, rows: &mut self.rows }
     }
 
     /// The rows of `keys`, where they are those of the last pull and all is where it was.
@@ -46,12 +46,12 @@ impl Known {
     }
 }
 
-impl<'a> KnownRoom<'a> {
+impl<'a> FoundBuffers<'a> {
     /// Cuts off the room of the first `keys`.
-    pub(crate) fn split_off_first(&mut self, keys: usize) -> KnownRoom<'a> {
+    pub(crate) fn split_off_first(&mut self, keys: usize) -> FoundBuffers<'a> {
         let (first_keys, keys_left) = std::mem::take(&mut self.keys).split_at_mut(keys);
         let (first_rows, rows_left) = std::mem::take(&mut self.rows).split_at_mut(keys);
         (self.keys, self.rows) = (keys_left, rows_left);
-        KnownRoom { keys: first_keys, rows: first_rows }
+        FoundBuffers { keys: first_keys, rows: first_rows }
     }
 }

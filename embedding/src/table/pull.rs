@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::index::{AtHome, Entry};
 use crate::prefetch::in_turn;
 use crate::table::Table;
-use crate::table::found_rows::{Known, KnownRoom};
+use crate::table::found_rows::{FoundBuffers, FoundRows};
 use crate::table::weights::WeightSlab;
 use zillion_rows::dtype::{Bf16, F16, Half, widen};
 
@@ -215,7 +215,7 @@ impl Table {
     }
 
     /// Begins a pull of so many keys: where their rows are found goes into what is returned.
-    pub(crate) fn begin_pull(&mut self, keys: usize) -> Known {
+    pub(crate) fn begin_pull(&mut self, keys: usize) -> FoundRows {
         let mut known = std::mem::take(&mut self.known);
         known.begin(keys, &self.index);
         known
@@ -227,7 +227,7 @@ impl Table {
         keys: &[FeatureKey],
         out: &mut [f32],
         counts: Option<&mut [u32]>,
-        known: KnownRoom<'_>,
+        known: FoundBuffers<'_>,
     ) -> Result<u64> {
         known.keys.copy_from_slice(keys);
         self.read_noting(keys, out, Notes { counts, rows: Some(known.rows) }, Absent::Initial)
@@ -235,7 +235,7 @@ impl Table {
 
     /// Ends a pull that has read all of its keys: counts them, and what was found is known to the
     /// push of the same keys.
-    pub(crate) fn end_pull(&mut self, known: Known, keys: usize, missing: u64) {
+    pub(crate) fn end_pull(&mut self, known: FoundRows, keys: usize, missing: u64) {
         self.known = known;
         self.counters.pulled += keys as u64;
         self.counters.missing += missing;

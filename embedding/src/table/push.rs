@@ -60,7 +60,7 @@ impl Table {
         let shape = &*self.shape.clone();
         self.demand.keys += keys.len() as u64;
         let pulled = std::mem::take(&mut self.known);
-        let looked_up = step.room.rows(occurrences.first..occurrences.first + keys.len());
+        let looked_up = step.permits.rows(occurrences.first..occurrences.first + keys.len());
         let known = looked_up.or_else(|| pulled.rows(keys, &self.index));
         let push = Push { shape, keys, gradients, occurrences, step, known };
         match (&shape.segments[..], &step.kernels[..]) {
@@ -181,7 +181,7 @@ impl Push<'_> {
                 table.counters.refused += 1;
                 return Ok(Entry::NONE);
             }
-            None if !step.room.has(occurrences.first + i)
+            None if !step.permits.has(occurrences.first + i)
                 && table.crowded_out(key, || occurrences.of(i), step.step) =>
             {
                 return Ok(Entry::NONE);

@@ -6,7 +6,7 @@ use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
 use crate::error::Result;
-use crate::eviction::permits::Room;
+use crate::eviction::permits::Permits;
 use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64, with_kernel};
 use crate::shape::{SegmentShape, TableShape, TableStep};
 use crate::table::Table;
@@ -144,11 +144,11 @@ impl Table {
         keys: &[FeatureKey],
         gradients: &[f32],
         occurrences: Times<'_>,
-        room: &Room,
+        permits: &Permits,
         step: u32,
     ) -> f64 {
         if self.narrow.is_some() {
-            return self.run_squares_of_widths(keys, gradients, occurrences, room, step);
+            return self.run_squares_of_widths(keys, gradients, occurrences, permits, step);
         }
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let has_l2 = self.shape.segments.iter().any(|s| s.l2 != 0.0);
@@ -160,14 +160,14 @@ impl Table {
             }
             // The weights matter to the regulariser, and whether they are there to what can refuse
             // a key.
-            let refuses = self.dense.is_some() || self.candidates.is_some() || room.is_limited();
+            let refuses = self.dense.is_some() || self.candidates.is_some() || permits.is_limited();
             let asks = has_l2 || refuses;
             let row = if asks { self.index.get(key) } else { None };
             let weights = match row {
                 Some(entry) => self.weights.floats(entry.row(), &mut scratch),
                 None if self.dense.is_some() => continue,
                 None if self.waits(key, || occurrences.of(i), step) => continue,
-                None if !room.has(occurrences.first + i) => continue,
+                None if !permits.has(occurrences.first + i) => continue,
                 None if has_l2 => self.initial_row(key, &mut initial),
                 None => raw,
             };

@@ -13,7 +13,7 @@ use zillion_rows::part::{
     write_filter, write_part, write_rows,
 };
 
-use crate::admission::Gate;
+use crate::admission::KeyAdmission;
 use crate::error::Result;
 use crate::set::TableSet;
 use crate::snapshot::sync;
@@ -150,14 +150,16 @@ impl Oracle<'_> {
     ) -> Result<Option<ListedParts>> {
         let shape = &self.set.shapes[table];
         let Some(filter) = &shape.filter else { return Ok(None) };
-        let gate = |slot: usize| self.set.shards[self.set.map.shard_of(slot)].table(table).gate();
+        let admission =
+            |slot: usize| self.set.shards[self.set.map.shard_of(slot)].table(table).admission();
         let blocks = |slot: usize| {
-            let filter = gate(slot).and_then(Gate::filter).into_iter();
+            let filter = admission(slot).and_then(KeyAdmission::filter).into_iter();
             filter
                 .flat_map(move |f| f.in_slot(slot).map(move |(block, words)| (slot, block, words)))
         };
-        let in_slot =
-            |slot: usize| gate(slot).and_then(Gate::filter).map_or(0, |f| f.slot_len(slot));
+        let in_slot = |slot: usize| {
+            admission(slot).and_then(KeyAdmission::filter).map_or(0, |f| f.slot_len(slot))
+        };
         let by_slot: Vec<u64> = (0..SLOTS).map(|slot| in_slot(slot) as u64).collect();
         let parts = part_count(&by_slot, limit);
         let written = workers.map(parts, |part| {
@@ -204,7 +206,7 @@ impl Oracle<'_> {
         for slot in slots {
             owner(slot).for_each_in_slot(slot, |key, stored| {
                 if stored.is_narrow == is_narrow {
-                    rows.push(key, self.set.eras.stored(stored));
+                    rows.push(key, self.set.generations.stored(stored));
                 }
             })?;
         }

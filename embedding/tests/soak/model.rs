@@ -6,40 +6,20 @@ use std::collections::BTreeMap;
 use zillion_embedding::Update;
 use zillion_feature::{FeatureKey, TablePlan, TableRows};
 use zillion_rows::layer::{Found, Layer};
-use zillion_rows::{
-    Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
-};
+use zillion_rows::{Dtype, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
 const DIM: usize = 8;
 const LR: f32 = 0.25;
 const INITIAL: f32 = 0.5;
 
 pub(crate) fn spec(dtype: Dtype) -> TableSpec {
-    let segment = SegmentSpec {
-        name: "v".to_owned(),
-        dim: DIM,
-        initializer: InitializerSpec::Constant { value: INITIAL },
-        optimizer: OptimizerSpec::Sgd { lr: LR },
-        l2: 0.0,
-        l2_scope: None,
-        clip: None,
-        bounds: None,
-    };
-    TableSpec {
-        name: "exact".to_owned(),
-        segments: vec![segment],
-        dense: false,
-        max_rows: None,
-        unknown: Unknown::Seeded,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype,
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
-        seed: 77,
-    }
+    let segment = SegmentSpec::new(
+        "v",
+        DIM,
+        InitializerSpec::Constant { value: INITIAL },
+        OptimizerSpec::Sgd { lr: LR },
+    );
+    TableSpec { dtype, seed: 77, ..TableSpec::new("exact", vec![segment]) }
 }
 
 /// A gradient whose sums are exact: a multiple of a 64th, and not zero.

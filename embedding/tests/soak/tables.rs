@@ -46,19 +46,10 @@ pub(crate) fn tables(chance: &mut Chance) -> Vec<TableSpec> {
 fn table(chance: &mut Chance, name: &str) -> TableSpec {
     let segments = chance.within(1, 2);
     TableSpec {
-        name: name.to_owned(),
-        segments: (0..segments).map(|i| segment(chance, &format!("s{i}"))).collect(),
-        dense: false,
-        max_rows: None,
         unknown: chance.pick(&[Unknown::Seeded, Unknown::Zero]),
-        admission: Admission::All,
-        eviction: Eviction::Never,
         dtype: chance.pick(&Dtype::ALL),
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
         seed: chance.bits(),
+        ..TableSpec::new(name, (0..segments).map(|i| segment(chance, &format!("s{i}"))).collect())
     }
 }
 
@@ -70,14 +61,15 @@ fn segment(chance: &mut Chance, name: &str) -> SegmentSpec {
     ];
     let clip = ClipSpec { norm: Some(0.7), value: Some(0.5) };
     SegmentSpec {
-        name: name.to_owned(),
-        dim: chance.pick(&[1, 8, 16, 40]),
-        initializer: chance.pick(&initializers),
-        optimizer: chance.pick(&optimizers()),
         l2: chance.pick(&[0.0, 0.0, 0.01]),
-        l2_scope: None,
         clip: chance.one_in(4).then_some(clip),
         bounds: chance.one_in(4).then_some(Bounds { low: -0.25, high: 0.2 }),
+        ..SegmentSpec::new(
+            name,
+            chance.pick(&[1, 8, 16, 40]),
+            chance.pick(&initializers),
+            chance.pick(&optimizers()),
+        )
     }
 }
 

@@ -14,36 +14,24 @@ use crate::conformance;
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
 use crate::spec::TableSpec;
-use crate::{Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
+use crate::{InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
 
 /// The entries of a table: a row of floats, or a tombstone.
 type Model = BTreeMap<u64, Option<Vec<f32>>>;
 
 fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
-    let segment = |(i, &dim): (usize, &usize)| SegmentSpec {
-        name: format!("s{i}"),
-        dim,
-        initializer: InitializerSpec::Normal { mean: 0.0, std: 0.1 },
-        optimizer: OptimizerSpec::Sgd { lr: 0.1 },
-        l2: 0.0,
-        l2_scope: None,
-        clip: None,
-        bounds: None,
+    let segment = |(i, &dim): (usize, &usize)| {
+        SegmentSpec::new(
+            format!("s{i}"),
+            dim,
+            InitializerSpec::Normal { mean: 0.0, std: 0.1 },
+            OptimizerSpec::Sgd { lr: 0.1 },
+        )
     };
     TableSpec {
-        name: name.into(),
-        segments: dims.iter().enumerate().map(segment).collect(),
-        dense: false,
-        max_rows: None,
         unknown,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype: Dtype::F32,
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
         seed: 7,
+        ..TableSpec::new(name, dims.iter().enumerate().map(segment).collect())
     }
 }
 

@@ -3,30 +3,18 @@
 use super::*;
 
 fn spec(dense: bool) -> TableSpec {
-    let segment = |name: &str, dim| SegmentSpec {
-        name: name.to_owned(),
-        dim,
-        initializer: InitializerSpec::Constant { value: 0.0 },
-        optimizer: OptimizerSpec::Sgd { lr: 0.1 },
-        l2: 0.0,
-        l2_scope: None,
-        clip: None,
-        bounds: None,
+    let segment = |name: &str, dim| {
+        SegmentSpec::new(
+            name,
+            dim,
+            InitializerSpec::Constant { value: 0.0 },
+            OptimizerSpec::Sgd { lr: 0.1 },
+        )
     };
     TableSpec {
-        name: "ids".to_owned(),
-        segments: vec![segment("vector", 10), segment("linear", 1)],
         dense,
-        max_rows: None,
-        unknown: Unknown::Seeded,
-        admission: Admission::All,
-        eviction: Eviction::Never,
-        dtype: Dtype::F32,
-        pinned: Vec::new(),
-        statistics: None,
-        grow: None,
-        max_bytes: None,
         seed: 1,
+        ..TableSpec::new("ids", vec![segment("vector", 10), segment("linear", 1)])
     }
 }
 

@@ -208,14 +208,11 @@ fn section(sections: &Table, name: &str) -> Result<Table> {
 impl TableConfig {
     fn spec(self, name: &str, needs: Needs, seed: u64) -> TableSpec {
         let segment = |name: &str, dim| SegmentSpec {
-            name: name.to_owned(),
-            dim,
-            initializer: self.initializer,
-            optimizer: self.optimizer,
             l2: self.l2,
             l2_scope: self.l2_scope,
             clip: self.clip,
             bounds: self.bounds,
+            ..SegmentSpec::new(name, dim, self.initializer, self.optimizer)
         };
         let mut segments = Vec::new();
         if needs.vector {
@@ -234,8 +231,6 @@ impl TableConfig {
             });
         }
         TableSpec {
-            name: name.to_owned(),
-            segments,
             dense: self.dense,
             max_rows: self.max_rows,
             max_bytes: self.max_bytes,
@@ -247,6 +242,7 @@ impl TableConfig {
             statistics: self.statistics,
             grow: self.grow.filter(|grow| !grow.is_off()),
             seed,
+            ..TableSpec::new(name, segments)
         }
     }
 }

@@ -96,7 +96,7 @@ fn what_comes_often_stays_in_a_table_that_is_looked_at_in_slices() {
         for step in 1..=60 {
             let counted = train(&mut set, &workers, &stream_keys(step, 2000, 1500), step);
             assert!(set.rows(TableId(0)) <= limit);
-            // Room was made in time.
+            // Permits was made in time.
             assert_eq!(counted.refused_full, 0, "{eviction:?} at step {step}");
             if step > 1 {
                 assert_eq!(counted.created, 1500, "{eviction:?} at step {step}");
@@ -193,7 +193,7 @@ fn places_of_rows_that_went_are_slack_and_keep_no_chunk() {
     assert!(reserved(&set) <= reserved(&small) + chunks, "of {} bytes", reserved(&large));
     // And nothing is kept when nobody comes.
     train(&mut set, &workers, &[], 29);
-    assert!(set.shards.iter().all(|shard| !shard.table(0).has_vacant()));
+    assert!(set.shards.iter().all(|shard| !shard.table(0).has_free_list()));
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn stopped(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, BTreeMap<Stri
 
 pub(crate) type Rows = BTreeMap<(usize, u64), (Vec<u32>, Vec<u32>, [u32; 3])>;
 
-/// Everything in a set; eras by the epochs that they are of.
+/// Everything in a set; generations by the epochs that they are of.
 pub(crate) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidate>) {
     let (mut rows, mut candidates) = (Rows::new(), BTreeMap::new());
     for shard in &set.shards {
@@ -125,7 +125,7 @@ pub(crate) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidat
             shard
                 .table(table)
                 .for_each_in_slot(slot, |key, row| {
-                    let row = set.eras.stored(row);
+                    let row = set.generations.stored(row);
                     let bits = |floats: &[f32]| floats.iter().map(|x| x.to_bits()).collect();
                     let meta = [row.meta.count, row.meta.last_step, row.meta.dirty_epoch];
                     rows.insert(

@@ -159,37 +159,23 @@ fn percent(share: f64) -> String {
 mod tests {
     use zillion_embedding::capacity::{Grid, Tracker};
     use zillion_feature::FeatureKey;
-    use zillion_rows::{
-        Admission, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
-    };
+    use zillion_rows::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
     use zillion_trainer::TablePlan;
 
     use super::*;
 
     fn spec() -> TableSpec {
         TableSpec {
-            name: "ids".to_owned(),
-            segments: vec![SegmentSpec {
-                name: "vector".to_owned(),
-                dim: 8,
-                initializer: InitializerSpec::Constant { value: 0.0 },
-                optimizer: OptimizerSpec::Sgd { lr: 0.1 },
-                l2: 0.0,
-                l2_scope: None,
-                clip: None,
-                bounds: None,
-            }],
-            dense: false,
-            max_rows: None,
-            unknown: Unknown::Seeded,
-            admission: Admission::All,
-            eviction: Eviction::Never,
-            dtype: zillion_rows::Dtype::F32,
-            pinned: Vec::new(),
-            statistics: None,
-            grow: None,
-            max_bytes: None,
             seed: 1,
+            ..TableSpec::new(
+                "ids",
+                vec![SegmentSpec::new(
+                    "vector",
+                    8,
+                    InitializerSpec::Constant { value: 0.0 },
+                    OptimizerSpec::Sgd { lr: 0.1 },
+                )],
+            )
         }
     }
 
