@@ -1,5 +1,11 @@
 //! The rules of the house that a compiler does not check.
 
+mod circles;
+mod flags;
+mod language;
+mod sizes;
+mod source;
+
 use std::collections::BTreeMap;
 
 use cargo_metadata::{DependencyKind, MetadataCommand};

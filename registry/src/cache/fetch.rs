@@ -1,0 +1,138 @@
+//! Fetching a file into the cache: hashed before it gets its name.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use zillion_device::mmap;
+use zillion_rows::layer::{LayerFile, Pace};
+use zillion_store::{Error as StoreError, Fetch};
+
+use super::{Cache, PIECE_BYTES};
+use crate::error::{Error, Result};
+use crate::model::Model;
+
+impl Cache {
+    /// Fetches a file unless the folder has it, and names it after its hash was found right.
+    /// Returns whether the folder has a new name, which the caller must sync.
+    pub(super) fn fetch(
+        &self,
+        model: &Model,
+        name: &str,
+        file: &LayerFile,
+        pace: &mut dyn Throttle,
+    ) -> Result<bool> {
+        let target = self.files_dir.join(name);
+        if fs::metadata(&target).is_ok_and(|m| m.len() == file.bytes) {
+            return Ok(false);
+        }
+        // The folder may have been removed meanwhile; all of it can be made again.
+        if !self.files_dir.is_dir() {
+            self.files.create_dir(&self.files_dir)?;
+        }
+        let object = model.file_object(name);
+        let refuse = |reason: String| {
+            let path = model.store.local_path(&object).unwrap_or_else(|| PathBuf::from(&object));
+            Err(Error::File { path, reason })
+        };
+        if let Some(fetch) = model.store.fetch(&object, file.bytes)? {
+            self.receive(fetch, &object, name, file, pace)?;
+            return Ok(true);
+        }
+        let path = match model.store.local_path(&object) {
+            Some(path) if path.is_file() => path,
+            _ => return refuse("the file is missing".into()),
+        };
+        let bytes = mmap::map(&path)?;
+        let mut hasher = blake3::Hasher::new();
+        for piece in bytes.chunks(PIECE_BYTES) {
+            hasher.update(piece);
+            pace.piece();
+        }
+        let hash = hasher.finalize().to_hex();
+        if hash.as_str() != file.blake3 || bytes.len() as u64 != file.bytes {
+            return refuse(describe_other_bytes(bytes.len() as u64, &hash, file.bytes));
+        }
+        if self.files.link_file(&path, &target)? {
+            self.count_fetched(file);
+            pace.piece();
+            return Ok(true);
+        }
+        self.files.write_file(&target, |out| {
+            for piece in bytes.chunks(PIECE_BYTES) {
+                out.write_all(piece)?;
+                pace.piece();
+            }
+            Ok(())
+        })?;
+        self.count_fetched(file);
+        pace.waited();
+        Ok(true)
+    }
+
+    /// Receives a file from a remote store. Hashes it while it is written, and names it if all of
+    /// it is right. An interrupted file begins anew, because files of a version are small and half
+    /// a file proves nothing.
+    fn receive(
+        &self,
+        mut fetch: Fetch,
+        object: &str,
+        name: &str,
+        file: &LayerFile,
+        pace: &mut dyn Throttle,
+    ) -> Result<()> {
+        let mut refused = None;
+        let written = self.files.write_named_by_content(&self.files_dir, |out| {
+            let mut hasher = blake3::Hasher::new();
+            let mut bytes = 0;
+            while let Some(received) = fetch.next() {
+                pace.waited();
+                let received = received.map_err(|error| {
+                    refused = Some(fetch_error(error));
+                    std::io::Error::other("the store did not deliver the file")
+                })?;
+                for piece in received.chunks(PIECE_BYTES) {
+                    hasher.update(piece);
+                    out.write_all(piece)?;
+                    pace.piece();
+                }
+                bytes += received.len() as u64;
+            }
+            let hash = hasher.finalize().to_hex();
+            if hash.as_str() != file.blake3 || bytes != file.bytes {
+                let reason = describe_other_bytes(bytes, &hash, file.bytes);
+                refused = Some(Error::File { path: object.into(), reason });
+                return Err(std::io::Error::other("the file differs from what was published"));
+            }
+            Ok(name.to_owned())
+        });
+        pace.waited();
+        match (refused, written) {
+            (Some(error), _) => Err(error),
+            (None, written) => Ok(written.map(drop)?),
+        }
+    }
+
+    fn count_fetched(&self, file: &LayerFile) {
+        self.fetched_files.fetch_add(1, Ordering::Relaxed);
+        self.fetched_bytes.fetch_add(file.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Returns the error of a failed fetch: an object that is missing in the store is a missing file of
+/// the version.
+fn fetch_error(error: StoreError) -> Error {
+    match error {
+        StoreError::Missing { path } => {
+            Error::File { path: path.into(), reason: "the file is missing".to_owned() }
+        }
+        other => other.into(),
+    }
+}
+
+/// Describes a file whose bytes are not those that were published.
+pub(crate) fn describe_other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
+    format!(
+        "its {bytes} bytes have hash {hash}, and the published file has {wanted} bytes and another hash"
+    )
+}
