@@ -17,7 +17,8 @@ use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use data::{
-    ConvertArgs, ConvertKind, Data, DataArgs, HistoryArgs, InspectArgs, NextItemArgs, SynthArgs,
+    ConvertArgs, ConvertKind, Data, DataArgs, HistoryArgs, InspectArgs, NextItemArgs, ReadArgs,
+    SplitArgs, SynthArgs,
 };
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::{ExplainArgs, KeyType};

@@ -9,7 +9,7 @@
 //! Two passes over Parquet files: the first keeps a few words a row in memory (who, when, which
 //! item), the second copies the rows and adds the column.
 
-mod column;
+pub(crate) mod column;
 mod timeline;
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Tools over data files: what is done to files rather than with batches of them.
 //!
-//! Converting, profiling, guessing a schema, histories and next items, synthetic click logs, and
-//! tables as Parquet files. What it is *not*: the reader, which makes batches for training and
-//! evaluation.
+//! Converting, splitting, profiling, guessing a schema, histories and next items, synthetic click
+//! logs, and tables as Parquet files. What it is *not*: the reader, which makes batches for
+//! training and evaluation.
 
 mod convert;
 mod guess;
@@ -11,6 +11,7 @@ mod keyed;
 mod next_item;
 mod profile;
 mod sniff;
+mod split;
 mod synthesise;
 mod write_parquet;
 
@@ -23,4 +24,5 @@ pub use profile::{
     Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, profile,
 };
 pub use sniff::{Sniffed, sniff};
+pub use split::{SplitBy, SplitFile, SplitSpec, split};
 pub use synthesise::{ClickLog, Drawn, ID_FIELDS, NUMERIC_FIELDS};

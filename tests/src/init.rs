@@ -29,7 +29,7 @@ fn walks(place: &Workplace, file: &str, text: &str) -> (toml::Table, String) {
         assert!(result.status.success(), "{arguments:?}: {}{}", stdout(&result), stderr(&result));
         result
     };
-    let said = stderr(&run(&["init", file, "--out", &job]));
+    let said = stderr(&run(&["init", file, "--no-split", "--out", &job]));
     let checked: Value =
         serde_json::from_str(stdout(&run(&["check", &job, "--json"])).trim()).expect("JSON");
     let bad = |f: &&Value| f["severity"] != "note";
@@ -240,4 +240,47 @@ fn parquet_is_drafted_from_its_types() {
     assert_eq!((kind(&job, "C3"), kind(&job, "I5")), ("id", "numeric"));
     assert_eq!(job["features"]["I5"]["transform"].as_str(), Some("log1p"));
     assert_eq!(job["labels"]["label"]["column"].as_str(), Some("label"));
+}
+
+#[test]
+fn a_single_file_is_split_and_gets_an_auc() {
+    let place = Workplace::new();
+    let mut text = "user,item,price,click\n".to_owned();
+    for i in 0..6000 {
+        let (user, item, price, label) = drawn(i);
+        writeln!(text, "{user},{item},{price:.2},{label}").unwrap();
+    }
+    place.write("log.csv", &text);
+    let run = |arguments: &[&str]| {
+        let result = zillion(arguments).current_dir(place.path("")).output();
+        result.expect("the binary runs")
+    };
+    let drafted = run(&["init", "log.csv", "--out", "draft.toml"]);
+    assert!(drafted.status.success(), "{}", stderr(&drafted));
+    let said = stderr(&drafted);
+    assert!(said.contains("log-split/valid.parquet"), "{said}");
+    let trained = run(&["train", "draft.toml", "--set", "train.epochs=5", "--json"]);
+    assert!(trained.status.success(), "{}", stderr(&trained));
+    let lines = stderr(&trained);
+    assert!(lines.contains("valid auc"), "{lines}");
+    let report: Value = serde_json::from_str(stdout(&trained).trim()).expect("JSON");
+    assert!(report["test"]["auc"].as_f64().expect("an AUC") > 0.6, "{report}");
+    // The same rows are in the same parts again, and files that exist are left alone.
+    let split = |more: &[&str]| run(&[&["data", "split", "log.csv", "--json"], more].concat());
+    let again = split(&["--out", "again"]);
+    assert!(again.status.success(), "{}", stderr(&again));
+    let read = |folder: &str, part: &str| {
+        std::fs::read(place.path(&format!("{folder}/{part}.parquet"))).expect("the part")
+    };
+    for part in ["train", "valid", "test"] {
+        assert!(read("again", part) == read("log-split", part), "{part}");
+    }
+    let refused = split(&["--out", "again"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    let wrong = split(&["--out", "b", "--parts", "train=0.5,test=0.4"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
+    let by_user = split(&["--out", "by-user", "--by-group", "user", "--parts", "a=0.5,b=0.5"]);
+    let report: Value = serde_json::from_str(stdout(&by_user).trim()).expect("JSON");
+    let rows = |part: usize| report["files"][part]["rows"].as_u64().expect("rows");
+    assert_eq!(rows(0) + rows(1), 6000);
 }

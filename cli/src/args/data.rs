@@ -23,6 +23,13 @@ Example: zillion data inspect train.parquet --against test.parquet")]
 Example: zillion data convert 'logs/*.csv.gz' --output clicks --type zip=string
          zillion data convert day_0.tsv --job job.toml --output day_0.arrow")]
     Convert(ConvertArgs),
+    /// Cut data into parts, such as training, validation and test, as Parquet files
+    #[command(after_help = "\
+Without --by-time or --by-group each row is drawn by itself. The same seed gives the same parts.
+Example: zillion data split clicks.csv --out clicks
+         zillion data split clicks.csv --out clicks --by-group user
+         zillion data split clicks.csv --out clicks --by-time day --parts train=0.9,valid=0.05,test=0.05")]
+    Split(SplitArgs),
     /// Add a list column to Parquet files: what the same user did before each row
     #[command(after_help = "\
 Example: zillion data history --by user_id --of item_id --time timestamp --when label=1 \\
@@ -60,6 +67,59 @@ pub(crate) struct InspectArgs {
     /// Print one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SplitArgs {
+    /// Files, folders or globs, in the order of their rows
+    #[arg(required = true, value_name = "INPUT")]
+    pub(crate) input: Vec<String>,
+    /// Folder for the new files, which are named after the parts
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Name of each part and its fraction of the rows
+    #[arg(
+        long,
+        value_name = "NAME=FRACTION",
+        value_delimiter = ',',
+        value_parser = part,
+        default_value = "train=0.8,valid=0.1,test=0.1"
+    )]
+    pub(crate) parts: Vec<(String, f64)>,
+    /// Cut by this column: the earliest rows go to the first part
+    #[arg(long, value_name = "COLUMN", conflicts_with = "by_group")]
+    pub(crate) by_time: Option<String>,
+    /// Keep all rows with the same value in this column, such as a user's, in one part
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) by_group: Option<String>,
+    /// Seed of the draws
+    #[arg(long, default_value = "1", conflicts_with = "by_time")]
+    pub(crate) seed: u64,
+    /// Replace files of the parts that exist
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
+    /// Bad rows that may be left out; the first one more is an error
+    #[arg(long, value_name = "ROWS", default_value = "0")]
+    pub(crate) max_bad_rows: u64,
+    /// Number of compute threads; absent: one for each processor
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Parses a part such as `train=0.8`.
+fn part(text: &str) -> Result<(String, f64), String> {
+    match text.split_once('=') {
+        Some((name, fraction)) => match fraction.parse() {
+            Ok(fraction) => Ok((name.to_owned(), fraction)),
+            Err(_) => Err(format!("`{fraction}` is not a number")),
+        },
+        None => Err("a part is NAME=FRACTION".to_owned()),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -143,17 +203,8 @@ fn condition(text: &str) -> Result<(String, String), String> {
     }
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ConvertArgs {
-    /// Files, folders or globs, in the order of their rows
-    #[arg(required = true, value_name = "INPUT")]
-    pub(crate) input: Vec<String>,
-    /// Folder for the parts; or one file, if its name ends in .parquet or .arrow
-    #[arg(long, value_name = "FOLDER|FILE")]
-    pub(crate) output: PathBuf,
-    /// Format of the output; absent: by the ending of the one file, otherwise Parquet
-    #[arg(long, value_enum)]
-    pub(crate) to: Option<ConvertKind>,
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct ReadArgs {
     /// Read text files as this job does, and take the types of its columns from it
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
@@ -165,6 +216,21 @@ pub(crate) struct ConvertArgs {
     /// look like
     #[arg(long = "type", value_name = "COLUMN=TYPE", value_parser = typed)]
     pub(crate) types: Vec<(String, ColumnType)>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConvertArgs {
+    /// Files, folders or globs, in the order of their rows
+    #[arg(required = true, value_name = "INPUT")]
+    pub(crate) input: Vec<String>,
+    /// Folder for the parts; or one file, if its name ends in .parquet or .arrow
+    #[arg(long, value_name = "FOLDER|FILE")]
+    pub(crate) output: PathBuf,
+    /// Format of the output; absent: by the ending of the one file, otherwise Parquet
+    #[arg(long, value_enum)]
+    pub(crate) to: Option<ConvertKind>,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
     /// Bad rows that may be left out; the first one more is an error
     #[arg(long, value_name = "ROWS", default_value = "0")]
     pub(crate) max_bad_rows: u64,

@@ -22,6 +22,10 @@ pub(crate) struct InitArgs {
     /// The job file to write; - for stdout
     #[arg(long, value_name = "FILE", default_value = "job.toml")]
     pub(crate) out: PathBuf,
+    /// Draft a job for this file alone; by default a file without others for validation and test is
+    /// split into training, validation and test files beside the job
+    #[arg(long)]
+    pub(crate) no_split: bool,
     /// Column that says what happened, 0 or 1; absent: guessed
     #[arg(long, value_name = "COLUMN")]
     pub(crate) label: Option<String>,

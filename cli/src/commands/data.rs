@@ -4,6 +4,7 @@ mod convert;
 mod history;
 mod inspect;
 mod next_item;
+pub(super) mod split;
 pub(super) mod synth;
 
 use anyhow::Result;
@@ -16,6 +17,7 @@ pub(crate) fn run(args: &DataArgs) -> Result<()> {
         Data::History(args) => history::run(args),
         Data::Inspect(args) => inspect::run(args),
         Data::NextItem(args) => next_item::run(args),
+        Data::Split(args) => split::run(args),
         Data::Synth(args) => synth::run(args),
     }
 }

@@ -9,12 +9,13 @@ use anyhow::{Context, Result};
 use toml::Value;
 use zillion_console::compute_pool;
 use zillion_console::exit::Stop;
-use zillion_datatools::Guessed;
+use zillion_datatools::{Guessed, SplitBy, SplitFile, SplitSpec};
 use zillion_feature::RawType;
-use zillion_reader::{DataConfig, Dataset, Header};
+use zillion_reader::{ColumnType, DataConfig, Dataset, Header};
 use zillion_trainer::Job;
 
-use crate::args::InitArgs;
+use super::data::split::{Target, print_files, split_files};
+use crate::args::{InitArgs, ReadArgs};
 use crate::raw_files::{Looked, look_at};
 use crate::text::grouped;
 
@@ -32,19 +33,55 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         ))
         .into());
     }
-    let (draft, text, job) = draft(&args.data, args.label.as_deref())?;
-    // What is written must run: it is held against the data as `train` would.
+    let (drafted, mut text, mut job) = draft(&args.data, args.label.as_deref())?;
+    // What is written must run: it is opened with the data as `train` would open it.
     Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
-    draft.tell();
+    let split = match !to_stdout && !args.no_split && drafted.can_be_split() {
+        true => Some(split_data(args, &drafted)?),
+        false => None,
+    };
+    if let Some((folder, _)) = &split {
+        (_, text, job) = draft(&folder.join("train.parquet"), Some(&drafted.label))?;
+        Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
+    }
+    drafted.tell();
     if to_stdout {
         print(&text);
         return Ok(());
     }
     std::fs::write(&args.out, text)
         .with_context(|| format!("cannot write {}", args.out.display()))?;
+    if let Some((_, written)) = &split {
+        print_files(written, |line| eprintln!("{line}"));
+    }
     let out = args.out.display();
     eprintln!("wrote {out}; next:\n  zillion check {out}\n  zillion train {out}");
     Ok(())
+}
+
+/// Splits a file that has no validation and test files beside it, into a folder beside the job
+/// file: by time where the rows have a whole number as their time, by group where they have one,
+/// otherwise row by row. Returns the folder and its files.
+fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>)> {
+    let stem = draft.train.split('.').next().unwrap_or_default();
+    let folder = args.out.parent().unwrap_or(Path::new("")).join(format!("{stem}-split"));
+    let spec = |columns: &[(String, ColumnType)]| {
+        let is_whole = |name: &&String| {
+            columns.iter().any(|(column, of)| column == *name && *of == ColumnType::Int64)
+        };
+        let by = match (draft.event_time.as_ref().filter(is_whole), &draft.group) {
+            (Some(column), _) => SplitBy::Time(column.clone()),
+            (None, Some(column)) => SplitBy::Group(column.clone()),
+            (None, None) => SplitBy::Row,
+        };
+        let parts = [("train", 0.8), ("valid", 0.1), ("test", 0.1)];
+        SplitSpec { by, seed: 1, parts: parts.map(|(name, f)| (name.to_owned(), f)).into() }
+    };
+    let target = Target { out: &folder, replace: false, max_bad_rows: 0 };
+    let sources = [args.data.clone()];
+    let written = split_files(&sources, &ReadArgs::default(), spec, target, &compute_pool(None)?)
+        .with_context(|| format!("cannot split {}", args.data.display()))?;
+    Ok((folder, written))
 }
 
 /// Returns the job that `init` would write for a file.
@@ -151,6 +188,15 @@ impl Draft {
             rows: looked.profile.rows,
             complete: looked.profile.complete,
         })
+    }
+
+    /// Returns whether the file may be split: no other file is beside it, and no column has
+    /// weights, which a Parquet file would hold apart from their ids.
+    fn can_be_split(&self) -> bool {
+        let has_weights = |meaning: &Guessed| matches!(meaning, Guessed::Weighted { .. });
+        self.valid.is_none()
+            && self.test.is_none()
+            && !self.features.iter().any(|(_, _, meaning)| has_weights(meaning))
     }
 
     /// Prints the notes that the job file does not hold.

@@ -78,17 +78,17 @@ fn wrong_type(name: &str, found: &DataType, needed: &str, path: &Path) -> Reader
 }
 
 /// `--by`: whose rows belong together.
-pub(super) struct Owners<'a> {
+pub(crate) struct Owners<'a> {
     name: &'a str,
 }
 
 impl<'a> Owners<'a> {
-    pub(super) fn new(name: &'a str) -> Self {
+    pub(crate) fn new(name: &'a str) -> Self {
         Self { name }
     }
 
     /// Reads the owners of a batch, one a row; rows with missing values have no owner.
-    pub(super) fn read(&self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<FeatureKey>>> {
+    pub(crate) fn read(&self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<FeatureKey>>> {
         let array = find(batch, self.name, "--by", path)?;
         let mut owners = Vec::with_capacity(array.len());
         let fits = values(array, |value| {
@@ -107,18 +107,18 @@ impl<'a> Owners<'a> {
 }
 
 /// `--time`: what orders the rows.
-pub(super) struct Moments<'a> {
+pub(crate) struct Moments<'a> {
     name: &'a str,
     /// The type of the first file, and so the unit.
     found: Option<DataType>,
 }
 
 impl<'a> Moments<'a> {
-    pub(super) fn new(name: &'a str) -> Self {
+    pub(crate) fn new(name: &'a str) -> Self {
         Self { name, found: None }
     }
 
-    pub(super) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<i64>>> {
+    pub(crate) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<i64>>> {
         let array = find(batch, self.name, "--time", path)?;
         macro_rules! moments {
             ($type:ty) => {

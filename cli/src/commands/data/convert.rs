@@ -1,6 +1,6 @@
 //! `zillion data convert`: writes data files as Parquet or Arrow.
 
-mod types;
+pub(super) mod types;
 
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use zillion_feature::Schema;
 use zillion_reader::{DataConfig, Paths, ReaderError, Reject};
 use zillion_registry::VersionFile;
 
-use crate::args::{ConvertArgs, ConvertKind};
+use crate::args::{ConvertArgs, ConvertKind, ReadArgs};
 use crate::bar::Bar;
 use crate::raw_files::{estimate_rows, guess_config};
 use crate::text::{bytes, grouped};
@@ -37,8 +37,8 @@ pub(super) fn run(args: &ConvertArgs) -> Result<()> {
     let Some(first) = sources.first() else { bail!("no files are given") };
     let (to, output) = output(args)?;
     refuse_inside(&sources, &output)?;
-    let (config, schema) = reading(args, first, &workers)?;
-    let columns = types::of(args, &config, schema.as_ref(), first, &workers)?;
+    let (config, schema) = reading(&args.read, first, &workers)?;
+    let columns = types::of(&args.read, &config, schema.as_ref(), first, &workers)?;
     let weighted = types::weighted(&columns);
     let bytes_of = |path: &PathBuf| std::fs::metadata(path).map_or(0, |m| m.len());
     let total: u64 = sources.iter().map(bytes_of).sum();
@@ -153,8 +153,8 @@ fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
 }
 
 /// Returns the settings that read the files, and the schema of the job, where a job is given.
-fn reading(
-    args: &ConvertArgs,
+pub(super) fn reading(
+    args: &ReadArgs,
     first: &Path,
     workers: &Workers,
 ) -> Result<(DataConfig, Option<Schema>)> {
@@ -200,7 +200,7 @@ fn write_rejects(path: &Path, rejects: &[Reject], files: &Files) -> Result<()> {
 }
 
 /// Adds the remedy to an error, in terms of this command's options.
-fn explained(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
+pub(super) fn explained(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
     match &error {
         ReaderError::OtherConversion { .. } => Stop::Refused(error.to_string()).into(),
         ReaderError::Value { column, .. } => {

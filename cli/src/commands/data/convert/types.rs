@@ -12,12 +12,12 @@ use zillion_feature::{FeatureKind, RawType, Schema};
 use zillion_reader::{ColumnType, DataConfig};
 
 use super::LOOKED_AT;
-use crate::args::ConvertArgs;
+use crate::args::ReadArgs;
 
 /// Returns the columns of the first file with their types; none where the files have types of their
 /// own.
-pub(super) fn of(
-    args: &ConvertArgs,
+pub(in crate::commands::data) fn of(
+    args: &ReadArgs,
     config: &DataConfig,
     schema: Option<&Schema>,
     first: &Path,

@@ -1,0 +1,125 @@
+//! `zillion data split`: cuts data into parts, such as training, validation and test.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use zillion_console::exit::Stop;
+use zillion_console::{compute_pool, durable_files, print_json, print_line};
+use zillion_datatools::{
+    ConvertOutput, ConvertSpec, ConvertTo, SplitBy, SplitFile, SplitSpec, convert, split,
+};
+use zillion_device::{Files, Workers};
+use zillion_reader::{ColumnType, DataConfig, Paths};
+use zillion_registry::VersionFile;
+
+use super::convert::{explained, reading, types};
+use crate::args::{ReadArgs, SplitArgs};
+use crate::bar::Bar;
+use crate::raw_files::estimate_rows;
+use crate::text::grouped;
+
+/// The number of rows of a row group of the Parquet file that text is converted to.
+const GROUP_ROWS: usize = 65_536;
+
+pub(super) fn run(args: &SplitArgs) -> Result<()> {
+    let sources = DataConfig::default().files(&Paths(args.input.clone()))?;
+    let by = match (&args.by_time, &args.by_group) {
+        (Some(column), _) => SplitBy::Time(column.clone()),
+        (None, Some(column)) => SplitBy::Group(column.clone()),
+        (None, None) => SplitBy::Row,
+    };
+    let spec = SplitSpec { by, seed: args.seed, parts: args.parts.clone() };
+    let target = Target { out: &args.out, replace: args.force, max_bad_rows: args.max_bad_rows };
+    let workers = compute_pool(args.threads)?;
+    let written = split_files(&sources, &args.read, |_| spec.clone(), target, &workers)?;
+    if args.json {
+        let files = written
+            .iter()
+            .map(|file| json!({ "part": file.part, "path": file.path, "rows": file.rows }));
+        return print_json(&json!({ "files": files.collect::<Vec<_>>() }));
+    }
+    print_files(&written, print_line);
+    Ok(())
+}
+
+/// Prints a line for each file.
+pub(in crate::commands) fn print_files(written: &[SplitFile], print: impl Fn(&str)) {
+    let all: u64 = written.iter().map(|file| file.rows).sum();
+    for file in written {
+        let percent = 100.0 * file.rows as f64 / all.max(1) as f64;
+        print(&format!("{}  {} rows  {percent:.1} %", file.path.display(), grouped(file.rows)));
+    }
+}
+
+/// The place of the parts, and what may be replaced and left out.
+#[derive(Clone, Copy)]
+pub(in crate::commands) struct Target<'a> {
+    /// The folder of the parts.
+    pub(in crate::commands) out: &'a Path,
+    /// Whether files of the parts that exist are replaced.
+    pub(in crate::commands) replace: bool,
+    /// The number of bad rows that may be left out.
+    pub(in crate::commands) max_bad_rows: u64,
+}
+
+/// Splits files into parts. `spec` makes the split, given the types of the columns of text files,
+/// which are converted to a Parquet file first, because parts keep the types of their columns.
+pub(in crate::commands) fn split_files(
+    sources: &[PathBuf],
+    read: &ReadArgs,
+    spec: impl FnOnce(&[(String, ColumnType)]) -> SplitSpec,
+    target: Target<'_>,
+    workers: &std::sync::Arc<Workers>,
+) -> Result<Vec<SplitFile>> {
+    let Some(first) = sources.first() else { bail!("no files are given") };
+    let files = durable_files()?;
+    let (config, schema) = reading(read, first, workers)?;
+    let columns = types::of(read, &config, schema.as_ref(), first, workers)?;
+    let spec = spec(&columns);
+    spec.check().map_err(|error| Stop::Usage(error.to_string()))?;
+    if !target.replace {
+        spec.refuse_existing(target.out).map_err(|error| {
+            Stop::Refused(format!("{error}; --force replaces the files of the parts"))
+        })?;
+    }
+    let is_parquet = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "parquet");
+    let rows = estimate_rows(&config, sources).unwrap_or(0);
+    if sources.iter().all(is_parquet) {
+        return split_parquet(&spec, sources, target, rows, &files);
+    }
+    std::fs::create_dir_all(target.out)
+        .with_context(|| format!("cannot make the folder {}", target.out.display()))?;
+    let folder = tempfile::Builder::new().prefix(".split-").tempdir_in(target.out)?;
+    let whole = folder.path().join("rows.parquet");
+    let conversion = ConvertSpec {
+        config,
+        sources: sources.to_vec(),
+        columns,
+        to: ConvertTo::Parquet,
+        output: ConvertOutput::File(whole.clone()),
+        group_rows: GROUP_ROWS,
+        max_bad_rows: target.max_bad_rows,
+        force: false,
+        digest: |bytes| VersionFile::of("", bytes).blake3,
+    };
+    let mut bar = Bar::new("converting", rows, "rows");
+    let done = convert(&conversion, &files, workers, &mut |rows| bar.at(rows));
+    drop(bar);
+    let done = done.map_err(|error| explained(error, &conversion))?;
+    if !done.rejects.is_empty() {
+        eprintln!("{} bad rows were left out", done.rejects.len());
+    }
+    split_parquet(&spec, &[whole], target, done.rows, &files)
+}
+
+fn split_parquet(
+    spec: &SplitSpec,
+    sources: &[PathBuf],
+    target: Target<'_>,
+    rows: u64,
+    files: &Files,
+) -> Result<Vec<SplitFile>> {
+    let mut bar = Bar::new("splitting", rows, "rows");
+    Ok(split(spec, sources, target.out, target.replace, files, &mut |rows| bar.at(rows))?)
+}

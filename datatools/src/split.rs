@@ -1,0 +1,569 @@
+//! A data set cut into parts, such as training, validation and test.
+//!
+//! The part of a row follows from the seed and the row's number (at random), from the seed and the
+//! row's group (by group), or from the row's time (by time). The same call therefore writes the
+//! same files.
+//!
+//! Every part is a pass of its own over the sources: memory holds one row group, each file is whole
+//! or absent, and a source is decoded once for each part. Writing all parts in one pass would need
+//! as many files open, each of which could be left half written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::SchemaRef;
+use arrow_select::filter::filter_record_batch;
+use zillion_device::Files;
+use zillion_feature::random::{combine, mix64};
+use zillion_reader::{ArraySource, ParquetFile, ReaderError, Result};
+
+use crate::history::column::{Moments, Owners};
+use crate::write_parquet::write_parquet;
+
+/// The ranges that one pass over the times distinguishes for each cut.
+const BINS: u64 = 1 << 16;
+
+/// The rule that gives a row its part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SplitBy {
+    /// Each row is drawn by itself.
+    Row,
+    /// All rows with the same value in this column are drawn together.
+    Group(String),
+    /// The rows are cut by the value of this column, the earliest in the first part. Rows of the
+    /// same moment stay together.
+    Time(String),
+}
+
+/// A split: its rule, its seed, and the parts with their fractions of the rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SplitSpec {
+    /// The rule that gives a row its part.
+    pub by: SplitBy,
+    /// The seed of the draws.
+    pub seed: u64,
+    /// The name of each part and its fraction of the rows. The fractions sum to 1.
+    pub parts: Vec<(String, f64)>,
+}
+
+/// A file that a split has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitFile {
+    /// The name of the part.
+    pub part: String,
+    /// The path of the file.
+    pub path: PathBuf,
+    /// The number of its rows.
+    pub rows: u64,
+}
+
+impl SplitSpec {
+    /// Checks the names and the fractions of the parts.
+    ///
+    /// # Errors
+    /// Fewer than two parts, a name that is not plain or is given twice, a fraction that is not
+    /// above 0, or fractions that do not sum to 1.
+    pub fn check(&self) -> Result<()> {
+        let problem = |problem: String| Err(setting(problem, "parts"));
+        if self.parts.len() < 2 {
+            return problem("a split needs two parts or more".to_owned());
+        }
+        let is_plain = |name: &str| {
+            !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+        };
+        for (index, (name, fraction)) in self.parts.iter().enumerate() {
+            if !is_plain(name) {
+                return problem(format!(
+                    "the part `{name}` is not named by letters, digits, - and _"
+                ));
+            }
+            if self.parts[..index].iter().any(|(other, _)| other == name) {
+                return problem(format!("the part `{name}` is given twice"));
+            }
+            if !(fraction.is_finite() && *fraction > 0.0) {
+                return problem(format!("the fraction of `{name}` is {fraction}, not above 0"));
+            }
+        }
+        let sum: f64 = self.parts.iter().map(|(_, fraction)| fraction).sum();
+        if (sum - 1.0).abs() > 1e-6 {
+            return problem(format!("the fractions sum to {sum}, not to 1"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a split whose files exist below `out`.
+    ///
+    /// # Errors
+    /// A file of a part that exists.
+    pub fn refuse_existing(&self, out: &Path) -> Result<()> {
+        match self.targets(out).into_iter().find(|target| target.exists()) {
+            Some(target) => {
+                let problem =
+                    format!("{} exists: remove it, or choose another folder", target.display());
+                Err(setting(problem, "out"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the files that a split below `out` writes.
+    pub fn targets(&self, out: &Path) -> Vec<PathBuf> {
+        self.parts.iter().map(|(name, _)| out.join(format!("{name}.parquet"))).collect()
+    }
+
+    /// Returns the sums of the fractions up to each part but the last.
+    fn cuts(&self) -> Vec<f64> {
+        let mut sum = 0.0;
+        let sums = self.parts.iter().map(|(_, fraction)| {
+            sum += fraction;
+            sum
+        });
+        let mut cuts: Vec<f64> = sums.collect();
+        cuts.pop();
+        cuts
+    }
+}
+
+/// Splits Parquet files of one schema into a Parquet file for each part, below the folder `out`.
+/// `seen` is told how many rows of the sources each pass has read.
+///
+/// # Errors
+/// A split that [`SplitSpec::check`] refuses, a file of a part that exists unless `replace`, a
+/// source that cannot be read or has another schema than the first, a column that is absent or does
+/// not fit, and a row without a time where rows are cut by time.
+pub fn split(
+    spec: &SplitSpec,
+    sources: &[PathBuf],
+    out: &Path,
+    replace: bool,
+    files: &Files,
+    seen: &mut dyn FnMut(u64),
+) -> Result<Vec<SplitFile>> {
+    spec.check()?;
+    if !replace {
+        spec.refuse_existing(out)?;
+    }
+    let targets = spec.targets(out);
+    refuse_sources(sources, &targets)?;
+    let sources = Sources::open(sources)?;
+    let rule = Rule::new(spec, &sources, seen)?;
+    files.create_dir(out).map_err(|source| ReaderError::Io {
+        what: "make the folder",
+        source: io::Error::other(source),
+        path: out.to_owned(),
+    })?;
+    let mut written = Vec::with_capacity(targets.len());
+    for (index, path) in targets.into_iter().enumerate() {
+        let rows = write_part(&rule, &sources, index, &path, files, seen)?;
+        written.push(SplitFile { part: spec.parts[index].0.clone(), path, rows });
+    }
+    Ok(written)
+}
+
+/// Refuses to write over a source.
+fn refuse_sources(sources: &[PathBuf], targets: &[PathBuf]) -> Result<()> {
+    let place = |path: &Path| std::fs::canonicalize(path).ok();
+    let read: Vec<Option<PathBuf>> = sources.iter().map(|path| place(path)).collect();
+    for target in targets {
+        let found = place(target);
+        if found.is_some() && read.contains(&found) {
+            let problem = format!("{} would be written over while it is read", target.display());
+            return Err(setting(problem, "out"));
+        }
+    }
+    Ok(())
+}
+
+/// The opened sources, which have one schema.
+struct Sources {
+    files: Vec<(ParquetFile, PathBuf)>,
+    schema: SchemaRef,
+}
+
+impl Sources {
+    fn open(paths: &[PathBuf]) -> Result<Self> {
+        let mut files: Vec<(ParquetFile, PathBuf)> = Vec::with_capacity(paths.len());
+        for path in paths {
+            files.push((ParquetFile::open(path)?, path.clone()));
+        }
+        let Some((first, first_path)) = files.first() else {
+            return Err(setting("no files are given".to_owned(), "input"));
+        };
+        let schema = first.schema();
+        for (file, path) in &files[1..] {
+            if file.schema().fields() != schema.fields() {
+                let problem = format!(
+                    "{} has other columns than {}: split them one by one, or convert them together first",
+                    path.display(),
+                    first_path.display()
+                );
+                return Err(setting(problem, "input"));
+            }
+        }
+        Ok(Self { files, schema })
+    }
+
+    /// Hands over each batch of every source with the number of its first row.
+    fn each_batch(
+        &self,
+        seen: &mut dyn FnMut(u64),
+        mut visit: impl FnMut(&RecordBatch, &Path) -> Result<()>,
+    ) -> Result<()> {
+        let mut rows = 0;
+        for (file, path) in &self.files {
+            for batch in file.batches()? {
+                let batch = batch?;
+                visit(&batch, path)?;
+                rows += batch.num_rows() as u64;
+                seen(rows);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rule with everything that a row is compared with.
+enum Rule<'a> {
+    Row {
+        seed: u64,
+        cuts: Vec<f64>,
+    },
+    Group {
+        seed: u64,
+        cuts: Vec<f64>,
+        column: &'a str,
+    },
+    /// The first moment of each part but the first.
+    Time {
+        column: &'a str,
+        cuts: Vec<i64>,
+    },
+}
+
+impl<'a> Rule<'a> {
+    fn new(spec: &'a SplitSpec, sources: &Sources, seen: &mut dyn FnMut(u64)) -> Result<Self> {
+        let (seed, cuts) = (spec.seed, spec.cuts());
+        Ok(match &spec.by {
+            SplitBy::Row => Self::Row { seed, cuts },
+            SplitBy::Group(column) => Self::Group { seed, cuts, column },
+            SplitBy::Time(column) => {
+                Self::Time { column, cuts: moments_at(&cuts, column, sources, seen)? }
+            }
+        })
+    }
+
+    /// Returns the part of each row of a batch, whose first row has the number `first`.
+    fn parts(&self, batch: &RecordBatch, first: u64, path: &Path) -> Result<Vec<usize>> {
+        let rows = first..first + batch.num_rows() as u64;
+        Ok(match self {
+            Self::Row { seed, cuts } => {
+                rows.map(|row| drawn_part(cuts, combine(mix64(*seed), row))).collect()
+            }
+            Self::Group { seed, cuts, column } => {
+                let groups = Owners::new(column).read(batch, path)?;
+                // A row without a group is drawn by itself.
+                let draw = |(group, row): (Option<zillion_feature::FeatureKey>, u64)| match group {
+                    Some(key) => drawn_part(cuts, combine(mix64(*seed), key.0)),
+                    None => drawn_part(cuts, combine(mix64(!*seed), row)),
+                };
+                groups.into_iter().zip(rows).map(draw).collect()
+            }
+            Self::Time { column, cuts } => {
+                let moments = Moments::new(column).read(batch, path)?;
+                let part = |moment: Option<i64>| match moment {
+                    Some(moment) => Ok(cuts.partition_point(|&cut| cut <= moment)),
+                    None => Err(without_time(column, path)),
+                };
+                moments.into_iter().map(part).collect::<Result<_>>()?
+            }
+        })
+    }
+}
+
+/// Returns the part that a draw of 64 bits falls into.
+fn drawn_part(cuts: &[f64], bits: u64) -> usize {
+    // 53 bits fill a float between 0 and 1 evenly.
+    let draw = (mix64(bits) >> 11) as f64 / (1u64 << 53) as f64;
+    cuts.partition_point(|&cut| cut <= draw)
+}
+
+/// Writes one part. Returns the number of its rows.
+fn write_part(
+    rule: &Rule<'_>,
+    sources: &Sources,
+    part: usize,
+    path: &Path,
+    files: &Files,
+    seen: &mut dyn FnMut(u64),
+) -> Result<u64> {
+    let mut failed = None;
+    let (mut first, mut rows) = (0u64, 0u64);
+    let mut left = sources.files.iter();
+    let mut open = None;
+    let mut next = || -> Result<Vec<RecordBatch>> {
+        loop {
+            let (batches, source) = match &mut open {
+                Some(open) => open,
+                None => match left.next() {
+                    Some((file, source)) => open.insert((file.batches()?, source)),
+                    None => return Ok(Vec::new()),
+                },
+            };
+            let Some(batch) = batches.next().transpose()? else {
+                open = None;
+                continue;
+            };
+            let parts = rule.parts(&batch, first, source)?;
+            first += batch.num_rows() as u64;
+            seen(first);
+            let keep = BooleanArray::from_iter(parts.iter().map(|&of| Some(of == part)));
+            let kept = filter_record_batch(&batch, &keep).map_err(|error| ReaderError::Io {
+                what: "select rows of the file",
+                source: io::Error::other(error),
+                path: source.clone(),
+            })?;
+            if kept.num_rows() > 0 {
+                rows += kept.num_rows() as u64;
+                return Ok(vec![kept]);
+            }
+        }
+    };
+    let written = write_parquet(path, sources.schema.clone(), files, || {
+        next().map_err(|error| {
+            let text = io::Error::other(error.to_string());
+            failed = Some(error);
+            text
+        })
+    });
+    match failed {
+        // The cause is a source, not the file that is written.
+        Some(error) => Err(error),
+        None => written.map(|()| rows),
+    }
+}
+
+/// Returns, for each cut, the first moment of the part behind it: the moment of the row that stands
+/// at that fraction of all rows in the order of time.
+///
+/// Each pass counts the moments of the range that holds the row in [`BINS`] equal bins and goes on
+/// with one bin, so that memory does not grow with the rows. A range of 2^16 moments takes one pass
+/// after the one that finds its ends, one of 2^64 takes four.
+fn moments_at(
+    cuts: &[f64],
+    column: &str,
+    sources: &Sources,
+    seen: &mut dyn FnMut(u64),
+) -> Result<Vec<i64>> {
+    let (mut rows, mut low, mut high) = (0u64, i64::MAX, i64::MIN);
+    let mut moments = Moments::new(column);
+    sources.each_batch(seen, |batch, path| {
+        for moment in moments.read(batch, path)? {
+            let moment = moment.ok_or_else(|| without_time(column, path))?;
+            (rows, low, high) = (rows + 1, low.min(moment), high.max(moment));
+        }
+        Ok(())
+    })?;
+    if rows == 0 {
+        return Ok(vec![i64::MAX; cuts.len()]);
+    }
+    let rank = |cut: f64| ((rows as f64 * cut).round() as u64).min(rows - 1);
+    let mut ranges: Vec<Range> =
+        cuts.iter().map(|&cut| Range { low, high, rank: rank(cut) }).collect();
+    while ranges.iter().any(|range| range.low < range.high) {
+        let mut counts = vec![vec![0u64; BINS as usize]; ranges.len()];
+        let mut moments = Moments::new(column);
+        sources.each_batch(seen, |batch, path| {
+            for moment in moments.read(batch, path)?.into_iter().flatten() {
+                for (range, counts) in ranges.iter().zip(&mut counts) {
+                    if let Some(bin) = range.bin(moment) {
+                        counts[bin] += 1;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        for (range, counts) in ranges.iter_mut().zip(&counts) {
+            range.narrow(counts);
+        }
+    }
+    Ok(ranges.into_iter().map(|range| range.low).collect())
+}
+
+/// The moments among which a row is sought, both ends included, and its rank among them.
+struct Range {
+    low: i64,
+    high: i64,
+    rank: u64,
+}
+
+impl Range {
+    /// Returns the number of moments in a bin.
+    fn width(&self) -> u64 {
+        // One less than the number of moments, which may be 2^64.
+        self.high.abs_diff(self.low) / BINS + 1
+    }
+
+    fn bin(&self, moment: i64) -> Option<usize> {
+        let inside = (self.low..=self.high).contains(&moment);
+        inside.then(|| (moment.abs_diff(self.low) / self.width()) as usize)
+    }
+
+    /// Goes on with the bin that holds the row.
+    fn narrow(&mut self, counts: &[u64]) {
+        let width = self.width();
+        let mut before = 0;
+        for (bin, &count) in (0u64..).zip(counts) {
+            if before + count > self.rank {
+                let low = self.low.saturating_add_unsigned(bin * width);
+                (self.low, self.high) =
+                    (low, self.high.min(low.saturating_add_unsigned(width - 1)));
+                self.rank -= before;
+                return;
+            }
+            before += count;
+        }
+    }
+}
+
+fn without_time(column: &str, path: &Path) -> ReaderError {
+    let problem = format!(
+        "a row of {} has no value in `{column}`, by which rows are cut: leave such rows out first",
+        path.display()
+    );
+    setting(problem, "by_time")
+}
+
+fn setting(problem: String, key: &str) -> ReaderError {
+    ReaderError::Setting { problem, key: key.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use arrow_array::Int64Array;
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Int64Type;
+    use arrow_schema::{DataType, Field, Schema};
+
+    use super::*;
+
+    const ROWS: i64 = 20_000;
+
+    /// Writes rows with a number, a user and a time that is not in the order of the rows.
+    fn source(folder: &Path) -> PathBuf {
+        let path = folder.join("rows.parquet");
+        let int = |name: &str| Field::new(name, DataType::Int64, true);
+        let schema = Arc::new(Schema::new(vec![int("row"), int("user"), int("time")]));
+        let column = |of: fn(i64) -> i64| {
+            Arc::new(Int64Array::from_iter_values((0..ROWS).map(of))) as arrow_array::ArrayRef
+        };
+        let columns = vec![
+            column(|row| row),
+            column(|row| row * 7 % 911),
+            column(|row| (row * 7919 % ROWS) * 1_000_003 - 5_000_000_000),
+        ];
+        let batch = RecordBatch::try_new(schema.clone(), columns).unwrap();
+        let mut batches = Some(vec![batch]);
+        let next = || Ok(batches.take().unwrap_or_default());
+        write_parquet(&path, schema, &Files::new(), next).unwrap();
+        path
+    }
+
+    fn spec(by: SplitBy) -> SplitSpec {
+        let parts = [("train", 0.8), ("valid", 0.1), ("test", 0.1)];
+        SplitSpec { by, seed: 1, parts: parts.map(|(name, f)| (name.to_owned(), f)).into() }
+    }
+
+    /// Splits, and returns the values of a column in each part.
+    fn column_of_parts(by: SplitBy, column: usize) -> Vec<Vec<i64>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = source(folder.path());
+        let out = folder.path().join("out");
+        let files = Files::new();
+        let written = split(&spec(by), &[path], &out, false, &files, &mut |_| ()).unwrap();
+        let read = |file: &SplitFile| {
+            let batches = ParquetFile::open(&file.path).unwrap().batches().unwrap();
+            let mut values = Vec::new();
+            for batch in batches {
+                let batch = batch.unwrap();
+                values.extend(batch.column(column).as_primitive::<Int64Type>().values());
+            }
+            assert_eq!(values.len() as u64, file.rows);
+            values
+        };
+        written.iter().map(read).collect()
+    }
+
+    #[test]
+    fn every_row_is_in_one_part_in_its_order() {
+        let parts = column_of_parts(SplitBy::Row, 0);
+        assert!(parts.iter().all(|rows| rows.is_sorted()));
+        let mut all: Vec<i64> = parts.concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..ROWS));
+        for (rows, share) in parts.iter().zip([0.8, 0.1, 0.1]) {
+            let found = rows.len() as f64 / ROWS as f64;
+            assert!((found - share).abs() < 0.01, "{found} of {share}");
+        }
+        assert_eq!(parts, column_of_parts(SplitBy::Row, 0));
+    }
+
+    #[test]
+    fn a_group_is_in_one_part_only() {
+        let parts = column_of_parts(SplitBy::Group("user".to_owned()), 1);
+        let users: Vec<BTreeSet<i64>> =
+            parts.iter().map(|users| users.iter().copied().collect()).collect();
+        assert_eq!(users.iter().map(BTreeSet::len).sum::<usize>(), 911);
+        assert!(users.iter().all(|users| users.len() > 50));
+    }
+
+    #[test]
+    fn later_parts_hold_later_rows() {
+        let parts = column_of_parts(SplitBy::Time("time".to_owned()), 2);
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [16_000, 2_000, 2_000]);
+        for pair in parts.windows(2) {
+            assert!(pair[0].iter().max() < pair[1].iter().min());
+        }
+    }
+
+    #[test]
+    fn ends_of_time_do_not_overflow() {
+        let mut range = Range { low: i64::MIN, high: i64::MAX, rank: 1 };
+        let sought = [i64::MIN, 5, i64::MAX];
+        for _ in 0..4 {
+            let mut counts = vec![0; BINS as usize];
+            sought.iter().filter_map(|&m| range.bin(m)).for_each(|bin| counts[bin] += 1);
+            range.narrow(&counts);
+        }
+        assert_eq!((range.low, range.high), (5, 5));
+    }
+
+    #[test]
+    fn wrong_splits_are_refused() {
+        let parts = |parts: &[(&str, f64)]| SplitSpec {
+            parts: parts.iter().map(|&(name, f)| (name.to_owned(), f)).collect(),
+            ..spec(SplitBy::Row)
+        };
+        for wrong in [
+            &[("train", 1.0)][..],
+            &[("a", 0.5), ("a", 0.5)],
+            &[("a", 0.5), ("b", 0.4)],
+            &[("a", 1.5), ("b", -0.5)],
+            &[("a/b", 0.5), ("c", 0.5)],
+        ] {
+            assert!(parts(wrong).check().is_err(), "{wrong:?}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = source(folder.path());
+        std::fs::write(folder.path().join("valid.parquet"), "something").unwrap();
+        let files = Files::new();
+        let refused =
+            split(&spec(SplitBy::Row), &[path], folder.path(), false, &files, &mut |_| ());
+        assert!(refused.unwrap_err().to_string().contains("valid.parquet"));
+        assert!(!folder.path().join("train.parquet").exists());
+    }
+}
