@@ -192,7 +192,7 @@ impl Place {
             ConvertOutput::File(path) => {
                 let name = path.file_name().and_then(|name| name.to_str());
                 let name = name.ok_or_else(|| ReaderError::Setting {
-                    problem: "is not a name that a file can be written under".to_owned(),
+                    problem: "is not the name of a file; name one".to_owned(),
                     key: path.display().to_string(),
                 })?;
                 let folder = match path.parent() {
@@ -256,9 +256,9 @@ impl Place {
             if taken {
                 let what = match &self.single {
                     Some(name) => {
-                        format!("there is a file `{name}` that no conversion has described")
+                        format!("the file `{name}` was not made by a conversion")
                     }
-                    None => "the folder has files that no conversion has described".to_owned(),
+                    None => "the folder has files that were not made by a conversion".to_owned(),
                 };
                 return Err(other(what));
             }

@@ -273,7 +273,7 @@ fn choose_label(profile: &Profile, given: Option<&str>) -> Result<String, String
             all()
         )),
         many => Err(format!(
-            "several columns hold 0 and 1; say which one is the label with --label COLUMN: {}",
+            "several columns hold 0 and 1; choose one with the setting `label`: {}",
             listed(many.iter().map(|c| c.name.as_str()).collect())
         )),
     }
@@ -296,7 +296,7 @@ fn not_binary(column: &ColumnProfile) -> String {
         (2, _) => format!("label `{name}` holds {}; write 0 and 1 instead", top.join(" and ")),
         (n, _) => format!(
             "label `{name}` holds {n} values ({}, ..), not 0 and 1; make a column of 0 and 1 of it, or \
-             name another one with --label COLUMN",
+             name another one with the setting `label`",
             top.join(", ")
         ),
     }

@@ -12,6 +12,7 @@
 pub(crate) mod column;
 mod timeline;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
@@ -82,11 +83,8 @@ pub fn add_histories(
     for (source, path) in sources.iter().zip(&paths) {
         if source.schema().column_with_name(&spec.name).is_some() {
             return Err(setting(
-                format!(
-                    "{} has a column of this name already; give the new one another",
-                    path.display()
-                ),
-                "--name",
+                format!("{} has a column of this name; choose another name", path.display()),
+                &spec.name,
             ));
         }
         for batch in source.batches()? {
@@ -143,11 +141,8 @@ fn open(path: &Path) -> Result<ParquetFile> {
         return ParquetFile::open(path);
     }
     Err(setting(
-        format!(
-            "histories are added to Parquet files, which keep the types of the other columns; write it as Parquet first: {}",
-            path.display()
-        ),
-        "--in",
+        "the file is not Parquet, which keeps the types of the other columns; convert it to Parquet first",
+        path.display(),
     ))
 }
 
@@ -158,8 +153,8 @@ fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     for path in paths {
         let target = out.join(path.file_name().unwrap_or_default());
         if targets.contains(&target) {
-            let problem = format!("two files would both become {}", target.display());
-            return Err(setting(problem, "--in"));
+            let problem = "two files would be written here; give them different names";
+            return Err(setting(problem, target.display()));
         }
         targets.push(target);
     }
@@ -168,8 +163,8 @@ fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     for target in &targets {
         let same = place(target);
         if same.is_some() && read.contains(&same) {
-            let problem = format!("{} would be written over while it is read", target.display());
-            return Err(setting(problem, "--out"));
+            let problem = "the file would be written over while it is read; name another folder";
+            return Err(setting(problem, target.display()));
         }
     }
     Ok(targets)
@@ -181,8 +176,8 @@ fn with_column(schema: &Schema, name: &str, items: &Items) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-fn setting(problem: String, key: &str) -> ReaderError {
-    ReaderError::Setting { problem, key: key.to_owned() }
+fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
+    ReaderError::Setting { problem: problem.into(), key: key.to_string() }
 }
 
 #[cfg(test)]

@@ -81,7 +81,8 @@ impl KeyedRows {
         let taken = |name: &&String| [KEY, ID, IS_MISSING_OF, COUNT].contains(&name.as_str());
         if let Some(name) = self.segments.iter().map(|(name, _)| name).find(taken) {
             return Err(ReaderError::Setting {
-                problem: "a segment cannot be called as another column of the file is".to_owned(),
+                problem: "a segment has the name of another column of the file; rename the segment"
+                    .to_owned(),
                 key: name.clone(),
             });
         }

@@ -6,6 +6,7 @@
 //! known earlier. This is the split of the next-item literature (Kang & McAuley, SASRec, 2018),
 //! with the prefixes written out.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,8 +104,8 @@ pub fn next_items(
             place(path).is_some() && place(path) == place(&written(part))
         };
         if Part::ALL.into_iter().any(same) {
-            let problem = format!("{} would be written over while it is read", path.display());
-            return Err(setting(problem, "--out"));
+            let problem = "the file would be written over while it is read; name another folder";
+            return Err(setting(problem, path.display()));
         }
     }
     let sequences = Sequences::read(spec, &paths)?;
@@ -126,15 +127,14 @@ pub fn next_items(
 
 fn refuse_names(spec: &NextItemSpec) -> Result<()> {
     if [HISTORY, ITEM].contains(&spec.by.as_str()) {
-        let problem =
-            format!("`{}` is what a column of the new files is called; rename it first", spec.by);
-        return Err(setting(problem, "--by"));
+        let problem = "a column of the new files has this name; rename the column first";
+        return Err(setting(problem, &spec.by));
     }
     Ok(())
 }
 
-fn setting(problem: String, key: &str) -> ReaderError {
-    ReaderError::Setting { problem, key: key.to_owned() }
+fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
+    ReaderError::Setting { problem: problem.into(), key: key.to_string() }
 }
 
 /// All sequences, end to end.
@@ -152,11 +152,9 @@ impl Sequences {
         let mut total = 0;
         for path in paths {
             if format_of(path, Format::Auto)? != FileFormat::Parquet {
-                let problem = format!(
-                    "sequences are read from Parquet files, whose lists have a type; write it as Parquet first: {}",
-                    path.display()
-                );
-                return Err(setting(problem, "--in"));
+                let problem =
+                    "the file is not Parquet, whose lists have a type; convert it to Parquet first";
+                return Err(setting(problem, path.display()));
             }
             let file = ParquetFile::open(path)?;
             for batch in file.batches()? {
@@ -178,12 +176,12 @@ impl Sequences {
             }
         }
         if ends.is_empty() {
-            return Err(setting("there is no sequence in it".to_owned(), "--in"));
+            return Err(setting("the files hold no sequence; give files with rows", "in"));
         }
         if u32::try_from(total).is_err() {
             return Err(setting(
-                format!("{total} items are more than 2^32; split the input"),
-                "--in",
+                format!("the files hold {total} items, more than 2^32; split them"),
+                "in",
             ));
         }
         let joined = |arrays: &[ArrayRef]| {
@@ -264,8 +262,8 @@ fn columns<'a>(
             ReaderError::MissingColumn { column, used_by, hint, path: path.to_owned() }
         })
     };
-    let owner = find(&spec.by, "--by")?;
-    let items = find(&spec.items, "--items")?;
+    let owner = find(&spec.by, "by")?;
+    let items = find(&spec.items, "items")?;
     let lists = items.as_list_opt::<i32>().filter(|lists| is_id(lists.values().data_type()));
     let lists = lists.ok_or_else(|| ReaderError::ColumnType {
         column: spec.items.clone(),

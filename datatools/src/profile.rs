@@ -146,8 +146,9 @@ impl Reading<'_> {
             (self.names, self.types) = (names, types);
         } else if self.names != names {
             return Err(ReaderError::Setting {
-                problem: "its columns differ from those of the first file; look at it alone"
-                    .to_owned(),
+                problem:
+                    "the columns of this file differ from those of the first one; look at it alone"
+                        .to_owned(),
                 key: source.path().display().to_string(),
             });
         }

@@ -169,8 +169,7 @@ fn by_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
     if first.starts_with(b"[") && by_ending != Some(TextFormat::Svm) {
         let end = first.iter().position(|&b| b == b'{').unwrap_or(first.len());
         if end < 200 && first[1..end].trim_ascii().is_empty() {
-            let problem =
-                "a JSON array of objects; write one object a line instead (`jq -c '.[]'`)";
+            let problem = "the file is a JSON array of objects; write one object a line instead (`jq -c '.[]'`)";
             return Err(refuse(problem.to_owned()));
         }
     }
@@ -259,8 +258,8 @@ fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
         }
     }
     let (.., dialect, rows) = best.ok_or_else(|| ReaderError::Setting {
-        problem: "no delimiter (comma, semicolon, tab, bar, colon) makes its records equally long; \
-                  is it a table with one record a line? Set `data.delimiter` and `data.quote` by hand"
+        problem: "no delimiter (comma, semicolon, tab, bar, colon) gives its records equally many cells; \
+                  set `data.delimiter` and `data.quote` by hand"
             .to_owned(),
         key: path.display().to_string(),
     })?;

@@ -20,7 +20,9 @@ pub enum SchemaError {
         hint: &'static str,
     },
     /// Other side tables than the schema names.
-    #[error("the schema joins {want} side tables, and there are {have}")]
+    #[error(
+        "the schema joins {want} side tables, and {have} are given; give all of them, in its order"
+    )]
     SideTables {
         /// The number of side tables that are given.
         have: usize,
@@ -28,7 +30,9 @@ pub enum SchemaError {
         want: usize,
     },
     /// A side table without a column that a feature reads.
-    #[error("its side table has no values for it: feature `{feature}`")]
+    #[error(
+        "feature `{feature}` has no values in its side table; load the side tables of the same schema"
+    )]
     SideColumn {
         /// The name of the feature.
         feature: String,
@@ -37,7 +41,7 @@ pub enum SchemaError {
 
 /// A request that cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}: input `{input}`{}", .row.map_or(String::new(), |row| format!(", row {row}")))]
+#[error("input `{input}`{}: {reason}", .row.map_or(String::new(), |row| format!(", row {row}")))]
 pub struct RequestError {
     /// The name of the input.
     pub input: String,

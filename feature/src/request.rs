@@ -376,7 +376,7 @@ impl Shape {
         let ends = match &column.lengths {
             None => {
                 if values != wanted {
-                    let reason = format!("{values} values for {wanted} rows");
+                    let reason = format!("{values} values for {wanted} rows; give one value a row");
                     return Err(input.refuse(None, reason));
                 }
                 None
@@ -392,12 +392,14 @@ impl Shape {
             }
             Some(lengths) => {
                 if !input.spec.is_list {
-                    return Err(
-                        input.refuse(None, "it has one value a row, and some rows have a list")
-                    );
+                    return Err(input
+                        .refuse(None, "some rows have a list, and the input has one value a row"));
                 }
                 if lengths.len() != wanted {
-                    let reason = format!("{} lengths for {wanted} rows", lengths.len());
+                    let reason = format!(
+                        "{} lengths for {wanted} rows; give one length a row",
+                        lengths.len()
+                    );
                     return Err(input.refuse(None, reason));
                 }
                 let mut end = 0usize;
@@ -411,7 +413,7 @@ impl Shape {
                 match ends.filter(|_| end == values) {
                     Some(ends) => Some(ends),
                     None => {
-                        let reason = format!("its lengths do not add up to its {values} values");
+                        let reason = format!("the lengths do not add up to the {values} values");
                         return Err(input.refuse(None, reason));
                     }
                 }
@@ -503,14 +505,16 @@ impl RawValues<'_> {
 /// Returns what is wrong with a value that is refused, in the words of a request.
 fn explain(error: ValueError) -> &'static str {
     match error {
-        ValueError::NotWhole => "the value is not a whole number, and the feature's type is one",
-        ValueError::Beyond64Bits => "the value does not fit the feature's 64-bit type",
-        ValueError::Negative => "the value is negative, and the feature's type is u64",
-        ValueError::NotNumber => "the value is text, and the feature's is a number",
+        ValueError::NotWhole => {
+            "the value is not a whole number; send a whole number or its digits"
+        }
+        ValueError::Beyond64Bits => "the value does not fit the 64-bit type of the feature",
+        ValueError::Negative => "the value is negative, and the type of the feature is u64",
+        ValueError::NotNumber => "the value is text, and the feature is a number; send a number",
         ValueError::NotFinite => "the value is not finite; give `null` for a missing value",
-        ValueError::NotUtf8 => "the value is not UTF-8",
+        ValueError::NotUtf8 => "the value is not UTF-8; send UTF-8 text",
         ValueError::NoText => {
-            "the value is a number with a fraction, and the feature's type is text"
+            "the value is a number with a fraction, and the type of the feature is text; send a string"
         }
     }
 }

@@ -87,14 +87,14 @@ impl ArrowRows {
         match (files.iter().find(|f| is_text(f)), files.iter().find(|f| !is_text(f))) {
             (Some(text), Some(other)) => Err(ReaderError::Setting {
                 problem: format!(
-                    "is text, and {} has columns with types of its own; convert them one after the other",
+                    "the file is text, and {} has columns with types of its own; convert them one after the other",
                     other.path().display()
                 ),
                 key: text.path().display().to_string(),
             }),
             (None, None) => Err(ReaderError::Setting {
-                problem: "no files are given".to_owned(),
-                key: "INPUT".to_owned(),
+                problem: "no files are given; name at least one".to_owned(),
+                key: "inputs".to_owned(),
             }),
             (Some(_), None) => {
                 let policy = RowPolicy { max_bad: max_bad_rows, thinning: Thinning::default() };
@@ -145,7 +145,7 @@ impl ArrowRows {
     ) -> Result<Self> {
         if !columns.is_empty() {
             return Err(ReaderError::Setting {
-                problem: "its columns have types of their own, which are kept".to_owned(),
+                problem: "the columns of this file have types of their own, which are kept; leave the types out".to_owned(),
                 key: files[0].path().display().to_string(),
             });
         }
@@ -303,7 +303,7 @@ fn other_columns(first: &Schema, found: &Schema, path: &Path) -> ReaderError {
     };
     ReaderError::Setting {
         problem: format!(
-            "has the columns ({}), and the first file ({}); convert them one after the other",
+            "the file has the columns ({}), and the first file has ({}); convert them one after the other",
             list(found),
             list(first)
         ),
@@ -316,7 +316,7 @@ fn check_names(fields: &[ArrowField]) -> Result<()> {
     match fields.iter().find(|field| !names.insert(field.name())) {
         None => Ok(()),
         Some(field) => Err(ReaderError::Setting {
-            problem: "two columns would have this name".to_owned(),
+            problem: "two columns would have this name; rename one of them".to_owned(),
             key: field.name().clone(),
         }),
     }
@@ -329,7 +329,7 @@ fn check_columns(columns: &[(String, ColumnType)], files: &[DataFile]) -> Result
         if let Some(name) = file.columns().into_iter().find(|name| !is_typed(name)) {
             return Err(ReaderError::Setting {
                 problem: format!(
-                    "has a column `{name}` that the first file does not have; convert them one after the other"
+                    "the file has a column `{name}` that the first file does not have; convert them one after the other"
                 ),
                 key: file.path().display().to_string(),
             });

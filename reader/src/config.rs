@@ -108,13 +108,13 @@ impl DataConfig {
         let formats = [TextFormat::Csv, TextFormat::Tsv];
         if quote.is_some() && formats.iter().any(|&f| quote == Some(self.delimiter_for(f))) {
             return Err(ReaderError::Setting {
-                problem: "the quote and the delimiter must differ".to_owned(),
+                problem: "the quote is the delimiter; choose different characters".to_owned(),
                 key: "data.quote".to_owned(),
             });
         }
         if self.rejects.is_some() && self.max_bad_rows == 0 {
             return Err(ReaderError::Setting {
-                problem: "no row is left out unless `data.max_bad_rows` says how many may be"
+                problem: "no bad row is left out; set `data.max_bad_rows` to how many may be"
                     .to_owned(),
                 key: "data.rejects".to_owned(),
             });
@@ -136,12 +136,12 @@ impl DataConfig {
         let names: Vec<&str> = schema.labels.iter().map(|l| l.name.as_str()).collect();
         let position = match label {
             Some(label) => names.iter().position(|name| name == label).ok_or_else(|| {
-                refuse(format!("`{label}` is not a label; there are {}", names.join(", ")))
+                refuse(format!("unknown label `{label}` (labels: {})", names.join(", ")))
             })?,
             None if names.len() == 1 => 0,
             None => {
                 return Err(refuse(format!(
-                    "say which label's zeros are thinned out: {}",
+                    "name the label whose zeros are thinned out (labels: {})",
                     names.join(", ")
                 )));
             }

@@ -129,7 +129,7 @@ impl Dataset {
     ) -> Result<Self> {
         if files.is_empty() {
             return Err(ReaderError::Setting {
-                problem: "no files are given".to_owned(),
+                problem: "no files are given; name at least one".to_owned(),
                 key: "data".to_owned(),
             });
         }

@@ -17,7 +17,7 @@ pub type Result<T> = std::result::Result<T, ReaderError>;
 #[non_exhaustive]
 pub enum ReaderError {
     /// A setting of the `[data]` section, or a value that a schema and the data do not agree on.
-    #[error("{problem}: `{key}`")]
+    #[error("`{key}`: {problem}")]
     Setting {
         /// The problem, and what to do.
         problem: String,
@@ -25,7 +25,7 @@ pub enum ReaderError {
         key: String,
     },
     /// A pattern that is not a valid glob.
-    #[error("not a valid glob ({problem}): `{pattern}`")]
+    #[error("`{pattern}` is not a valid glob ({problem}); correct it, or name the files")]
     BadPattern {
         /// The reason that the glob parser gives.
         problem: String,
@@ -34,7 +34,7 @@ pub enum ReaderError {
     },
     /// A path, directory or glob without a single file.
     #[error(
-        "no file matches; check the path and `data.root`: `{pattern}` (looked for {looked_for})"
+        "`{pattern}` matches no file (looked for {looked_for}); check the path and `data.root`"
     )]
     NoFiles {
         /// The pattern as given.
@@ -43,14 +43,14 @@ pub enum ReaderError {
         looked_for: PathBuf,
     },
     /// The same file twice in one list.
-    #[error("listed twice, its rows would count twice; list it once: {path}")]
+    #[error("{path} is listed twice, and its rows would count twice; list it once")]
     ListedTwice {
         /// The path of the file.
         path: PathBuf,
     },
     /// A file whose ending says nothing about its format.
     #[error(
-        "its ending does not tell the format; set `data.format` to parquet, arrow, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`: {path}"
+        "{path} has an ending that names no format; set `data.format` to parquet, arrow, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`"
     )]
     UnknownFormat {
         /// The path of the file.
@@ -67,13 +67,15 @@ pub enum ReaderError {
         path: PathBuf,
     },
     /// A file of zero bytes.
-    #[error("the file is empty; remove it from the list or write it again: {path}")]
+    #[error("{path} is empty; remove it from the list or write it again")]
     EmptyFile {
         /// The path of the file.
         path: PathBuf,
     },
     /// Files without a single row.
-    #[error("no rows: {files} file(s) hold a header or metadata but no data; the first is {path}")]
+    #[error(
+        "{path} has no rows, only a header or metadata ({files} file(s) looked at); give a file with rows"
+    )]
     NoRows {
         /// The number of files that were looked at.
         files: usize,
@@ -82,7 +84,7 @@ pub enum ReaderError {
     },
     /// A Parquet or Arrow file that cannot be decoded.
     #[error(
-        "{what} ({reason}); it was probably cut off while being written or copied, write it again: {path}"
+        "{path}: {what} ({reason}); the file was probably cut off while it was written or copied, write it again"
     )]
     Damaged {
         /// The part of the file that is damaged.
@@ -93,7 +95,7 @@ pub enum ReaderError {
         path: PathBuf,
     },
     /// Text in an encoding other than UTF-8.
-    #[error("the file is {encoding}, not UTF-8; convert it (`iconv -t UTF-8`): {path}")]
+    #[error("{path} is {encoding}, not UTF-8; convert it (`iconv -t UTF-8`)")]
     Encoding {
         /// The encoding that the file seems to have.
         encoding: &'static str,
@@ -168,7 +170,7 @@ pub enum ReaderError {
     },
     /// A record that does not end.
     #[error(
-        "a record does not end within {limit} MiB; is a quote left open? It starts at byte {byte}: {path}"
+        "{path}: the record that starts at byte {byte} does not end within {limit} MiB; close its quotes, or set `data.quote = \"\"` if quotes mean nothing here"
     )]
     RecordTooLong {
         /// The limit in MiB.
@@ -205,14 +207,14 @@ pub enum ReaderError {
         rows: u64,
     },
     /// A stream asked for a second time.
-    #[error("a stream can be read only once; write it to a file to read it again: {path}")]
+    #[error("{path} is a stream and can be read only once; write it to a file to read it again")]
     StreamConsumed {
         /// The name of the stream.
         path: PathBuf,
     },
     /// A dense table with too many keys.
     #[error(
-        "more than {cap} distinct keys in the data; raise the table's `max_rows` or make it dynamic (`dense = false`): table `{table}`"
+        "table `{table}` has more than {cap} distinct keys in the data; raise its `max_rows` or make it dynamic (`dense = false`)"
     )]
     VocabularyTooLarge {
         /// The largest number of keys that is allowed.
@@ -233,7 +235,7 @@ pub enum ReaderError {
     },
     /// The output of a conversion holds something else, or another conversion's parts.
     #[error(
-        "{what}; convert to another place, or make all of it anew with --force: {}",
+        "{}: {what}; convert to another place, or set `force` to make all of it anew",
         path.display()
     )]
     OtherConversion {

@@ -48,7 +48,7 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         Refusal::NotTime => says("is not a time; event times are whole numbers"),
         Refusal::NotInUnit => match field.role {
             Role::EventTime { unit: Some(unit) } => says(&format!(
-                "is no number of {unit} since 1970 that an event can have (from 1980 to 2199); set \
+                "is not a number of {unit} since 1970 between 1980 and 2199; set \
                  `columns.event_time_unit` to what the column counts, or remove it if that is something else"
             )),
             _ => unreachable!("only event times have a unit"),

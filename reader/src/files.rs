@@ -124,15 +124,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         touch(folder.path(), "a.csv");
         let error = names(folder.path(), &["a.csv", "b*.csv"]).unwrap_err();
-        assert!(
-            error.starts_with("no file matches; check the path and `data.root`: `b*.csv`"),
-            "{error}"
-        );
+        assert!(error.starts_with("`b*.csv` matches no file (looked for "), "{error}");
         let error = names(folder.path(), &["a.csv", "*.csv"]).unwrap_err();
-        assert!(error.starts_with("listed twice"), "{error}");
+        assert!(error.contains("is listed twice"), "{error}");
         let error = names(folder.path(), &["a[.csv"]).unwrap_err();
-        assert!(error.starts_with("not a valid glob"), "{error}");
+        assert!(error.starts_with("`a[.csv` is not a valid glob"), "{error}");
         fs::create_dir(folder.path().join("empty")).unwrap();
-        assert!(names(folder.path(), &["empty"]).unwrap_err().starts_with("no file matches"));
+        assert!(
+            names(folder.path(), &["empty"]).unwrap_err().starts_with("`empty` matches no file")
+        );
     }
 }

@@ -91,7 +91,7 @@ impl IpcFile {
             let what = if bytes[0] == 0xff { "an Arrow stream" } else { "Feather version 1" };
             return Err(ReaderError::Setting {
                 problem: format!(
-                    "{what}, which has no directory of its batches; write it as an Arrow IPC file (`pyarrow.feather.write_feather`, `pyarrow.ipc.new_file`)"
+                    "the file is {what}, which has no directory of its batches; write it as an Arrow IPC file (`pyarrow.feather.write_feather`, `pyarrow.ipc.new_file`)"
                 ),
                 key: path.display().to_string(),
             });

@@ -127,7 +127,7 @@ impl RawRows {
         if reading.units.is_empty() {
             let Some(first) = reading.files.first() else {
                 return Err(ReaderError::Setting {
-                    problem: "no files are given".to_owned(),
+                    problem: "no files are given; name at least one".to_owned(),
                     key: "data".to_owned(),
                 });
             };

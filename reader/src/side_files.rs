@@ -133,7 +133,8 @@ impl SideFile<'_> {
         match self.read(vec![key_field(self.spec, Role::SideRow(lookup))]) {
             Err(error) => error,
             Ok(_) => ReaderError::Setting {
-                problem: "the file has changed while it was read".to_owned(),
+                problem: "the file of the side table has changed while it was read; read it again"
+                    .to_owned(),
                 key: format!("side.{}", self.spec.name),
             },
         }

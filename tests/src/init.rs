@@ -195,7 +195,7 @@ fn files_that_cannot_be_drafted_get_a_remedy() {
         (format!("user,rating\n{ratings}"), vec!["--label", "rating"], 2, "holds 5 values"),
         (format!("user,rating\n{ratings}"), vec!["--label", "stars"], 2, "no column `stars`"),
         ("user,label\n1,yes\n2,no\n3,yes\n".to_owned(), vec![], 2, "write 0 and 1 instead"),
-        ("a,b,user\n0,1,5\n1,0,6\n1,1,7\n".to_owned(), vec![], 2, "--label COLUMN: a, b"),
+        ("a,b,user\n0,1,5\n1,0,6\n1,1,7\n".to_owned(), vec![], 2, "the setting `label`: a, b"),
         ("just words\nand more\n".to_owned(), vec![], 1, "data.delimiter"),
         (String::new(), vec![], 1, "empty"),
         ("user,user,label\n1,2,0\n2,3,1\n".to_owned(), vec![], 2, "more than once"),

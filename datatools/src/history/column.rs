@@ -89,7 +89,7 @@ impl<'a> Owners<'a> {
 
     /// Reads the owners of a batch, one a row; rows with missing values have no owner.
     pub(crate) fn read(&self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<FeatureKey>>> {
-        let array = find(batch, self.name, "--by", path)?;
+        let array = find(batch, self.name, "by", path)?;
         let mut owners = Vec::with_capacity(array.len());
         let fits = values(array, |value| {
             owners.push(value.map(|value| match value {
@@ -119,7 +119,7 @@ impl<'a> Moments<'a> {
     }
 
     pub(crate) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<i64>>> {
-        let array = find(batch, self.name, "--time", path)?;
+        let array = find(batch, self.name, "time", path)?;
         macro_rules! moments {
             ($type:ty) => {
                 array.as_primitive::<$type>().iter().map(|v| v.map(i64::from)).collect()
@@ -176,10 +176,13 @@ impl Condition {
         path: &Path,
         counts: &mut [bool],
     ) -> Result<()> {
-        let array = find(batch, &self.name, "--when", path)?;
+        let array = find(batch, &self.name, "when", path)?;
         let refuse = |what: &str| ReaderError::Setting {
-            problem: format!("column `{}` holds {what}, which {:?} is not", self.name, self.wanted),
-            key: "--when".to_owned(),
+            problem: format!(
+                "column `{}` holds {what}, and {:?} is none; compare it with another value",
+                self.name, self.wanted
+            ),
+            key: "when".to_owned(),
         };
         let mut counts = counts.iter_mut();
         let mut keep = |yes: bool| {
@@ -234,7 +237,7 @@ impl<'a> Items<'a> {
 
     /// Returns the number of each row's item; `None` where it is missing.
     pub(super) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<u32>>> {
-        let array = find(batch, self.name, "--of", path)?;
+        let array = find(batch, self.name, "of", path)?;
         let Self { name, numbers, known } = self;
         let kind = |value: &Known| std::mem::discriminant(value);
         let mut same_kind = true;

@@ -37,13 +37,13 @@ pub fn open_stream(mut stream: Box<dyn Read + Send>, path: &Path) -> Result<Box<
     stream.by_ref().take(4).read_to_end(&mut start).map_err(failed)?;
     if start == b"PAR1" {
         return Err(ReaderError::Setting {
-            problem: "Parquet cannot be read from a stream, because its directory is at its end; give the file's path".to_owned(),
+            problem: "Parquet cannot be read from a stream, because its directory is at its end; give the path of the file".to_owned(),
             key: path.to_string_lossy().into_owned(),
         });
     }
     if start == b"ARRO" {
         return Err(ReaderError::Setting {
-            problem: "Arrow files cannot be read from a stream, because their directory is at their end; give the file's path".to_owned(),
+            problem: "an Arrow file cannot be read from a stream, because its directory is at its end; give the path of the file".to_owned(),
             key: path.to_string_lossy().into_owned(),
         });
     }

@@ -115,7 +115,7 @@ fn a_vocabulary_is_sorted_unique_and_capped() {
     assert_eq!(found[0], cities);
     assert_eq!(
         vocabulary(&dataset, &[(ids, 1005)], &workers(2)).unwrap_err().to_string(),
-        "more than 1005 distinct keys in the data; raise the table's `max_rows` or make it dynamic (`dense = false`): table `ids`"
+        "table `ids` has more than 1005 distinct keys in the data; raise its `max_rows` or make it dynamic (`dense = false`)"
     );
     assert_eq!(vocabulary(&dataset, &[], &workers(1)).unwrap(), Vec::<Vec<FeatureKey>>::new());
 }

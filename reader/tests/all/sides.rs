@@ -312,7 +312,7 @@ fn bad_side_tables_and_keys_are_named() {
             "a.csv",
             numeric,
             "v.csv",
-            "no file matches; check the path and `data.root`: `v.csv` (looked for v.csv)",
+            "`v.csv` matches no file (looked for v.csv); check the path and `data.root`",
         ),
         (
             "a.csv",

@@ -25,7 +25,7 @@ fn a_stream_reads_like_a_file_once() {
         assert_eq!(dataset.rows(), None);
         assert!(rows(&read(&dataset, PLAIN, Cursor::default(), 2).unwrap()) == wanted, "{name}");
         let error = read(&dataset, PLAIN, Cursor::default(), 2).unwrap_err().to_string();
-        assert!(error.starts_with("a stream can be read only once"), "{error}");
+        assert!(error.contains(" is a stream and can be read only once"), "{error}");
     }
 }
 
@@ -66,13 +66,10 @@ fn what_is_wrong_with_a_stream_is_said_by_its_name() {
     };
     assert_eq!(
         open(b"").unwrap_err().to_string(),
-        "the file is empty; remove it from the list or write it again: standard input"
+        "standard input is empty; remove it from the list or write it again"
     );
     assert!(
-        open(b"PAR1....")
-            .unwrap_err()
-            .to_string()
-            .starts_with("Parquet cannot be read from a stream")
+        open(b"PAR1....").unwrap_err().to_string().contains("Parquet cannot be read from a stream")
     );
     let dataset = open(b"user\n1\nx\n").unwrap();
     let error =
