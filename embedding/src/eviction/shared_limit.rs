@@ -2,11 +2,8 @@
 
 use crate::error::{Error, Result};
 use zillion_rows::TableSpec;
-use zillion_rows::memory::candidates_within;
+use zillion_rows::memory::{CANDIDATES_PART, candidates_within};
 use zillion_rows::{Admission, ByteSize};
-
-/// The part of the set's limit that exact counts of waiting keys may take, all tables together.
-pub(crate) const CANDIDATES_PART: u64 = 8;
 
 /// The memory that the tables of a set may have together.
 #[derive(Clone, Copy, Debug, Default)]

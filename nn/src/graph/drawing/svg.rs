@@ -2,9 +2,8 @@
 //!
 //! Nodes that play the same part are folded into one box with a count, so that a picture is as wide
 //! as the model is varied, and not as wide as it has features. A row has at most [`ROW`] boxes; a
-//! layer with more goes on in the next row. Layout crates were looked at and not taken: what makes
-//! these graphs readable is the folding, and a layered layout of a few dozen boxes is one page of
-//! code.
+//! layer with more goes on in the next row. No layout crate is used: what makes these graphs
+//! readable is the folding, and a layered layout of a few dozen boxes is one page of code.
 
 use std::fmt::Write as _;
 
