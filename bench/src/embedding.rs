@@ -14,6 +14,7 @@
 //! of a host leave over changes from one second to the next.
 
 mod check;
+mod limits;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -22,7 +23,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
-use zillion_device::probe::RowProbe;
 use zillion_device::{Workers, machine};
 use zillion_embedding::{Rates, TableSet, Update};
 use zillion_feature::random::mix64;
@@ -34,6 +34,7 @@ use zillion_rows::{DEFAULT_SHARDS, Dtype, InitializerSpec, OptimizerSpec, Segmen
 use crate::args::BenchEmbeddingArgs;
 use crate::turns::{TURN, median};
 use check::{Checked, Pushes};
+use limits::Limits;
 use zillion_console::{compute_pool, print_json};
 
 /// Values of a batch: what 26 fields of 4,096 rows come to.
@@ -172,61 +173,6 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The rates at which memory gives random rows of 64 bytes, with all threads at once.
-struct Limits {
-    read: Limit,
-    rmw: Limit,
-}
-
-struct Limit {
-    mrows_s: f64,
-    /// The rate divided by that of one thread.
-    speedup: Option<f64>,
-}
-
-impl Limits {
-    fn probe(workers: &Workers, rows: u32, duration: Duration) -> Result<Self> {
-        let probes = (0..workers.threads()).map(|_| RowProbe::new(rows));
-        let mut probes: Vec<RowProbe> = probes.collect::<Result<_, _>>()?;
-        let reads = |probe: &mut RowProbe, length| probe.reads_per_second(length);
-        let updates = |probe: &mut RowProbe, length| probe.updates_per_second(length);
-        Ok(Self {
-            read: Limit::probe(workers, &mut probes, duration, reads),
-            rmw: Limit::probe(workers, &mut probes, duration, updates),
-        })
-    }
-}
-
-impl Limit {
-    /// Probes the memory, in turns with one thread where there are several.
-    fn probe(
-        workers: &Workers,
-        probes: &mut [RowProbe],
-        duration: Duration,
-        rate: impl Fn(&mut RowProbe, Duration) -> f64 + Sync,
-    ) -> Self {
-        let length = TURN.min(duration);
-        let (mut rates, mut speedups) = (Vec::new(), Vec::new());
-        loop {
-            let mut turn: Vec<(&mut RowProbe, f64)> =
-                probes.iter_mut().map(|probe| (probe, 0.0)).collect();
-            workers.for_each_mut(&mut turn, |_, (probe, got)| *got = rate(probe, length));
-            let all = turn.iter().map(|(_, got)| got).sum::<f64>();
-            rates.push(all);
-            if probes.len() > 1 {
-                speedups.push(all / rate(&mut probes[0], length));
-            }
-            if length * rates.len() as u32 >= duration {
-                break;
-            }
-        }
-        Self {
-            mrows_s: rates.iter().sum::<f64>() / rates.len() as f64 / 1e6,
-            speedup: (probes.len() > 1).then(|| median(&mut speedups)),
-        }
-    }
 }
 
 /// The threads that are measured and, where these are several, one alone.

@@ -8,6 +8,8 @@
 //! Inputs are named after the feature that reads them, or after the column that it was trained
 //! from. A feature of a side table is not an input; the column that holds the side table's key is.
 
+mod shape;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema};
 use crate::side::{Attribute, SideTable};
 use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
+use shape::Shape;
 
 /// Raw values in columns. Tensors come as numbers of one type, JSON as anything.
 #[derive(Clone, Debug, PartialEq)]
@@ -359,118 +362,6 @@ impl Input {
     fn refuse(&self, row: Option<usize>, reason: impl Into<String>) -> RequestError {
         RequestError { input: self.spec.name.clone(), row, reason: reason.into() }
     }
-}
-
-/// The assignment of values to rows.
-struct Shape {
-    rows: usize,
-    /// The end of each row's values in the column; `None` stands for one value a row.
-    ends: Option<Vec<usize>>,
-    is_shared: bool,
-}
-
-impl Shape {
-    fn of(input: &Input, column: &RawColumn<'_>, rows: usize) -> Result<Self, RequestError> {
-        let values = column.values.len();
-        let wanted = if column.is_shared { 1 } else { rows };
-        let ends = match &column.lengths {
-            None => {
-                if values != wanted {
-                    let reason = format!("{values} values for {wanted} rows; give one value a row");
-                    return Err(input.refuse(None, reason));
-                }
-                None
-            }
-            // Some clients give every value as a list of one.
-            Some(lengths)
-                if !input.spec.is_list
-                    && lengths.len() == wanted
-                    && values == wanted
-                    && lengths.iter().all(|&length| length == 1) =>
-            {
-                None
-            }
-            Some(lengths) => {
-                if !input.spec.is_list {
-                    return Err(input
-                        .refuse(None, "some rows have a list, and the input has one value a row"));
-                }
-                if lengths.len() != wanted {
-                    let reason = format!(
-                        "{} lengths for {wanted} rows; give one length a row",
-                        lengths.len()
-                    );
-                    return Err(input.refuse(None, reason));
-                }
-                let mut end = 0usize;
-                let ends: Option<Vec<usize>> = lengths
-                    .iter()
-                    .map(|&length| {
-                        end = end.checked_add(length).filter(|&end| end <= values)?;
-                        Some(end)
-                    })
-                    .collect();
-                match ends.filter(|_| end == values) {
-                    Some(ends) => Some(ends),
-                    None => {
-                        let reason = format!("the lengths do not add up to the {values} values");
-                        return Err(input.refuse(None, reason));
-                    }
-                }
-            }
-        };
-        Ok(Self { rows, ends, is_shared: column.is_shared })
-    }
-
-    /// Returns one result a row.
-    fn single<T: Clone>(
-        &self,
-        input: &Input,
-        of: impl Fn(usize) -> Result<T, &'static str>,
-    ) -> Result<Vec<T>, RequestError> {
-        if self.is_shared {
-            let value = of(0).map_err(|reason| input.refuse(None, reason))?;
-            return Ok(vec![value; self.rows]);
-        }
-        let value = |row| of(row).map_err(|reason| input.refuse(Some(row), reason));
-        (0..self.rows).map(value).collect()
-    }
-
-    /// Returns the keys of every row, any number a row; values that are missing are left out.
-    fn lists(
-        &self,
-        input: &Input,
-        key: impl Fn(usize) -> Result<Option<FeatureKey>, &'static str>,
-    ) -> Result<KeyColumn, RequestError> {
-        let rows = if self.is_shared { 1 } else { self.rows };
-        let mut offsets = Vec::with_capacity(self.rows + 1);
-        let mut keys = Vec::new();
-        offsets.push(0);
-        let mut next = 0;
-        for row in 0..rows {
-            let end = self.ends.as_ref().map_or(row + 1, |ends| ends[row]);
-            for value in next..end {
-                keys.extend(key(value).map_err(|reason| input.refuse(Some(row), reason))?);
-            }
-            next = end;
-            offsets.push(offset(input, keys.len())?);
-        }
-        if self.is_shared {
-            let list = keys.clone();
-            for row in 1..self.rows {
-                offset(input, list.len().saturating_mul(row + 1))?;
-                keys.extend_from_slice(&list);
-                offsets.push(offset(input, keys.len())?);
-            }
-            offsets.truncate(self.rows + 1);
-            keys.truncate(list.len() * self.rows);
-        }
-        Ok(KeyColumn::ragged(offsets, keys))
-    }
-}
-
-fn offset(input: &Input, values: usize) -> Result<i32, RequestError> {
-    i32::try_from(values).map_err(|_| input.refuse(None, "more than 2^31 values in one request"))
 }
 
 impl RawValues<'_> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use zillion_device::mmap;
-use zillion_rows::layer::{LayerFile, Pace};
+use zillion_rows::layer::{LayerFile, Throttle};
 use zillion_store::{Error as StoreError, Fetch};
 
 use super::{Cache, PIECE_BYTES};

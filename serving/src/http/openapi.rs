@@ -39,6 +39,30 @@ to UINT64, FP64 beside FP32, and, as binary data, FP16 and BF16 are accepted whe
 const ROWS: &str = "An input is one value, or a list of values if the feature has lists. `null` and the \
 empty text are missing values. A text may be given as `{\"b64\": …}`, the base64 of its UTF-8.";
 
+/// The calls that score: the verb behind the model's name, the kind of the body, the group, a
+/// summary, the name of the answer's schema, and a description.
+const SCORING_CALLS: [(&str, Form, &str, &str, &str, &str); 5] = [
+    ("/infer", Form::Infer, "v2", "Scores of rows given as tensors", "InferResponse", BINARY),
+    (":predict", Form::Predict, "v1", "Scores of rows, or of columns", "PredictResponse", ROWS),
+    (
+        ":classify",
+        Form::Examples,
+        "v1",
+        "The classes of the first label for examples",
+        "ClassifyResponse",
+        ROWS,
+    ),
+    (
+        ":regress",
+        Form::Examples,
+        "v1",
+        "The probability of the first label for examples",
+        "RegressResponse",
+        ROWS,
+    ),
+    (":rank", Form::Rank, "rank", "Scores of candidates in one context", "RankResponse", ROWS),
+];
+
 /// Returns the OpenAPI document.
 pub(super) fn document(domain: &Domain) -> Value {
     let hosts = domain.hosts();
@@ -284,48 +308,7 @@ impl Document {
             // The inputs of a model that is not loaded are unknown.
             _ => json!({ "type": "object" }),
         };
-        for (verb, form, tag, summary, answer, about) in [
-            (
-                "/infer",
-                Form::Infer,
-                "v2",
-                "Scores of rows given as tensors",
-                "InferResponse",
-                BINARY,
-            ),
-            (
-                ":predict",
-                Form::Predict,
-                "v1",
-                "Scores of rows, or of columns",
-                "PredictResponse",
-                ROWS,
-            ),
-            (
-                ":classify",
-                Form::Examples,
-                "v1",
-                "The classes of the first label for examples",
-                "ClassifyResponse",
-                ROWS,
-            ),
-            (
-                ":regress",
-                Form::Examples,
-                "v1",
-                "The probability of the first label for examples",
-                "RegressResponse",
-                ROWS,
-            ),
-            (
-                ":rank",
-                Form::Rank,
-                "rank",
-                "Scores of candidates in one context",
-                "RankResponse",
-                ROWS,
-            ),
-        ] {
+        for (verb, form, tag, summary, answer, about) in SCORING_CALLS {
             if verb == ":classify" && !has_classes {
                 continue;
             }

@@ -11,7 +11,8 @@ const LARGEST_FUNCTION: usize = 100;
 const LONG_FILES: [(&str, &str); 0] = [];
 
 /// Functions that may be longer, each with the reason.
-const LONG_FUNCTIONS: [(&str, &str, &str); 0] = [];
+const LONG_FUNCTIONS: [(&str, &str, &str); 1] =
+    [("cli/src/metrics/trainer/tables.rs", "new", "a list with one entry a metric")];
 
 #[test]
 fn no_file_is_longer_than_its_idea() {

@@ -89,15 +89,7 @@ pub(super) fn run(
         clock,
     )?;
     eprintln!("   {published}");
-    let server = ServerChild::start(Setup {
-        model: job::NAME,
-        name: None,
-        registry: &place.registry,
-        cache: None,
-        log: &place.server_log,
-        level: "info",
-        threads: None,
-    })?;
+    let server = start_server(place)?;
     eprintln!("   serving at {}", server.url());
     let question = Question::new(&loaded, place)?;
     let first = wait_for(&server, &question, published.version.version.0)?;
@@ -168,6 +160,19 @@ pub(super) fn run(
             job::NAME
         ),
         server,
+    })
+}
+
+/// Starts a server of the quickstart's model.
+fn start_server(place: &Place) -> Result<ServerChild> {
+    ServerChild::start(Setup {
+        model: job::NAME,
+        name: None,
+        registry: &place.registry,
+        cache: None,
+        log: &place.server_log,
+        level: "info",
+        threads: None,
     })
 }
 
