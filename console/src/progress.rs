@@ -16,6 +16,12 @@ pub struct Progress {
     last_line: Instant,
 }
 
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Progress {
     /// Begins to show progress: as a bar where stderr is a terminal, otherwise as a line now and
     /// then.

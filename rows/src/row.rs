@@ -63,6 +63,11 @@ impl<'a> RowWeights<'a> {
         }
     }
 
+    /// Returns whether there is no weight.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns a range of the weights.
     pub fn part(self, range: Range<usize>) -> Self {
         match self {

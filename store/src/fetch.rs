@@ -52,7 +52,7 @@ impl Fetch {
     /// # Errors
     /// An object that is missing, that has another size, or that the store does not deliver. No
     /// piece follows an error.
-    pub fn next(&mut self) -> Option<Result<Bytes>> {
+    pub fn next_piece(&mut self) -> Option<Result<Bytes>> {
         let piece = self.pieces.blocking_recv()?;
         Some(piece.map_err(|failure| match failure.outcome {
             Outcome::Missing => Error::Missing { path: self.name.clone() },

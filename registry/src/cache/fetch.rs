@@ -85,7 +85,7 @@ impl Cache {
         let written = self.files.write_named_by_content(&self.files_dir, |out| {
             let mut hasher = blake3::Hasher::new();
             let mut bytes = 0;
-            while let Some(received) = fetch.next() {
+            while let Some(received) = fetch.next_piece() {
                 pace.waited();
                 let received = received.map_err(|error| {
                     refused = Some(fetch_error(error));

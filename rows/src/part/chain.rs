@@ -73,6 +73,11 @@ impl RowPart {
         self.picks.as_ref().map_or_else(|| self.files[0].len(), Vec::len)
     }
 
+    /// Returns whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns the slots whose rows these are.
     pub fn slots(&self) -> Range<usize> {
         self.slots.clone()

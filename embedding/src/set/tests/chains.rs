@@ -59,7 +59,7 @@ fn bytes(folder: &Path, parts: &[TableParts]) -> Bytes {
 
 fn whole(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, Bytes) {
     let folder = tempfile::tempdir().unwrap();
-    let parts = checkpoint_oracle(&set, workers, folder.path(), &Files::new(), LIMIT).unwrap();
+    let parts = checkpoint_oracle(set, workers, folder.path(), &Files::new(), LIMIT).unwrap();
     let files = bytes(folder.path(), &parts);
     (parts, files)
 }

@@ -109,7 +109,7 @@ fn bytes(folder: &Path, parts: &[TableParts]) -> BTreeMap<String, Vec<u8>> {
 
 fn stopped(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, BTreeMap<String, Vec<u8>>) {
     let folder = tempfile::tempdir().unwrap();
-    let parts = checkpoint_oracle(&set, workers, folder.path(), &Files::new(), LIMIT).unwrap();
+    let parts = checkpoint_oracle(set, workers, folder.path(), &Files::new(), LIMIT).unwrap();
     let files = bytes(folder.path(), &parts);
     (parts, files)
 }
