@@ -1,26 +1,27 @@
-//! A checkpoint of one moment that is written while training goes on.
+//! A checkpoint of one moment, written while training goes on.
 //!
-//! [`TableSet::begin_snapshot`] copies nothing: it ends the generation, and from then on a row that
-//! changes is kept as it was (see `table::snapshot`), and so is what is counted of keys that wait.
-//! [`TableSet::advance_snapshot`], at the end of a step, copies so many rows on into the part that
-//! is next, and hands parts that are complete to background tasks of the pool that encode, hash,
-//! write and sync them. Where they are behind, nothing is copied: the step does not wait.
-//! [`TableSet::finish_snapshot`] does at once what is left.
+//! [`TableSet::begin_snapshot`] copies no row. It ends the current snapshot generation. From then
+//! on, the old content of a row is kept before the row changes (see `snapshot::table`), and so are
+//! the counts of candidates. [`TableSet::advance_snapshot`], called at the end of a step, copies a
+//! number of rows into the next part, and hands complete parts to background tasks of the pool,
+//! which encode, hash, write and sync them. When these tasks are behind, nothing is copied, so that
+//! the step does not wait. [`TableSet::finish_snapshot`] does all remaining work at once.
 //!
 //! # Invariants
-//! * The files of a whole checkpoint are those that `checkpoint_oracle` would have written at the
-//!   beginning, byte for byte; those of changes hold the rows of it that changed. Where parts are
-//!   cut is decided there, from the rows of each slot, and in which order they are copied is the
-//!   order of slots.
-//! * Parts in memory: the one being filled, and those being written, which are more than one only
-//!   while they have at most [`HELD_BYTES`] together.
+//! * The files of a whole checkpoint are byte for byte those that `checkpoint_oracle` would have
+//!   written at the beginning. The files of a checkpoint of changes hold only the rows that
+//!   changed. The boundaries of parts are decided at the beginning, from the number of rows of each
+//!   slot, and rows are copied in slot order.
+//! * The parts in memory are the part being filled and the parts being written. More than one part
+//!   is being written only while these parts have at most [`HELD_BYTES`] together.
 //!
 //! # Concurrency
-//! A task owns what it writes. The tables belong to whoever has `&mut`, as in every phase.
+//! A task owns the content that it writes. The tables belong to the holder of `&mut`, as in every
+//! phase.
 //!
 //! # Crash consistency
-//! As a checkpoint's: files are written and synced below a folder that the caller stages and
-//! renames.
+//! Files are written and synced below a folder that the caller stages and renames, as for every
+//! checkpoint.
 
 mod files;
 mod follow;
@@ -45,16 +46,16 @@ pub(crate) use crate::snapshot::files::sync;
 use crate::snapshot::files::{Content, Job, Written};
 use zillion_rows::part::part_slots;
 
-/// The memory that parts may take while they are written beside training, where that is more than
-/// one part.
+/// The memory that parts may take together while they are written beside training. A single part
+/// may be larger.
 pub(crate) const HELD_BYTES: u64 = 256 << 20;
 
-/// The cost of copying a row; an empty slot costs one.
+/// The cost of copying a row, where visiting an empty slot costs one.
 pub(crate) const ROW_COST: u64 = 16;
-/// The cost of looking whether a row has changed.
+/// The cost of checking whether a row has changed.
 pub(crate) const LOOK_COST: u64 = 3;
 
-/// The content that is being copied.
+/// The content of the file that is being filled.
 #[derive(Debug)]
 pub(crate) struct Filling {
     pub(crate) content: Content,
@@ -67,20 +68,21 @@ pub(crate) struct Filling {
 pub(crate) struct Snapshot {
     pub(crate) files: Files,
     pub(crate) folder: PathBuf,
-    /// The epoch that it began in, and the generation that ended then.
+    /// The epoch in which the checkpoint began. The next field is the generation that ended then.
     pub(crate) epoch: u32,
     pub(crate) generation: u32,
-    /// By table, and in a table rows before what is counted of keys that wait, full ones before
-    /// narrow ones.
+    /// The files of the checkpoint, ordered by table; in a table, full rows come first, then narrow
+    /// rows, candidates and the filter.
     pub(crate) jobs: Vec<Job>,
     pub(crate) written: Vec<Option<Written>>,
-    /// The job that is being filled, or will be.
+    /// The index of the job that is being filled or will be filled next.
     pub(crate) next: usize,
     pub(crate) filling: Option<Filling>,
     pub(crate) running: Vec<(usize, Task<Result<Written>>)>,
-    /// The images that tables do not need any more: giving memory back takes its time.
+    /// Tasks that free the images that tables no longer need, because returning memory to the
+    /// system takes time.
     pub(crate) dropping: Vec<Task<()>>,
-    /// Syncs the folders when all files are there.
+    /// The task that syncs the folders after all files have been written.
     pub(crate) closing: Option<Task<Result<()>>>,
     /// The cost that may still be spent on copying.
     pub(crate) credit: u64,
@@ -97,15 +99,15 @@ impl Snapshot {
         }
     }
 
-    /// Whether another part may be held beside those that are being written.
+    /// Returns whether another part may be held in memory beside those that are being written.
     pub(crate) fn has_room(&self, job: &Job, workers: &Workers) -> bool {
         let held: u64 = self.running.iter().map(|(running, _)| self.jobs[*running].bytes).sum();
-        // The other half of the threads stays with what training does in the background.
+        // The other half of the threads is left to the background work of training.
         let tasks = (workers.threads() / 2).max(1);
         self.running.is_empty() || self.running.len() < tasks && held + job.bytes <= HELD_BYTES
     }
 
-    /// Hands a part over to be written.
+    /// Hands the content of the current part to a task that writes it.
     pub(crate) fn begin_writing(
         &mut self,
         content: Content,
@@ -119,7 +121,7 @@ impl Snapshot {
         self.next += 1;
     }
 
-    /// Takes what the tasks have done.
+    /// Collects the results of the tasks that have finished.
     pub(crate) fn collect(&mut self) -> Result<()> {
         let (done, running) = self.running.drain(..).partition(|(_, task)| task.is_done());
         self.running = running;
@@ -131,7 +133,7 @@ impl Snapshot {
         })
     }
 
-    /// Remembers why there will be no checkpoint, and ends what is being done for it.
+    /// Records why the checkpoint has failed, and stops its tasks.
     pub(crate) fn fail(&mut self, failure: Error) {
         self.failure = Some(failure);
         self.stop();
@@ -143,7 +145,7 @@ impl Snapshot {
         self.closing.take().into_iter().for_each(Task::cancel);
     }
 
-    /// Bytes of a table's parts in memory.
+    /// Returns the bytes that the parts of a table take in memory.
     pub(crate) fn part_bytes(&self, table: usize) -> u64 {
         let filling = self.filling.as_ref().map(|_| self.next);
         let held = self.running.iter().map(|(job, _)| *job).chain(filling);
@@ -152,7 +154,8 @@ impl Snapshot {
 }
 
 impl Drop for Snapshot {
-    /// Waits for all writers: none may write into a folder that its owner is about to remove.
+    /// Waits for all writers, because none may write into a folder that its owner is about to
+    /// remove.
     fn drop(&mut self) {
         self.stop();
     }

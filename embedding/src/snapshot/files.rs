@@ -1,4 +1,4 @@
-//! The files of a checkpoint beside training: which there are, and what goes into one.
+//! The files of a checkpoint that is written beside training: their kinds and their contents.
 
 use std::path::Path;
 
@@ -19,14 +19,14 @@ use zillion_rows::part::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rows,
-    /// Those that are not full yet.
+    /// Rows that are not full yet.
     Narrow,
     Candidates,
     Filter,
 }
 
 impl Kind {
-    /// Whether it is of narrow rows.
+    /// Returns whether the file holds narrow rows.
     pub(crate) fn is_narrow(self) -> bool {
         self == Self::Narrow
     }
@@ -48,18 +48,20 @@ impl Kind {
 /// A block of a filter: its slot, its number there, and its words.
 pub(crate) type FilterBlock = (usize, usize, [u64; BLOCK_WORDS]);
 
-/// A file that is written.
+/// A file of the checkpoint that is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) table: usize,
     pub(crate) kind: Kind,
     pub(crate) part: usize,
     pub(crate) parts: usize,
-    /// Rows of the slots, also where not all of them are written.
+    /// The number of entries in the part's slots, including those that a checkpoint of changes does
+    /// not write.
     pub(crate) rows: u64,
     /// The largest number of bytes that the content takes in memory.
     pub(crate) bytes: u64,
-    /// Present where only rows are written that changed after the end of this generation.
+    /// The generation after whose end a row must have changed to be written; absent if all rows are
+    /// written.
     pub(crate) since: Option<u32>,
 }
 
@@ -75,7 +77,8 @@ pub(crate) struct Written {
 pub(crate) enum Content {
     Rows {
         rows: PartRows,
-        /// Keys whose rows went, where a part of changes has to say that.
+        /// Keys whose rows were removed; present in a part of a checkpoint of changes if the table
+        /// evicts.
         gone: Option<Vec<u64>>,
     },
     Candidates(Vec<(FeatureKey, Candidate)>),
@@ -83,7 +86,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Permits for what a job writes.
+    /// Returns empty content with room for the entries that a job writes.
     pub(crate) fn new(job: &Job, shape: &TableShape) -> Self {
         match job.kind {
             Kind::Rows | Kind::Narrow => {
@@ -143,7 +146,7 @@ impl Content {
     }
 }
 
-/// Makes the names of a checkpoint's files durable.
+/// Syncs the folders of a checkpoint, so that the names of its files are durable.
 pub(crate) fn sync(files: &Files, folder: &Path, names: Vec<String>) -> Result<()> {
     if names.is_empty() {
         return Ok(());

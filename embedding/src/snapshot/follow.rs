@@ -1,14 +1,16 @@
-//! Following the checkpoints of a set, so that a later one can hold only what changed since.
+//! The tracking of a set's checkpoints, so that a later checkpoint can hold only the changes since
+//! an earlier one.
 
 use crate::error::{Error, Result};
 use crate::set::TableSet;
 use crate::snapshot::marks::{KEPT, Marks, SnapshotMark};
 
 impl TableSet {
-    /// Remembers from now on what checkpoints of changes need ([`TableSet::begin_changes`]), in
-    /// tables that are not written whole: 16 bytes a key whose row goes, or is spilled after it has
-    /// changed. The first checkpoint that is finished from here on, or restored, is the first that
-    /// another one can stand on.
+    /// Begins to record the information that checkpoints of changes need
+    /// ([`TableSet::begin_changes`]), in tables that are not written whole. This takes 16 bytes for
+    /// each key whose row is removed, or is spilled after it has changed. The first checkpoint that
+    /// is finished or restored after this call is the first that a checkpoint of changes can stand
+    /// on.
     pub fn follow_snapshots(&mut self) {
         if self.marks.is_none() {
             self.marks = Some(Marks::default());
@@ -16,8 +18,8 @@ impl TableSet {
         }
     }
 
-    /// The mark of the last checkpoint that was finished or restored; `None` where there is none
-    /// yet, or nobody follows them.
+    /// Returns the mark of the last checkpoint that was finished or restored; `None` if there is
+    /// none yet, or if checkpoints are not followed.
     pub fn snapshot_mark(&self) -> Option<SnapshotMark> {
         let marks = self.marks.as_ref()?;
         marks
@@ -26,7 +28,7 @@ impl TableSet {
             .map(|&generation| SnapshotMark { history: marks.history, generation })
     }
 
-    /// The generation of a mark, if all that changed after it is known.
+    /// Returns the generation of a mark, or an error if the changes after it are no longer known.
     pub(crate) fn generation_of(&self, mark: SnapshotMark) -> Result<u32> {
         let known = self.marks.as_ref().is_some_and(|marks| {
             marks.history == mark.history && marks.generations.contains(&mark.generation)
@@ -38,7 +40,7 @@ impl TableSet {
         Ok(mark.generation)
     }
 
-    /// Notes that a checkpoint is there that began with the end of a generation.
+    /// Adds the mark of a finished checkpoint that began with the end of `generation`.
     pub(crate) fn mark(&mut self, generation: u32) {
         let Some(marks) = &mut self.marks else { return };
         marks.generations.push(generation);
@@ -48,12 +50,12 @@ impl TableSet {
         self.for_each_table(|table| table.forget_tombstones(oldest));
     }
 
-    /// Begins another history, whose first mark is what has just been restored.
+    /// Begins another history, whose first mark is the checkpoint that has just been restored.
     pub(crate) fn mark_restored(&mut self) {
         let Some(marks) = &mut self.marks else { return };
         marks.history += 1;
         marks.generations.clear();
-        // Without a number for the next generation there is no mark, and checkpoints are whole.
+        // If the numbers of generations are used up, there is no mark, and checkpoints are whole.
         let Some(generation) = self.generations.cut() else { return };
         self.seal_changes();
         self.for_each_table(|table| {

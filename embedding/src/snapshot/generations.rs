@@ -1,35 +1,35 @@
-//! Generations: what rows remember of when they changed.
+//! Snapshot generations: the numbers by which rows record when they changed last.
 //!
-//! A dirty epoch ends where a version is published, and its number is in every checkpoint. A
-//! snapshot must tell, too, which rows changed after it began, and it may not end an epoch: what is
-//! written would then depend on when checkpoints were taken. So the tables count generations. One
-//! ends where an epoch ends and where a snapshot begins, and what leaves the tables is numbered by
-//! epochs again.
+//! A dirty epoch ends when a version is published, and its number is in every checkpoint. A
+//! snapshot must also know which rows changed after it began, and it must not end an epoch: the
+//! files that are written would then depend on when checkpoints were taken. Therefore the tables
+//! count generations. A generation ends when an epoch ends and when a snapshot begins. Rows that
+//! leave the tables are numbered by epochs again.
 //!
 //! # Invariants
-//! * Generations only go up, and the epoch of a generation never changes: a later snapshot cuts
-//!   only later generations.
-//! * Without snapshots, generations are epochs.
+//! * Generations only increase, and the epoch of a generation never changes, because a later
+//!   snapshot divides only later generations.
+//! * Without snapshots, generations are equal to epochs.
 
 use zillion_rows::row::Meta;
 use zillion_rows::row::StoredRow;
 
-/// The current generation, and which epoch each of them belongs to.
+/// The current generation, and the mapping of generations to epochs.
 #[derive(Clone, Debug)]
 pub(crate) struct Generations {
     now: u32,
-    /// The generations that began with a snapshot, ascending: each is of the epoch of the one
-    /// before it.
+    /// The generations that began with a snapshot, in ascending order. Each belongs to the epoch of
+    /// the generation before it.
     cuts: Vec<u32>,
 }
 
 impl Generations {
-    /// The first generation of a history whose current epoch is this one.
+    /// Begins a history whose current epoch is `epoch`.
     pub(crate) fn of_epoch(epoch: u32) -> Self {
         Self { now: epoch, cuts: Vec::new() }
     }
 
-    /// The current generation: what rows that change are marked with.
+    /// Returns the current generation, with which changed rows are marked.
     pub(crate) fn now(&self) -> u32 {
         self.now
     }
@@ -39,24 +39,25 @@ impl Generations {
         self.epoch_of(self.now)
     }
 
-    /// The epoch that a generation belongs to.
+    /// Returns the epoch that a generation belongs to.
     pub(crate) fn epoch_of(&self, generation: u32) -> u32 {
         generation - self.cuts.partition_point(|&cut| cut <= generation) as u32
     }
 
-    /// The last generation so far of an epoch: what changed after it changed after the epoch.
+    /// Returns the last generation of an epoch so far. Rows of later generations changed after the
+    /// epoch.
     pub(crate) fn last_of(&self, epoch: u32) -> u32 {
         let epochs = self.cuts.iter().zip(1..).map(|(cut, before)| cut - before);
         epoch.saturating_add(epochs.take_while(|&of| of <= epoch).count() as u32)
     }
 
-    /// Ends the generation and its epoch.
+    /// Ends the current generation and its epoch.
     pub(crate) fn end_epoch(&mut self) {
         self.now = self.now.saturating_add(1);
     }
 
-    /// Ends the generation and not its epoch. Returns the generation that has ended; `None` where
-    /// there is no number for the next one.
+    /// Ends the current generation but not its epoch. Returns the generation that has ended, or
+    /// `None` if the numbers of generations are used up.
     pub(crate) fn cut(&mut self) -> Option<u32> {
         let ended = self.now;
         self.now = ended.checked_add(1)?;
@@ -64,7 +65,7 @@ impl Generations {
         Some(ended)
     }
 
-    /// A row as checkpoints have it, with its epoch.
+    /// Returns a row as checkpoints store it, with its epoch instead of its generation.
     pub(crate) fn stored<'a>(&self, row: StoredRow<'a>) -> StoredRow<'a> {
         let dirty_epoch = self.epoch_of(row.meta.dirty_epoch);
         StoredRow { meta: Meta { dirty_epoch, ..row.meta }, ..row }

@@ -1,54 +1,55 @@
-//! Images of rows, one behind the other.
+//! Images of rows, stored one after the other in large chunks.
 //!
-//! An image is the words of a row in both slabs behind its key and the number of the image of the
-//! same slot before it. Making one is a copy to the end of the last chunk, or to the place of an
-//! image that is not needed any more: a push that keeps a row does little more than a push that
-//! does not. Chunks go back to the system all at once, with the snapshot, on whatever thread drops
-//! it.
+//! An image consists of a key, the number of the previous image of the same slot, and the words of
+//! the row in both slabs. Making an image is a copy to the end of the last chunk, or to the place
+//! of an image that is no longer needed. A push that keeps a row therefore does little more work
+//! than a push that does not. All chunks go back to the system at once, together with the snapshot,
+//! on the thread that drops it.
 //!
 //! # Invariants
-//! * An image is in a list of its slot, or free.
+//! * An image is in the list of its slot, or it is free.
 //!
 //! # Concurrency
-//! A plain value, owned by a table's snapshot.
+//! An `Images` is a plain value, owned by the snapshot of a table.
 
 use zillion_device::DeviceError;
 use zillion_feature::FeatureKey;
 
 use crate::error::Result;
 
-/// Words in front of a row: its key, and the image before it.
+/// The number of words in front of a row: its key, and the number of the previous image.
 const HEAD: usize = 3;
 
-/// Words of a chunk, unless a single image has more.
+/// The number of words of a chunk, unless a single image has more.
 const CHUNK_WORDS: usize = 256 << 10;
 
-/// Ends a list of images.
+/// The number that ends a list of images.
 pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Images {
-    /// Words of a row of weights.
+    /// The number of words of a row of weights.
     weights: usize,
-    /// Words of an image.
+    /// The number of words of an image.
     stride: usize,
     in_chunk: usize,
     chunks: Vec<Vec<u32>>,
-    /// Images that have been made, free ones included.
+    /// The number of images that have been made, including free ones.
     made: u32,
-    /// The first of those that are free.
+    /// The first of the free images.
     free: u32,
 }
 
 impl Images {
-    /// None yet, of rows of so many words.
+    /// Returns a store without images, for rows with these numbers of words.
     pub(crate) fn new(weights: usize, companion: usize) -> Self {
         let stride = HEAD + weights + companion;
         let in_chunk = (CHUNK_WORDS / stride).max(1);
         Self { weights, stride, in_chunk, chunks: Vec::new(), made: 0, free: NONE }
     }
 
-    /// Keeps a row; `before` is the image that its list had last.
+    /// Keeps a row and returns the number of its image. `before` is the newest image of the list so
+    /// far.
     pub(crate) fn keep(
         &mut self,
         key: FeatureKey,
@@ -92,14 +93,14 @@ impl Images {
         Ok(())
     }
 
-    /// Gives an image's place to a later one; returns the one before it in its list.
+    /// Frees the place of an image for a later one, and returns the previous image of its list.
     pub(crate) fn release(&mut self, image: u32) -> u32 {
         let free = std::mem::replace(&mut self.free, image);
         let (at, start) = self.place(image);
         std::mem::replace(&mut self.chunks[at][start + HEAD - 1], free)
     }
 
-    /// An image's key, and the image before it in its list; none of [`NONE`].
+    /// Returns the key of an image and the previous image of its list, or `None` for [`NONE`].
     pub(crate) fn head(&self, image: u32) -> Option<(FeatureKey, u32)> {
         if image == NONE {
             return None;
@@ -109,7 +110,7 @@ impl Images {
         Some((FeatureKey(key), words[HEAD - 1]))
     }
 
-    /// The row's words in both slabs.
+    /// Returns the words of a row in both slabs.
     pub(crate) fn row(&self, image: u32) -> (&[u32], &[u32]) {
         self.words(image)[HEAD..].split_at(self.weights)
     }
@@ -124,7 +125,7 @@ impl Images {
         &self.chunks[at][start..start + self.stride]
     }
 
-    /// The chunk of an image, and where it begins there.
+    /// Returns the chunk of an image, and the position in the chunk at which the image begins.
     fn place(&self, image: u32) -> (usize, usize) {
         let image = image as usize;
         (image / self.in_chunk, image % self.in_chunk * self.stride)
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn images_are_what_was_kept_and_places_are_used_again() {
-        // Chunks of one image, and of many.
+        // The widths give chunks of many images and chunks of one image.
         for width in [3, CHUNK_WORDS] {
             let mut images = Images::new(width, 2);
             let row = |i: u64| vec![i as u32 + 3; width];

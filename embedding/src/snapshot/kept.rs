@@ -8,28 +8,29 @@ use std::ops::Range;
 use zillion_feature::FeatureKey;
 use zillion_rows::row::{RowWeights, StoredRow};
 
-/// The rows that are kept for a snapshot of one shard's part of a table.
+/// The rows that one shard's part of a table keeps for a snapshot.
 #[derive(Debug)]
 pub(crate) struct TableSnapshot {
-    /// Rows of later generations have changed since.
+    /// The generation that ended when the snapshot began. Rows of later generations have changed
+    /// since.
     pub(crate) generation: u32,
-    /// Whether every row that could change has an image, because a rule has moved them all.
+    /// Whether every row that could change has an image, because a rule has moved all rows.
     pub(crate) is_whole: bool,
     pub(crate) full: Kept,
-    /// Narrow rows, where rows grow. They are written to files of their own, behind those of the
-    /// full ones.
+    /// The narrow rows, if the rows of the table grow. They are written to files of their own,
+    /// after those of the full rows.
     pub(crate) narrow: Option<Kept>,
-    /// Why an image is missing.
+    /// The error because of which an image is missing.
     pub(crate) failure: Option<Error>,
 }
 
-/// The images of rows of one width.
+/// The images of the rows of one width.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) slots: Range<usize>,
     /// The first slot that is not written yet.
     pub(crate) pending: usize,
-    /// By slot, the newest image; empty until there is one.
+    /// The newest image of each slot; empty until there is an image.
     pub(crate) newest: Vec<u32>,
     pub(crate) images: Images,
 }
@@ -74,14 +75,14 @@ impl Kept {
         self.keep(key, weights, companion)
     }
 
-    /// Keeps nothing from here on.
+    /// Drops all images, and keeps no more.
     pub(crate) fn give_up(&mut self) {
         self.pending = self.slots.end;
         self.newest = Vec::new();
         self.images = Images::new(0, 0);
     }
 
-    /// The images of a slot and their keys.
+    /// Yields the keys and numbers of the images of a slot.
     pub(crate) fn images(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
         let mut next = self.newest.get(slot - self.slots.start).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
@@ -98,7 +99,7 @@ impl Kept {
         shape.stored_row(weights, companion, is_narrow)
     }
 
-    /// Forgets the images of a slot, which is written.
+    /// Frees the images of a slot that has been written.
     pub(crate) fn forget(&mut self, slot: usize) {
         if let Some(newest) = self.newest.get_mut(slot - self.slots.start) {
             let mut image = std::mem::replace(newest, NONE);
@@ -126,7 +127,8 @@ impl TableSnapshot {
         }
     }
 
-    /// Keeps the image of a full row in memory that is about to change or to go, where it has none.
+    /// Keeps the image of a full row in memory that is about to change or to be removed, unless it
+    /// has one.
     #[inline(always)]
     pub(crate) fn save(
         &mut self,
@@ -139,7 +141,7 @@ impl TableSnapshot {
         kept.unwrap_or_else(|e| self.spoil(e));
     }
 
-    /// The same for a narrow row.
+    /// Keeps the image of a narrow row that is about to change or to be removed, unless it has one.
     #[inline(always)]
     pub(crate) fn save_narrow(
         &mut self,
@@ -153,7 +155,7 @@ impl TableSnapshot {
         kept.unwrap_or_else(|e| self.spoil(e));
     }
 
-    /// Gives up: nothing is kept from here on.
+    /// Records a failure of the snapshot, and keeps no more images.
     #[cold]
     pub(crate) fn spoil(&mut self, failure: Error) {
         self.full.give_up();

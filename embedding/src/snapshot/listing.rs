@@ -13,10 +13,10 @@ use zillion_rows::part::{
     ChangedParts, ListedParts, PartInfo, PartRows, TableParts, part_count, part_slots,
 };
 
-/// The files that were written of a table.
+/// The files that were written for a table.
 #[derive(Default)]
 struct Listed {
-    /// Rows of the table, in these files or not.
+    /// The number of rows of the table, whether they are in these files or not.
     rows: u64,
     holds_changes: bool,
     parts: Vec<PartInfo>,
@@ -27,7 +27,7 @@ struct Listed {
 }
 
 impl TableSet {
-    /// The files that a table will have.
+    /// Returns the files that a table will have.
     pub(crate) fn jobs_of(&self, table: usize, limit: u64, since: Option<u32>) -> Vec<Job> {
         let shape = &self.shapes[table];
         let changed = since.filter(|_| shape.has_changes());
@@ -60,7 +60,7 @@ impl TableSet {
         all
     }
 
-    /// Returns the entries of the manifest.
+    /// Returns the manifest entries of all tables.
     pub(crate) fn listing(&self, snapshot: &mut Snapshot) -> Vec<TableParts> {
         let mut listed: Vec<Listed> = self.shapes.iter().map(|_| Listed::default()).collect();
         for (job, written) in snapshot.jobs.iter().zip(&mut snapshot.written) {

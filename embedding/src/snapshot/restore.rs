@@ -1,8 +1,8 @@
-//! Restoring all tables from a checkpoint, onto any number of shards.
+//! The restoring of all tables from a checkpoint, onto any number of shards.
 //!
 //! # Crash consistency
-//! Restoring replaces the tables when every part has been verified and read, and not before: an
-//! error leaves them as they were.
+//! Restoring replaces the tables only after every part has been verified and read. An error leaves
+//! the tables as they were.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,14 +21,15 @@ use zillion_rows::part::{
 };
 
 impl TableSet {
-    /// Replaces all rows by those of a checkpoint. Training then goes on as if it had not stopped.
-    /// Where changes are tracked, they are known from the end of the checkpoint's epoch on: which
-    /// rows were evicted before is not in it. Entries that hold changes say what they stand on
-    /// ([`TableParts::stand_on`]), and the chain is merged row by row.
+    /// Replaces all rows by those of a checkpoint. Training then continues as if it had not
+    /// stopped. If changes are tracked, they are known from the end of the checkpoint's epoch on,
+    /// because a checkpoint does not say which rows were evicted before. Entries that hold changes
+    /// name the checkpoint that they stand on ([`TableParts::stand_on`]), and the chain is merged
+    /// row by row.
     ///
     /// # Errors
-    /// [`Error::Part`] names the file and what is wrong with it; [`Error::Mismatch`] a table that
-    /// the checkpoint does not have, or the job. The tables are then as they were.
+    /// [`Error::Part`] names the file and what is wrong with it; [`Error::Mismatch`] names a table
+    /// that only the checkpoint or only the job has. The tables are then as they were.
     pub fn restore(
         &mut self,
         workers: &Workers,
@@ -103,7 +104,7 @@ impl TableSet {
     }
 }
 
-/// The blocks of one part that belong to a shard's slots.
+/// Restores the filter blocks of one part that belong to a shard's slots.
 fn restore_filter(table: &mut Table, part: &StoredFilter, slots: &Range<usize>) {
     let Some(filter) = table.admission_mut().and_then(KeyAdmission::filter_mut) else { return };
     for (slot, block, words) in part.in_slots(slots) {
@@ -111,7 +112,7 @@ fn restore_filter(table: &mut Table, part: &StoredFilter, slots: &Range<usize>) 
     }
 }
 
-/// The narrow rows of one part that belong to a shard's slots.
+/// Restores the narrow rows of one part that belong to a shard's slots.
 fn restore_narrow(table: &mut Table, part: &RowPart, slots: &Range<usize>) -> Result<()> {
     for row in part.rows_in(slots) {
         let key = part.key(row);
@@ -126,7 +127,7 @@ fn restore_narrow(table: &mut Table, part: &RowPart, slots: &Range<usize>) -> Re
     Ok(())
 }
 
-/// The candidates of one part that belong to a shard's slots.
+/// Restores the candidates of one part that belong to a shard's slots.
 fn restore_candidates(
     table: &mut Table,
     part: &StoredCandidates,

@@ -1,4 +1,4 @@
-//! Beginning, continuing and finishing a snapshot of all tables.
+//! The beginning, continuation and end of a snapshot of all tables.
 
 use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
@@ -12,11 +12,11 @@ use zillion_device::{Files, Task, Workers};
 use zillion_rows::part::{MAX_PART_ROWS, TableParts, part_slots};
 
 impl TableSet {
-    /// Begins a checkpoint of the tables as they are, below `folder`, which is made if absent.
-    /// Costs time in proportion to the slots; no row is copied.
+    /// Begins a checkpoint of the tables as they are now, below `folder`, which is created if
+    /// absent. The call takes time in proportion to the number of slots and copies no row.
     ///
     /// # Errors
-    /// Where the disk refuses to make folders, or a checkpoint has begun already.
+    /// An error is returned if folders cannot be created, or if a checkpoint has already begun.
     pub fn begin_snapshot(
         &mut self,
         workers: &Workers,
@@ -26,13 +26,13 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, None)
     }
 
-    /// Begins a checkpoint that holds, of tables without whole-table rules whose rows do not grow,
-    /// only the rows that changed and the keys that went since another one; everything else is
-    /// whole. It is restored on top of that one.
+    /// Begins a checkpoint of changes since another checkpoint, on top of which it is restored. For
+    /// tables without whole-table rules whose rows do not grow, it holds only the rows that changed
+    /// and the keys that were removed. All other tables are written whole.
     ///
     /// # Errors
-    /// As [`TableSet::begin_snapshot`]; [`Error::Mismatch`] where `since` is not the mark of one of
-    /// the last two checkpoints that were finished (or restored) since
+    /// The errors are those of [`TableSet::begin_snapshot`], and [`Error::Mismatch`] if `since` is
+    /// not the mark of one of the last two checkpoints that were finished (or restored) since
     /// [`TableSet::follow_snapshots`].
     pub fn begin_changes(
         &mut self,
@@ -44,8 +44,8 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, Some(since))
     }
 
-    /// [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] with as many parts as a whole
-    /// table of at most `limit` rows a part has.
+    /// Begins a snapshot as [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] does, with
+    /// as many parts as a whole table needs if a part has at most `limit` rows.
     pub(crate) fn begin_snapshot_in_parts(
         &mut self,
         workers: &Workers,
@@ -96,8 +96,9 @@ impl TableSet {
         Ok(())
     }
 
-    /// Goes on with the checkpoint that has begun: copies about `rows` rows on, where they can be
-    /// written. Does nothing without one. What goes wrong is said by [`TableSet::finish_snapshot`].
+    /// Continues the checkpoint that has begun: copies about `rows` more rows if the writers can
+    /// take them. Does nothing if no checkpoint has begun. Errors are returned by
+    /// [`TableSet::finish_snapshot`].
     pub fn advance_snapshot(&mut self, workers: &Workers, rows: usize) {
         let Some(mut snapshot) = self.snapshot.take() else { return };
         if let Err(e) = self.advance(&mut snapshot, workers, rows as u64 * ROW_COST) {
@@ -137,8 +138,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Copies the next slot, and hands the part over with its last one. Returns the rows that were
-    /// copied.
+    /// Copies the next slot, and hands the part to a writer after the last slot of the part.
+    /// Returns the number of rows that were copied.
     fn copy_next_slot(&mut self, snapshot: &mut Snapshot, workers: &Workers) -> Result<u64> {
         let job = snapshot.jobs[snapshot.next];
         let slot = snapshot.slot();
@@ -169,7 +170,7 @@ impl TableSet {
             return Ok(copied);
         }
         snapshot.begin_writing(filling.content, self.shapes[job.table].clone(), workers);
-        // What is kept of rows is needed until those of both widths are written.
+        // The images of rows are needed until the rows of both widths are written.
         let is_followed = job.kind == Kind::Rows && self.shapes[job.table].narrow.is_some();
         if job.part + 1 == job.parts && !is_followed {
             for shard in &mut self.shards {
@@ -184,8 +185,8 @@ impl TableSet {
         Ok(copied)
     }
 
-    /// Adds what a slot had when the snapshot began, the end of `generation`. Returns the rows that
-    /// were added.
+    /// Adds the content that a slot had when the snapshot began, at the end of `generation`.
+    /// Returns the number of entries that were added.
     fn copy_before(
         &self,
         job: &Job,
@@ -202,7 +203,7 @@ impl TableSet {
                 })?;
                 let changed = &rows.keys()[before..];
                 if let Some((gone, since)) = gone.as_mut().zip(job.since) {
-                    // Who went and came back has a row that is new.
+                    // A key that was removed and came back has a new row.
                     let is_back = |key: &u64| changed.binary_search(key).is_ok();
                     let keys = owner.gone_between(slot, since, generation).into_iter();
                     gone.extend(keys.filter(|key| !is_back(key)));
@@ -224,20 +225,22 @@ impl TableSet {
         }
     }
 
-    /// Whether [`TableSet::finish_snapshot`] would not have to wait: everything is written, or has
-    /// failed. False where no checkpoint has begun.
+    /// Returns whether [`TableSet::finish_snapshot`] would return without waiting, because
+    /// everything has been written or has failed. Returns `false` if no checkpoint has begun.
     pub fn snapshot_is_ready(&self) -> bool {
         self.snapshot.as_ref().is_some_and(|snapshot| {
             snapshot.failure.is_some() || snapshot.closing.as_ref().is_some_and(Task::is_done)
         })
     }
 
-    /// Writes what is left of the checkpoint that has begun, and returns what the manifest must
-    /// keep: of a whole one the same as `checkpoint_oracle` at the beginning.
+    /// Writes the rest of the checkpoint that has begun, and returns the entries that the manifest
+    /// must keep. For a whole checkpoint these are the entries that `checkpoint_oracle` would have
+    /// returned at the beginning.
     ///
     /// # Errors
-    /// Where the disk refuses, or there was no memory for a row that had to be kept; files may then
-    /// be left, for the caller to sweep. [`Error::Mismatch`] where none has begun.
+    /// An error is returned if writing fails, or if there was no memory for a row that had to be
+    /// kept; files may then be left, which the caller must remove. [`Error::Mismatch`] is returned
+    /// if no checkpoint has begun.
     pub fn finish_snapshot(&mut self, workers: &Workers) -> Result<Vec<TableParts>> {
         let Some(mut snapshot) = self.snapshot.take() else {
             return Err(Error::misuse("no checkpoint has begun; begin one first"));
@@ -262,7 +265,7 @@ impl TableSet {
                 shard.table_mut(table).snapshot_failure().map_or(Ok(()), Err)?;
             }
         }
-        // Nothing changes meanwhile: the parts are gathered side by side, as those of a plain
+        // Nothing changes meanwhile, so the parts are gathered in parallel, like those of a plain
         // checkpoint.
         let (this, files, folder, generation) =
             (&*self, &snapshot.files, &snapshot.folder, snapshot.generation);
@@ -291,8 +294,8 @@ impl TableSet {
         Ok(self.listing(snapshot))
     }
 
-    /// Gives the checkpoint that has begun up; fine without one. What was written of it is left,
-    /// for the caller to sweep; nothing is written any more when this returns.
+    /// Abandons the checkpoint that has begun, if any. The files that were written are left, and
+    /// the caller must remove them; no file is written after this call has returned.
     pub fn abandon_snapshot(&mut self) {
         self.snapshot = None;
         self.end_table_snapshots();

@@ -1,18 +1,18 @@
-//! Rows as they were when a snapshot began, while training goes on.
+//! The reading of rows as they were when a snapshot began, while training goes on.
 //!
-//! Whoever is about to change or remove a row that has not changed since the snapshot began keeps
-//! its image first. Whether it has is what the row's own generation says, which a push has at hand:
-//! nothing is looked up, and a row is copied once at most. Rows that are created later have a later
-//! generation and are no part of it.
+//! Code that is about to change or remove a row that has not changed since the snapshot began keeps
+//! the row's image first. The row's own generation says whether the row has changed, and a push has
+//! the generation at hand. Therefore no lookup is needed, and a row is copied at most once. Rows
+//! that are created later have a later generation and are no part of the snapshot.
 //!
 //! # Invariants
-//! * Slots are written in ascending order: those below `pending` are, and keep no images.
-//! * Of a pending slot, the rows of the snapshot are those in the table whose generation is not
-//!   after the snapshot's and the images. No key has both.
-//! * An image for which there is no memory spoils the snapshot and nothing else: training goes on.
+//! * Slots are written in ascending order. Slots below `pending` are written, and keep no images.
+//! * The rows of the snapshot in a pending slot are the table's rows whose generation is not after
+//!   the snapshot's, and the images. No key has both.
+//! * If there is no memory for an image, the snapshot fails and training goes on.
 //!
 //! # Concurrency
-//! A plain value, owned by one shard's part of a table.
+//! The snapshot of a table is a plain value, owned by one shard's part of the table.
 
 use crate::snapshot::kept::TableSnapshot;
 
@@ -25,10 +25,10 @@ use crate::spill::Thawed;
 use crate::table::Table;
 use zillion_rows::row::StoredRow;
 
-/// Rows that are asked for before they are looked at.
+/// The number of rows between prefetching a row and reading it.
 pub(crate) const AHEAD: usize = 16;
 
-/// The place of a row of the snapshot now.
+/// The current place of a row of the snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Live(Entry),
@@ -36,15 +36,15 @@ pub(crate) enum Place {
 }
 
 impl Table {
-    /// Begins a snapshot of the rows and of the keys that wait, as they are. Rows must be marked
-    /// with a later generation than `generation` from now on.
+    /// Begins a snapshot of the rows and candidates as they are now. From now on, changed rows must
+    /// be marked with a later generation than `generation`.
     pub(crate) fn begin_snapshot(&mut self, generation: u32) {
         let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), generation);
         self.snapshot = Some(Box::new(snapshot));
         self.admission_mut().into_iter().for_each(KeyAdmission::begin_snapshot);
     }
 
-    /// Keeps the images of all rows of pending slots: a rule is about to move every row.
+    /// Keeps the images of all rows of pending slots, because a rule is about to move every row.
     pub(crate) fn save_everything(&mut self) {
         let Self { shape, index, weights, companion, snapshot: Some(snapshot), .. } = self else {
             return;
@@ -60,7 +60,7 @@ impl Table {
         }
     }
 
-    /// Keeps the image of a row that is about to go.
+    /// Keeps the image of a row that is about to be removed.
     pub(crate) fn save_evicted(&mut self, key: FeatureKey, entry: Entry) {
         let Some(snapshot) = &mut self.snapshot else { return };
         match (&self.narrow, self.shape.narrow.as_deref(), entry.narrow_row()) {
@@ -76,9 +76,9 @@ impl Table {
         }
     }
 
-    /// Calls `f` for the rows that one slot had when the snapshot began, in key order: the full
-    /// ones, or those that were narrow; with `since`, for those of them that changed after the end
-    /// of that generation. The slot is pending for this width.
+    /// Calls `f` for the rows that one slot had when the snapshot began, in key order: the narrow
+    /// rows if `of_narrow`, else the full ones. With `since`, only rows that changed after the end
+    /// of that generation are included. The slot must be pending for this width.
     pub(crate) fn for_each_before(
         &self,
         slot: usize,
@@ -90,7 +90,7 @@ impl Table {
         let is_asked = |generation: u32| {
             generation <= snapshot.generation && since.is_none_or(|since| generation > since)
         };
-        // Of rows on disk only those are read that may have changed.
+        // Of the rows on disk, only those that may have changed are read.
         let tombstones = self.tombstones.as_ref().zip(since);
         let changed = tombstones.map(|(tombstones, since)| tombstones.spilled_since(slot, since));
         let is_of_width = |entry: Entry| (self.narrow.is_some() && entry.is_narrow()) == of_narrow;
@@ -148,7 +148,7 @@ impl Table {
         Ok(())
     }
 
-    /// Notes that a slot's full rows are written: nothing of them is kept any more.
+    /// Notes that the full rows of a slot are written, and frees their images.
     pub(crate) fn slot_written(&mut self, slot: usize) {
         if let Some(snapshot) = &mut self.snapshot {
             snapshot.full.forget(slot);
@@ -156,25 +156,25 @@ impl Table {
         self.trim_departed(slot);
     }
 
-    /// The same for its narrow rows.
+    /// Notes that the narrow rows of a slot are written, and frees their images.
     pub(crate) fn narrow_slot_written(&mut self, slot: usize) {
         if let Some(narrow) = self.snapshot.as_mut().and_then(|snapshot| snapshot.narrow.as_mut()) {
             narrow.forget(slot);
         }
     }
 
-    /// Ends the snapshot of the rows. What was kept is for the caller to drop where that costs no
-    /// step its time.
+    /// Ends the snapshot of the rows. Returns the kept images, so that the caller can drop them
+    /// where that does not delay a step.
     pub(crate) fn end_snapshot(&mut self) -> Option<Box<TableSnapshot>> {
         self.snapshot.take()
     }
 
-    /// Why an image is missing, where one is.
+    /// Takes the error because of which an image is missing, if any.
     pub(crate) fn snapshot_failure(&mut self) -> Option<Error> {
         self.snapshot.as_mut().and_then(|snapshot| snapshot.failure.take())
     }
 
-    /// Bytes of what is kept for a snapshot.
+    /// Returns the bytes that are kept for a snapshot.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         let rows = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes());
         rows + self.admission().map_or(0, KeyAdmission::snapshot_bytes)
