@@ -1,20 +1,20 @@
-//! Tables that are larger than their memory: rows that are seldom asked for lie in a file.
+//! Tables that are larger than their memory: rows that are seldom needed lie in a file.
 //!
-//! The index stays in memory, all of it: where a row is in the file, its entry holds the number of
-//! a record of the shard's log instead of a row number. Rows that a plan needs are brought in
-//! before anything else looks at them, so that pulls and pushes find every row where they always
-//! do. What has gone beyond the budget leaves at the end of a step, slot by slot, the least likely
-//! to be asked for first.
+//! The whole index stays in memory. The entry of a row in the file holds the number of a record in
+//! the shard's log instead of a row number. Rows that a plan needs are brought in before any other
+//! code looks at them, so that pulls and pushes find every row in memory. Rows beyond the budget
+//! are spilled at the end of a step, slot by slot, beginning with those that are least likely to be
+//! needed.
 //!
 //! # Invariants
-//! * A row is in memory or in the file, never in both, and its index entry says where.
-//! * Which rows are in memory shows in no result: weights, counts, checkpoints and deltas are those
-//!   of a table that has all its rows in memory.
+//! * A row is either in memory or in the file, never in both, and its index entry says where.
+//! * The choice of the rows in memory changes no result: weights, counts, checkpoints and deltas
+//!   are those of a table that has all its rows in memory.
 //! * A row that cannot be written stays in memory, and the error ends the step.
 //!
 //! # Crash consistency
-//! The file is scratch: it is never synced, and removed with the process. What a run goes on from
-//! is its checkpoint, which has the rows of both places.
+//! The file is a scratch file: it is never synced, and it is removed with the process. A run
+//! restarts from its checkpoint, which holds the rows of both places.
 
 mod fetch;
 mod folder;
@@ -41,17 +41,19 @@ pub(crate) use crate::spill::policy::{COMPARED, LEAVING, Policy, least};
 pub(crate) use crate::spill::record::{RecordShape, Thawed};
 use crate::statistics::SpillStatistics;
 
-/// Reads in flight. More than this gives no more on the disks that were measured.
+/// The number of reads in flight. A larger number gave no more throughput on the disks that were
+/// measured.
 pub(crate) const READERS: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
-/// Bytes beside a row in memory: until when it is wanted.
+/// The bytes beside a row in memory that store the last pull that needs it.
 pub(crate) const STAMP_BYTES: u64 = 4;
-/// A shard's file takes at most so much for each byte of its rows, beside the segment that is
-/// filled and the one that is emptied: `the_file_stays_bounded_while_rows_come_and_go` holds it to
-/// that.
+/// The most bytes that a shard's file takes for each byte of its rows, beside the segment that is
+/// being filled and the one that is being emptied. The test
+/// `the_file_stays_bounded_while_rows_come_and_go` checks this bound.
 pub(crate) const FILE_PER_ROWS: f64 = 2.5;
 
-/// A folder for the files of tables that spill, and the threads that read them. Shared by the
-/// tables of a process; the folder of its own that it makes below the one it is given goes with it.
+/// A folder for the files of tables that spill, and the threads that read them. The tables of a
+/// process share it. It creates a subfolder of its own below the given folder, and removes the
+/// subfolder when it is dropped.
 #[derive(Clone, Debug)]
 pub struct SpillHome {
     pub(crate) inner: Arc<Home>,
@@ -65,18 +67,18 @@ pub(crate) struct Home {
 }
 
 impl SpillHome {
-    /// Takes a folder of its own below `folder` (made if absent). What processes have left there
-    /// that are no more is removed; what belongs to a living one is left alone.
+    /// Creates a subfolder of its own below `folder` (created if absent). Files that ended
+    /// processes have left there are removed; those of running processes are left alone.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// An error is returned if an operation on the disk fails.
     pub fn open(files: &Files, folder: &Path) -> Result<Self> {
         let folder = Folder::open(files, folder)?;
         let readers = Readers::new(READERS)?;
         Ok(Self { inner: Arc::new(Home { readers, folder, files: files.scratch() }) })
     }
 
-    /// The folder of its own.
+    /// Returns the path of its own subfolder.
     pub fn path(&self) -> &Path {
         self.inner.folder.path()
     }
@@ -91,52 +93,54 @@ impl SpillHome {
     }
 }
 
-/// The state that a shard's part of a table has beside its slabs where it spills.
+/// The state that a shard's part of a spilling table has beside its slabs.
 #[derive(Debug)]
 pub(crate) struct Spill {
     pub(crate) home: SpillHome,
     pub(crate) log: Log,
     pub(crate) record: RecordShape,
     pub(crate) policy: Policy,
-    /// Bytes that rows may take in memory.
+    /// The bytes that rows may take in memory.
     pub(crate) budget_bytes: u64,
-    /// The rows that fit into them.
+    /// The number of rows that fit into these bytes.
     pub(crate) budget_rows: u64,
-    /// Rows that a step adds before it takes any out: room is left for them.
+    /// The number of rows that a step is expected to add before it spills any; room is left for
+    /// them.
     pub(crate) allowance: u64,
-    /// Rows in memory at the end of the last step.
+    /// The number of rows in memory at the end of the last step.
     pub(crate) settled: u64,
-    /// Reads that were begun for plans to come.
+    /// The reads that were begun for announced plans.
     pub(crate) ahead: Vec<Fetch>,
-    /// The rows that the current plan misses, between the two halves of reading them.
+    /// The rows that the current plan needs and that are not in memory, between the two halves of
+    /// bringing them in.
     pub(crate) missing: Option<Missing>,
-    /// By row in memory, the last pull that it is known to be needed by.
+    /// For each row in memory, the number of the last pull that is known to need it.
     pub(crate) wanted: Vec<u32>,
     pub(crate) compaction: Option<Compaction>,
-    /// Records that compaction may look at.
+    /// The number of records that compaction may check.
     pub(crate) credit: usize,
     pub(crate) counters: SpillStatistics,
 }
 
-/// A segment that is being emptied.
+/// The state of the segment that is being emptied.
 #[derive(Debug)]
 pub(crate) struct Compaction {
     pub(crate) segment: u32,
     pub(crate) generation: u64,
-    /// Units of the segment that have been looked at or asked for.
+    /// The number of units of the segment that have been read or requested.
     pub(crate) next: usize,
-    /// The first of the units that are on their way, and these.
+    /// The first of the units that are being read, and the read itself.
     pub(crate) reading: Option<(usize, zillion_device::direct_io::Reading)>,
     /// The position of a damaged record that belongs to no key.
     pub(crate) damaged: Option<u64>,
 }
 
 impl Spill {
-    /// For a shard's part of a table that may take `memory` bytes for its rows.
+    /// Creates the state for a shard's part of a table whose rows may take `memory` bytes.
     pub(crate) fn new(home: &SpillHome, shape: &TableShape, memory: u64) -> Result<Self> {
         let record = RecordShape::new(shape);
         let budget_rows = budget_rows(memory, shape)?;
-        // Small tables get small chunks: what is on its way to the file is memory too.
+        // Small tables get small chunks, because data on its way to the file takes memory too.
         let geometry = Geometry::new(record.bytes(), memory);
         Ok(Self {
             log: Log::new(home.create(shape.name())?, geometry),
@@ -156,7 +160,7 @@ impl Spill {
         })
     }
 
-    /// Goes on counting where what this one replaces has stopped.
+    /// Takes over the counters of the state that this one replaces.
     pub(crate) fn keep_counters(&mut self, replaced: &Self) {
         let SpillStatistics {
             brought_in,
@@ -182,7 +186,7 @@ impl Spill {
         });
     }
 
-    /// Rows that may stay at the end of a step.
+    /// Returns the number of rows that may stay in memory at the end of a step.
     pub(crate) fn target(&self) -> u64 {
         self.budget_rows - self.allowance.min(self.budget_rows / 2)
     }
@@ -209,7 +213,7 @@ impl Spill {
     }
 }
 
-/// Rows that may stay in the memory of a shard.
+/// Returns the number of rows that fit into `memory` bytes of a shard, or an error if none fits.
 pub(crate) fn budget_rows(memory: u64, shape: &TableShape) -> Result<u64> {
     match rows_in(memory, shape) {
         0 => {
@@ -224,7 +228,7 @@ pub(crate) fn budget_rows(memory: u64, shape: &TableShape) -> Result<u64> {
     }
 }
 
-/// The largest number of rows whose slabs take no more than `memory` bytes.
+/// Returns the largest number of rows whose slabs take no more than `memory` bytes.
 pub(crate) fn rows_in(memory: u64, shape: &TableShape) -> u64 {
     let slab =
         |rows: u64, row_bytes: usize| Slab::<f32>::mapped_bytes(rows as usize, row_bytes) as u64;

@@ -1,4 +1,5 @@
-//! Records on their way from the file: of the plan that is looked up now, and of those to come.
+//! Records that are being read from the file, for the plan that is looked up now and for announced
+//! plans.
 
 use std::sync::Arc;
 
@@ -8,15 +9,16 @@ use zillion_feature::FeatureKey;
 use crate::error::Result;
 use crate::spill::Log;
 
-/// Records that are read together.
+/// A group of records that are read together.
 #[derive(Debug)]
 pub(crate) struct Fetch {
-    /// Their numbers, ascending, and the generations of their segments when reading began.
+    /// The numbers of the records in ascending order, with the generations of their segments when
+    /// reading began.
     wants: Vec<(u32, u64)>,
-    /// Those of them that more than one of its plans needs, ascending.
+    /// The records that more than one of the plans needs, in ascending order.
     again: Vec<u32>,
     state: State,
-    /// The last pull that it is for.
+    /// The number of the last pull for which the records are read.
     pub(crate) until: u32,
 }
 
@@ -24,20 +26,20 @@ pub(crate) struct Fetch {
 enum State {
     Reading(Reading),
     Read(Pieces),
-    /// The read failed, and its waiter has the error.
+    /// The read has failed, and its error has been returned to the waiting caller.
     Failed,
 }
 
-/// The rows that a plan needs and that are not in memory, by ascending record.
+/// The rows that a plan needs and that are not in memory, in ascending order of their records.
 #[derive(Debug)]
 pub(crate) struct Missing {
     pub(crate) rows: Vec<(u32, FeatureKey)>,
-    /// Those that no fetch has begun to read before.
+    /// The read of the records that no earlier fetch has begun to read.
     pub(crate) fetch: Option<Fetch>,
 }
 
 impl Fetch {
-    /// Begins to read records (ascending, none of them in memory).
+    /// Begins to read `records`, which are in ascending order and not in memory.
     pub(crate) fn start(
         readers: &Readers,
         log: &Log,
@@ -56,8 +58,8 @@ impl Fetch {
         }
     }
 
-    /// Returns the position of a record among those that are being read, if the log still has the
-    /// same record there.
+    /// Returns the position of a record in this fetch, if the log still has the same record under
+    /// this number.
     pub(crate) fn position(&self, log: &Log, record: u32) -> Option<usize> {
         if matches!(self.state, State::Failed) {
             return None;
@@ -66,10 +68,10 @@ impl Fetch {
         (self.wants[position].1 == log.generation(record)).then_some(position)
     }
 
-    /// Waits for all that is read.
+    /// Waits until all records have been read.
     ///
     /// # Errors
-    /// Where the disk fails; nothing is then in it any more.
+    /// An error is returned if a read fails; the fetch then holds no records.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.state = match std::mem::replace(&mut self.state, State::Failed) {
             State::Reading(reading) => State::Read(reading.wait()?),
@@ -78,7 +80,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// The bytes of a record at a position, once it has been waited for.
+    /// Returns the bytes of the record at a position, after [`Fetch::wait`].
     pub(crate) fn get(&self, position: usize) -> Option<&[u8]> {
         match &self.state {
             State::Read(pieces) => pieces.get(position),
@@ -86,12 +88,12 @@ impl Fetch {
         }
     }
 
-    /// The last pull that needs a record, where more than one does.
+    /// Returns the last pull that needs a record, if more than one of the plans needs it.
     pub(crate) fn wanted_until(&self, record: u32) -> Option<u32> {
         self.again.binary_search(&record).ok().map(|_| self.until)
     }
 
-    /// Bytes of memory, at the end.
+    /// Returns the bytes of memory that the fetch takes after its read.
     pub(crate) fn bytes(&self) -> usize {
         let read = match &self.state {
             State::Read(pieces) => pieces.bytes(),

@@ -1,9 +1,9 @@
-//! Folders of scratch files that belong to one process each.
+//! Folders of scratch files, each of which belongs to one process.
 //!
-//! Below the folder that is given, everybody has one named `spill-<n>`, and a lock on the file
-//! `LOCK` in it: the operating system lets go of it when the process ends, however it ends. Whoever
-//! finds a folder whose lock is free knows that its owner is no more, and removes the files of ours
-//! in it.
+//! Below the given folder, every owner has a subfolder `spill-<n>` and a lock on the file `LOCK` in
+//! it. The operating system releases the lock when the process ends, in whatever way it ends. A
+//! subfolder with a free lock therefore has no owner any more, and the process that finds it
+//! removes the scratch files in it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -17,18 +17,19 @@ const PREFIX: &str = "spill-";
 const LOCK: &str = "LOCK";
 const SUFFIX: &str = ".log";
 
-/// A locked folder. Dropping it removes it, if nothing of others is in it.
+/// A locked folder. It is removed when this value is dropped, unless it contains other files.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// The lock is held as long as this is open.
+    /// The open file that holds the lock.
     _lock: File,
 }
 
 impl Folder {
     pub(crate) fn open(files: &Files, parent: &Path) -> Result<Self> {
         files.create_dir(parent)?;
-        // What the dead have left is removed wherever it is, and not only where this one will live.
+        // The files of ended processes are removed from every subfolder, and not only from the one
+        // that this process will use.
         let entries =
             fs::read_dir(parent).map_err(|e| DeviceError::file("list the folder", parent, e))?;
         for entry in entries {
@@ -58,7 +59,7 @@ impl Folder {
         &self.path
     }
 
-    /// Returns a path for the next file of a table that is not taken.
+    /// Returns an unused path for the next file of a table.
     pub(crate) fn next(&self, table: &str) -> PathBuf {
         let name = |n: u32| self.path.join(format!("{table}-{n}{SUFFIX}"));
         (0..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(u32::MAX))
@@ -67,20 +68,20 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Another owner may be looking at the lock at this moment: it sees that the file has lost
+        // Another process may be opening the lock at this moment; it sees that the file has lost
         // its name.
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = fs::remove_dir(&self.path);
     }
 }
 
-/// The lock of a folder, if nobody has it.
+/// Takes the lock of a folder, and returns it unless another owner has it.
 fn lock(folder: &Path) -> Result<Option<File>> {
     let path = folder.join(LOCK);
     let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
     let file = match open {
         Ok(file) => file,
-        // Its owner has just removed it.
+        // The owner of the folder has just removed it.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(DeviceError::file("open", &path, e).into()),
     };
@@ -123,7 +124,7 @@ mod tests {
         assert_ne!(first.path(), second.path());
         assert!(first.path().join("ids-0.log").exists());
 
-        // A process that was killed: its lock is free and its files are there.
+        // This is the folder of a killed process: its lock is free and its files are there.
         let dead = parent.path().join("spill-7");
         fs::create_dir(&dead).unwrap();
         fs::write(dead.join(LOCK), b"").unwrap();

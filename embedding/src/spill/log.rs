@@ -1,15 +1,15 @@
-//! A shard's cold rows: records of one size in segments of one file, written in large pieces, never
-//! in place.
+//! The log of a shard's cold rows: records of one size in segments of one file, written in large
+//! pieces and never in place.
 //!
-//! Records are numbered through: pages that hold whole records make a unit, units a chunk (what is
-//! written at once), chunks a segment (what is used again as a whole). The chunk that is being
-//! filled is in memory, and its records are read from there.
+//! Records are numbered consecutively. A unit is a run of pages that holds whole records, a chunk
+//! is a run of units that are written at once, and a segment is a run of chunks that is reused as a
+//! whole. The chunk that is being filled is in memory, and its records are read from there.
 //!
 //! # Invariants
-//! * A closed segment is full of records. Those that are live are counted, and are those that an
+//! * A closed segment is full of records. The live records are counted; they are those that an
 //!   index entry points to.
-//! * A segment is written again only after its last record was released; it then has another
-//!   generation, so that what was read of it before can be told from what it holds now.
+//! * A segment is reused only after its last record was released. It then gets another generation,
+//!   so that data read before can be told from the data it holds now.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use zillion_device::direct_io::{DirectFile, PAGE, Page, bytes, bytes_mut, pages}
 use crate::error::{Error, Result};
 use crate::index::Entry;
 
-/// Bytes of a chunk, and chunks of a segment, where memory is no question.
+/// The bytes of a chunk if memory is not scarce. A segment has `SEGMENT_CHUNKS` chunks.
 const CHUNK_BYTES: usize = 256 << 10;
 const SEGMENT_CHUNKS: usize = 16;
-/// A chunk takes at most this part of the memory that rows may have.
+/// The divisor of the memory that rows may take; a chunk takes at most the result.
 const CHUNK_PART: u64 = 64;
 
 /// The layout of records in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     record: usize,
-    /// Pages of a unit: one, or what one large record needs.
+    /// The number of pages of a unit: one, or as many as a large record needs.
     unit_pages: usize,
     /// Records of a unit.
     per_unit: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Geometry {
     segment_chunks: usize,
 }
 
-/// A log. See the module.
+/// A log of records, as the module describes it.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: Arc<DirectFile>,
@@ -45,9 +45,9 @@ pub(crate) struct Log {
     segments: Vec<Segment>,
     free: BTreeSet<u32>,
     open: Option<Open>,
-    /// The chunk that is being filled.
+    /// The memory of the chunk that is being filled.
     chunk: Vec<Page>,
-    /// Segments that were opened so far.
+    /// The number of segments that have been opened so far.
     openings: u64,
 }
 
@@ -61,13 +61,15 @@ struct Segment {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     segment: u32,
-    /// The chunk that is being filled, and the number of records in it.
+    /// The position in the segment of the chunk that is being filled. The next field is the number
+    /// of records in it.
     chunk: usize,
     filled: usize,
 }
 
 impl Geometry {
-    /// For records of `record` bytes in a table whose rows may take `memory` bytes.
+    /// Returns the layout for records of `record` bytes in a table whose rows may take `memory`
+    /// bytes.
     pub(crate) fn new(record: usize, memory: u64) -> Self {
         let unit_pages = record.div_ceil(PAGE);
         let per_unit = unit_pages * PAGE / record;
@@ -89,7 +91,7 @@ impl Geometry {
         self.per_unit
     }
 
-    /// Units of a segment.
+    /// Returns the number of units of a segment.
     pub(crate) fn units(&self) -> usize {
         self.chunk_units * self.segment_chunks
     }
@@ -106,23 +108,23 @@ impl Geometry {
         (self.units() * self.unit_bytes()) as u64
     }
 
-    /// The byte that a record begins at.
+    /// Returns the byte at which a record begins.
     pub(crate) fn offset(&self, record: u32) -> u64 {
         let (unit, place) = (record as usize / self.per_unit, record as usize % self.per_unit);
         unit as u64 * self.unit_bytes() as u64 + (place * self.record) as u64
     }
 
-    /// The byte that a unit of a segment begins at.
+    /// Returns the byte at which a unit of a segment begins.
     pub(crate) fn unit_offset(&self, segment: u32, unit: usize) -> u64 {
         u64::from(segment) * self.segment_bytes() + (unit * self.unit_bytes()) as u64
     }
 
-    /// The number of a record, by segment, unit in it, and place in that.
+    /// Returns the number of the record at a place of a unit of a segment.
     pub(crate) fn number(&self, segment: u32, unit: usize, place: usize) -> u32 {
         (segment as usize * self.segment_records() + unit * self.per_unit + place) as u32
     }
 
-    /// The bytes of a record in its unit.
+    /// Returns the bytes of the record at a place in its unit.
     pub(crate) fn in_unit<'a>(&self, unit: &'a [u8], place: usize) -> &'a [u8] {
         &unit[place * self.record..(place + 1) * self.record]
     }
@@ -157,11 +159,12 @@ impl Log {
         self.chunk.capacity() * PAGE + self.segments.capacity() * size_of::<Segment>()
     }
 
-    /// Adds a record that `fill` writes; returns its number. Nothing is added where that fails.
+    /// Adds a record that `fill` writes, and returns its number. If an error is returned, no record
+    /// is added.
     ///
     /// # Errors
-    /// Where the disk refuses the records before it: they are still in memory, and the next call
-    /// tries again.
+    /// An error is returned if the previous records cannot be written to the disk. They are still
+    /// in memory, and the next call tries again.
     pub(crate) fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
         let geometry = self.geometry;
         if self.open.is_some_and(|open| open.filled == geometry.chunk_records()) {
@@ -179,7 +182,7 @@ impl Log {
         Ok(geometry.number(open.segment, open.chunk * geometry.chunk_units + unit, place))
     }
 
-    /// The bytes of a record that is still in memory.
+    /// Returns the bytes of a record that is still in memory.
     pub(crate) fn in_memory(&self, record: u32) -> Option<&[u8]> {
         let (open, geometry) = (self.open?, &self.geometry);
         let first = geometry.number(open.segment, open.chunk * geometry.chunk_units, 0);
@@ -192,7 +195,7 @@ impl Log {
         Some(&bytes(&self.chunk)[start..start + geometry.record])
     }
 
-    /// Says that nothing points to a record any more.
+    /// Notes that no index entry points to a record any more.
     pub(crate) fn release(&mut self, record: u32) {
         let segment = record / self.geometry.segment_records() as u32;
         let state = &mut self.segments[segment as usize];
@@ -211,12 +214,13 @@ impl Log {
         self.segments[segment as usize].generation
     }
 
-    /// Live records of a segment; none where it waits to be used again.
+    /// Returns the number of live records of a segment; zero if the segment waits to be reused.
     pub(crate) fn live(&self, segment: u32) -> usize {
         self.segments[segment as usize].live
     }
 
-    /// The closed segment with the fewest live records, if they are fewer than half of it.
+    /// Returns the closed segment with the fewest live records, if fewer than half of its records
+    /// are live.
     pub(crate) fn sparsest(&self) -> Option<u32> {
         let half = self.geometry.segment_records() / 2;
         let closed = self.segments.iter().enumerate();

@@ -1,34 +1,36 @@
 //! The order in which rows leave memory.
 //!
-//! The worth of a row is the logarithm of its pushes, less its age in half-lives: a row that is
-//! needed often stays for long after it was last seen, and a row that a single pass over old data
-//! touches once leaves before it, so that a scan costs the memory of a scan. Both numbers lie in
-//! the row's record, so that the policy knows a row as well when it comes back as when it left.
+//! The worth of a row is the logarithm of its number of pushes, minus its age in half-lives. A row
+//! that is needed often stays for long after its last use. A row that a single pass over old data
+//! touches once leaves before it, so that a scan takes only the memory of the scan. Both numbers
+//! are stored in the row's record, so that the policy knows them when the row comes back.
 //!
-//! A half-life is measured in turnovers of the memory: that is the scale on which it matters.
+//! A half-life is measured in turnovers of the memory, because that is the scale on which it
+//! matters.
 
 use zillion_feature::FeatureKey;
 
 use zillion_rows::row::Meta;
 
-/// Half-lives are so many turnovers of the rows in memory, and at least so many steps.
+/// The length of a half-life in turnovers of the rows in memory. It has at least `SHORTEST` steps.
 const TURNOVERS: f32 = 4.0;
 const SHORTEST: f32 = 64.0;
-/// Rows that are compared with each other, and the part of them that leaves.
+/// The number of rows that are compared with each other. One in `LEAVING` of them leaves.
 pub(crate) const COMPARED: usize = 256;
 pub(crate) const LEAVING: usize = 8;
 
 /// The scale of worth, and the position of the hand that looks for rows of little worth.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// Steps after which a row counts half.
+    /// The number of steps after which the worth of a row's pushes is halved.
     half_life: f32,
-    /// Rows that have left since the turnover began, and the step of that.
+    /// The number of rows that have left since the turnover began. `since` is the step at which it
+    /// began.
     left: u64,
     since: u32,
-    /// The newest step that was heard of.
+    /// The newest step that was noted.
     step: u32,
-    /// The slot that is looked at next, counted from the shard's first.
+    /// The slot that is examined next, counted from the first slot of the shard.
     pub(crate) hand: usize,
 }
 
@@ -44,7 +46,7 @@ impl Policy {
         self.step = self.step.max(step);
     }
 
-    /// Notes that `rows` have left of a memory that holds `capacity`.
+    /// Notes that `rows` rows have left a memory that holds `capacity` rows.
     pub(crate) fn left(&mut self, rows: u64, capacity: u64) {
         self.left += rows;
         if self.left >= capacity {
@@ -54,15 +56,15 @@ impl Policy {
         }
     }
 
-    /// The less, the sooner it leaves.
+    /// Returns the worth of a row; rows of less worth leave sooner.
     pub(crate) fn worth(&self, meta: Meta) -> f32 {
         let age = self.step.saturating_sub(meta.last_step) as f32;
         (meta.count.max(1) as f32).log2() - age / self.half_life
     }
 }
 
-/// Keeps of `rows` the `count` that are worth least, in the order that they came in. Ties go by
-/// key, so that the choice is the same however the rows are ordered.
+/// Keeps the `count` rows of least worth. Rows of equal worth are ordered by key, so that the
+/// choice does not depend on the order of `rows`.
 pub(crate) fn least(rows: &mut Vec<(f32, FeatureKey, u32)>, count: usize) {
     if count >= rows.len() {
         return;

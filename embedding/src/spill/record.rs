@@ -1,7 +1,7 @@
-//! One row as it lies in a log: checksum, key, weights, companion words.
+//! The record of one row in a log: checksum, key, weights, companion words.
 //!
-//! The checksum is of all that follows it, so that a record tells by itself whether it is whole,
-//! and the key whose it is.
+//! The checksum covers all bytes that follow it, so that a record shows by itself whether it is
+//! intact and which key it belongs to.
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use xxhash_rust::xxh3::xxh3_64;
@@ -17,13 +17,13 @@ const KEY: usize = 8;
 /// The sizes of a table's records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordShape {
-    /// Bytes of the weights.
+    /// The number of bytes of the weights.
     weights: usize,
-    /// Words of the companion row.
+    /// The number of words of the companion row.
     companion: usize,
 }
 
-/// A record's row, copied out so that its numbers are aligned.
+/// The row of a record, copied out so that its numbers are aligned.
 #[derive(Debug, Default)]
 pub(crate) struct Thawed {
     weights: Vec<u32>,
@@ -31,7 +31,7 @@ pub(crate) struct Thawed {
 }
 
 impl Thawed {
-    /// The weights, in the table's type.
+    /// Returns the weights, in the table's type.
     pub(crate) fn weights(&self, shape: &TableShape) -> RowWeights<'_> {
         RowWeights::of_words(&self.weights, shape.spec.dtype, shape.width)
     }
@@ -43,12 +43,12 @@ impl RecordShape {
         Self { weights, companion: shape.state_width + META_WORDS + shape.spec.use_words() }
     }
 
-    /// Bytes of a record.
+    /// Returns the number of bytes of a record.
     pub(crate) fn bytes(self) -> usize {
         CHECKSUM + KEY + self.weights + size_of::<u32>() * self.companion
     }
 
-    /// Writes a row. Both slices may be longer: the padding is left out.
+    /// Writes a row into a record. Both slices may be longer, because their padding is left out.
     pub(crate) fn write(self, to: &mut [u8], key: FeatureKey, weights: &[u32], companion: &[u32]) {
         let (checksum, rest) = to.split_at_mut(CHECKSUM);
         let (stored_key, words) = rest.split_at_mut(KEY);
@@ -59,14 +59,14 @@ impl RecordShape {
         checksum.copy_from_slice(&xxh3_64(rest).to_le_bytes());
     }
 
-    /// The key that a record says it is of.
+    /// Returns the key that is stored in a record.
     pub(crate) fn key(self, record: &[u8]) -> FeatureKey {
         let mut key = [0; KEY];
         key.copy_from_slice(&record[CHECKSUM..CHECKSUM + KEY]);
         FeatureKey(u64::from_le_bytes(key))
     }
 
-    /// Whether a record is what was written.
+    /// Returns whether a record has the bytes that were written.
     pub(crate) fn is_whole(self, record: &[u8]) -> bool {
         record[..CHECKSUM] == xxh3_64(&record[CHECKSUM..]).to_le_bytes()
     }
@@ -82,14 +82,15 @@ impl RecordShape {
         }
     }
 
-    /// Copies a row out. Both slices may be longer: what is behind stays as it is.
+    /// Copies the row of a record to two slices. Both may be longer; the numbers beyond the row
+    /// stay as they are.
     pub(crate) fn read(self, record: &[u8], weights: &mut [u32], companion: &mut [u32]) {
         let (stored_weights, stored_companion) = record[CHECKSUM + KEY..].split_at(self.weights);
         cast_slice_mut(weights)[..self.weights].copy_from_slice(stored_weights);
         cast_slice_mut(&mut companion[..self.companion]).copy_from_slice(stored_companion);
     }
 
-    /// Copies a row out into memory of its own.
+    /// Copies the row of a record into memory of its own.
     pub(crate) fn thaw(self, record: &[u8], to: &mut Thawed) {
         to.weights.resize(self.weights.div_ceil(size_of::<u32>()), 0);
         to.companion.resize(self.companion, 0);

@@ -1,5 +1,5 @@
-//! Tables that are larger than their memory, as a set works with them: rows are brought in before a
-//! plan is looked up, those beyond the budget leave when it has been applied.
+//! The spilling of a set's tables: rows are brought in before a plan is looked up, and rows beyond
+//! the budget leave after the plan has been applied.
 
 use crate::spill::spilling::Spilling;
 use zillion_device::Workers;
@@ -11,13 +11,13 @@ use crate::shard::Shard;
 use crate::spill::SpillHome;
 
 impl TableSet {
-    /// Lets the rows of a table leave memory for a file below `home`, so that those in memory take
-    /// at most `memory` bytes between two steps, and in a step that too where plans are alike in
-    /// size. The index stays in memory. Changes no result.
+    /// Lets the rows of a table spill to a file below `home`, so that the rows in memory take at
+    /// most `memory` bytes between two steps, and also during a step if plans have similar sizes.
+    /// The index stays in memory. Spilling changes no result.
     ///
     /// # Errors
-    /// [`Error::Spec`](crate::Error::Spec) where the table cannot spill or the memory holds no row
-    /// a shard; where the disk refuses.
+    /// [`Error::Spec`](crate::Error::Spec) is returned if the table cannot spill or if a shard's
+    /// share of the memory holds no row, another error if the disk fails.
     pub fn spill(&mut self, table: TableId, memory: u64, home: &SpillHome) -> Result<()> {
         self.shape(table)?.spec.check_spill()?;
         let (tables, shards) = (self.shapes.len(), self.shards.len() as u64);
@@ -34,13 +34,14 @@ impl TableSet {
         Ok(())
     }
 
-    /// Whether any table spills, so that [`TableSet::look_ahead`] is worth a call.
+    /// Returns whether any table spills. If none does, [`TableSet::look_ahead`] has no effect.
     pub fn spills(&self) -> bool {
         self.spilling.is_some()
     }
 
-    /// Begins to read what the next plans will miss, without waiting for it. `plans` are those that
-    /// will be looked up next, in their order, behind those that were announced before.
+    /// Begins to read the rows of the next plans that are not in memory, without waiting for them.
+    /// `plans` are the plans that will be looked up next, in this order, after those that were
+    /// announced before.
     pub fn look_ahead(&mut self, workers: &Workers, plans: &[&LookupPlan]) -> Result<()> {
         let Some(spilling) = &mut self.spilling else { return Ok(()) };
         spilling.announced = spilling.announced.max(spilling.pulls) + plans.len() as u32;
@@ -64,8 +65,8 @@ impl TableSet {
         })
     }
 
-    /// To be called before a plan is looked up: counts lookups, and lets go of what lookups without
-    /// a push have left.
+    /// Prepares a lookup of a plan: counts the lookup, and spills rows that lookups without a push
+    /// have brought in. Must be called before every lookup.
     pub(crate) fn begin_lookup(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         if self.spilling.is_none() {
             return Ok(());
@@ -77,7 +78,7 @@ impl TableSet {
         self.bring_in(workers, plan)
     }
 
-    /// Brings in the rows of a plan that are not in memory.
+    /// Reads the rows of a plan that are not in memory from the file.
     pub(crate) fn bring_in(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         let Some(spilling) = &self.spilling else { return Ok(()) };
         let pull = spilling.pulls;
@@ -100,8 +101,8 @@ impl TableSet {
         })
     }
 
-    /// Lets rows leave until the others fit into their memory. `step` is the step that has just
-    /// been applied.
+    /// Spills rows until the others fit into their memory. `step` is the step that has just been
+    /// applied.
     pub(crate) fn settle(&mut self, workers: &Workers, step: Option<u32>) -> Result<()> {
         let Some(spilling) = &self.spilling else { return Ok(()) };
         let (pull, tables) = (spilling.pulls, self.shapes.len());
@@ -110,7 +111,7 @@ impl TableSet {
         })
     }
 
-    /// Gives new shards what the old ones spill to.
+    /// Lets the tables of new shards spill as those of the old ones do.
     pub(crate) fn spill_shards(&self, shards: &mut [Shard]) -> Result<()> {
         let Some(spilling) = &self.spilling else { return Ok(()) };
         let count = shards.len() as u64;

@@ -6,10 +6,11 @@ use crate::spill::SpillHome;
 #[derive(Debug)]
 pub(crate) struct Spilling {
     pub(crate) home: SpillHome,
-    /// By table, the bytes that its rows may take in memory.
+    /// The bytes that the rows of each table may take in memory; `None` for a table that does not
+    /// spill.
     pub(crate) memory: Vec<Option<u64>>,
-    /// Lookups so far, of training and of evaluation.
+    /// The number of lookups so far, of training and of evaluation.
     pub(crate) pulls: u32,
-    /// The lookup that the last plan was announced for.
+    /// The number of the lookup for which the last plan was announced.
     pub(crate) announced: u32,
 }

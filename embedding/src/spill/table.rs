@@ -1,9 +1,9 @@
-//! Rows that leave memory and come back.
+//! The movement of rows from memory to the file and back.
 //!
-//! Bringing rows in has two halves, so that all shards have their reads in flight before the first
-//! of them waits: [`Table::begin_bringing_in`] finds what a plan misses and begins to read it,
-//! [`Table::finish_bringing_in`] puts it into rows. [`Table::look_ahead`] is the first half for
-//! plans to come.
+//! Bringing rows in has two halves, so that the reads of all shards are in flight before the first
+//! shard waits: [`Table::begin_bringing_in`] finds the rows of a plan that are not in memory and
+//! begins to read them, and [`Table::finish_bringing_in`] puts them into slabs.
+//! [`Table::look_ahead`] is the first half for announced plans.
 
 use zillion_device::direct_io::Pieces;
 use zillion_feature::FeatureKey;
@@ -16,28 +16,28 @@ use crate::spill::{
 use crate::statistics::SpillStatistics;
 use crate::table::Table;
 
-/// Companion rows that are asked for before they are looked at.
+/// The number of keys between prefetching memory and reading it.
 const AHEAD: usize = 16;
-/// Records that compaction looks at for each that is written: a segment is compacted when it is
-/// less than half full, so that two are looked at for each that becomes free.
+/// The number of records that compaction checks for each record that is written. A segment is
+/// compacted if it is less than half full, so two records are checked for each that becomes free.
 const LOOKED_AT: usize = 2;
 
-/// Records of some keys, read for one look.
+/// The records of some keys, read for a single use.
 #[derive(Debug, Default)]
 pub(crate) struct ColdRows {
-    /// The numbers of the records, ascending.
+    /// The numbers of the records in ascending order.
     records: Vec<u32>,
     pieces: Option<Pieces>,
 }
 
 impl Table {
-    /// Lets rows leave memory: they may take `memory` bytes.
+    /// Lets rows spill, so that those in memory take at most `memory` bytes.
     pub(crate) fn spill(&mut self, home: &SpillHome, memory: u64) -> Result<()> {
         self.spill = Some(Box::new(Spill::new(home, &self.shape, memory)?));
         Ok(())
     }
 
-    /// Whether rows may leave memory.
+    /// Returns whether rows may leave memory.
     pub(crate) fn spills(&self) -> bool {
         self.spill.is_some()
     }
@@ -47,8 +47,8 @@ impl Table {
         self.spill.as_ref().map(|spill| spill.statistics(hot, self.rows()))
     }
 
-    /// Begins to read what plans to come will miss, and keeps what they will find until pull number
-    /// `until`.
+    /// Begins to read the rows of announced plans that are not in memory. `until` is the number of
+    /// the last pull that needs them.
     pub(crate) fn look_ahead(&mut self, keys: &[&[FeatureKey]], until: u32) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut records = Vec::new();
@@ -60,7 +60,7 @@ impl Table {
         }
         records.sort_unstable();
         records.retain(|&record| spill.log.in_memory(record).is_none());
-        // Rows of several of the plans stay in memory from the first to the last.
+        // A row that several of the plans need stays in memory from the first plan to the last.
         let again: Vec<u32> = records.windows(2).filter(|w| w[0] == w[1]).map(|w| w[0]).collect();
         records.dedup();
         if !records.is_empty() {
@@ -70,8 +70,8 @@ impl Table {
         self.spill = Some(spill);
     }
 
-    /// Finds which rows of `keys` are not in memory, and begins to read those that nobody has begun
-    /// to read.
+    /// Finds the rows of `keys` that are not in memory, and begins to read those that no fetch is
+    /// reading yet.
     pub(crate) fn begin_bringing_in(&mut self, keys: &[FeatureKey]) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut rows = Vec::new();
@@ -91,8 +91,8 @@ impl Table {
         self.spill = Some(spill);
     }
 
-    /// Waits for what the first half has begun, and gives it rows. `pull` is the number of the pull
-    /// that all this is for.
+    /// Waits for the reads that the first half has begun, and puts the rows into slabs. `pull` is
+    /// the number of the pull that needs them.
     pub(crate) fn finish_bringing_in(&mut self, pull: u32) -> Result<()> {
         let Some(mut spill) = self.spill.take() else { return Ok(()) };
         let outcome = match spill.missing.take() {
@@ -162,16 +162,17 @@ impl Table {
         }
     }
 
-    /// Writes rows to the file until those in memory fit into it again, and goes on with
-    /// compaction. `pull` is the number of the last pull, `step` the newest step if there is a new
-    /// one.
+    /// Writes rows to the file until the rows in memory fit into their budget, and continues
+    /// compaction. `pull` is the number of the last pull; `step` is the newest step, if there is a
+    /// new one.
     pub(crate) fn settle(&mut self, pull: u32, step: Option<u32>) -> Result<()> {
         let Some(mut spill) = self.spill.take() else { return Ok(()) };
         if let Some(step) = step {
             spill.policy.at(step);
         }
         let hot = self.weights.len() as u64;
-        // Steps are alike and not equal: a quarter more, and what was large is forgotten slowly.
+        // Steps are similar but not equal: the allowance is a quarter more than the last step
+        // added, and it shrinks slowly after a large step.
         let grown = hot.saturating_sub(spill.settled);
         spill.allowance = (grown + grown / 4).max(spill.allowance - spill.allowance.div_ceil(64));
         let outcome = self.shrink(&mut spill, pull).and_then(|()| self.compact(&mut spill));
@@ -193,12 +194,12 @@ impl Table {
     fn shrink(&mut self, spill: &mut Spill, pull: u32) -> Result<()> {
         let slots = self.index.slots();
         let target = spill.target();
-        // What is wanted soon stays as long as there is anything else.
+        // Rows that an announced plan needs stay as long as there are other rows to spill.
         let mut spare_wanted = true;
         let mut rows: Vec<(f32, FeatureKey, u32)> = Vec::new();
         while self.weights.len() as u64 > target {
             rows.clear();
-            // No row must be met twice.
+            // No slot may be visited twice, so that no row is listed twice.
             let mut visited = 0;
             while visited < slots.len() && rows.len() < COMPARED {
                 visited += 1;
@@ -225,7 +226,8 @@ impl Table {
                 rows[i].0 = spill.policy.worth(meta);
             }
             let over = (self.weights.len() as u64 - target) as usize;
-            // Who has seen all need not look again.
+            // After a visit to all slots there is nothing else to compare with, so all listed rows
+            // may leave.
             let part = if visited == slots.len() { 1 } else { LEAVING };
             let leaving = rows.len().div_ceil(part).min(over);
             least(&mut rows, leaving);
@@ -238,7 +240,7 @@ impl Table {
         Ok(())
     }
 
-    /// Moves one row to the file.
+    /// Moves one row from memory to the file.
     fn freeze(&mut self, spill: &mut Spill, key: FeatureKey, row: u32) -> Result<()> {
         let (weights, companion) = (self.weights.words(row), self.companion.row(row));
         let shape = spill.record;
@@ -249,7 +251,7 @@ impl Table {
         self.index.redirect(key, Entry::cold(record));
         self.weights.free(row);
         self.companion.free(row);
-        // Whose row this will be is not known to be wanted.
+        // The key that gets this place next is not known to be needed.
         if let Some(until) = spill.wanted.get_mut(row as usize) {
             *until = 0;
         }
@@ -258,8 +260,9 @@ impl Table {
         Ok(())
     }
 
-    /// Takes in what compaction has asked for in the step before, and asks for more: as much as
-    /// rows were written, so that the file stays bounded and no step has more to do than others.
+    /// Processes the units that compaction requested in the step before, and requests more. The
+    /// number of records checked follows the number of rows written, so that the file stays bounded
+    /// and no step has more to do than others.
     fn compact(&mut self, spill: &mut Spill) -> Result<()> {
         let geometry = spill.log.geometry();
         if let Some(mut compaction) = spill.compaction.take() {
@@ -294,7 +297,7 @@ impl Table {
             });
         }
         let Some(compaction) = &mut spill.compaction else {
-            // What was not used is not saved up: a long quiet time must not end in one long step.
+            // Unused credit is limited, so that a long quiet time does not end in one long step.
             spill.credit = spill.credit.min(geometry.units() * geometry.per_unit());
             return Ok(());
         };
@@ -312,7 +315,7 @@ impl Table {
         Ok(())
     }
 
-    /// Writes the live records of some units of a segment again.
+    /// Appends the live records of some units of a segment to the log again.
     fn keep_live(
         &mut self,
         spill: &mut Spill,
@@ -347,7 +350,7 @@ impl Table {
         Ok(())
     }
 
-    /// Reads the records of those of `entries` that are not in memory, for one look.
+    /// Reads the records of those `entries` that are not in memory, for a single use.
     pub(crate) fn cold_rows(&self, entries: &[(FeatureKey, Entry)]) -> Result<ColdRows> {
         let Some(spill) = &self.spill else { return Ok(ColdRows::default()) };
         let cold = entries.iter().filter_map(|(_, entry)| entry.record());
@@ -364,7 +367,7 @@ impl Table {
         Ok(ColdRows { pieces: Some(reading.wait()?), records })
     }
 
-    /// The row of an index entry that is not in memory.
+    /// Copies the row of an index entry that is not in memory to `to`.
     pub(crate) fn thaw(
         &self,
         cold: &ColdRows,
@@ -403,7 +406,7 @@ impl Spill {
         self.wanted.get(row as usize).is_some_and(|&until| until > pull)
     }
 
-    /// A record that is not what it should be.
+    /// Returns the error for a damaged record.
     fn bad(&self, record: u32, key: FeatureKey, problem: &str) -> Error {
         let at = self.log.geometry().offset(record);
         self.broken(format!(
