@@ -1,13 +1,14 @@
-//! One shard's part of one table: index, weight slab, companion slab.
+//! One shard's part of one table: an index, a slab of weights and a companion slab.
 //!
 //! # Invariants
 //! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key, or are
 //!   free; both slabs hand out the lowest free number and see the same calls.
-//! * In a dense table rows are numbered in key order: a slot's rows are one run, so that a sweep
-//!   walks memory from one end to the other and sums in an order that does not depend on history.
+//! * In a dense table rows are numbered in key order. The rows of a slot are one run, so that a
+//!   sweep walks memory from one end to the other and takes sums in an order that does not depend
+//!   on history.
 //!
 //! # Concurrency
-//! A plain value, owned by one shard.
+//! A `Table` is a plain value, owned by one shard.
 
 pub(crate) mod dense;
 pub(crate) mod found_rows;
@@ -46,28 +47,29 @@ pub(crate) struct Table {
     pub(crate) index: Index,
     pub(crate) weights: WeightSlab,
     pub(crate) companion: Slab<u32>,
-    /// A row in f32, where weights have another type.
+    /// The memory for a row in f32, used if the weights have another type.
     pub(crate) scratch: Vec<f32>,
     pub(crate) counters: Counters,
-    /// Present where keys wait for their rows.
+    /// The admission of the table; present if keys wait for their rows.
     pub(crate) candidates: Option<KeyAdmission>,
     /// The entries that the last pull found for its keys.
     pub(crate) known: FoundRows,
-    /// Rows that went for the limit and whose places are kept.
+    /// The places of rows that were evicted to make room, for new rows to take.
     pub(crate) free_list: FreeList,
     /// The demand of this step so far.
     pub(crate) demand: Demand,
-    /// Present where the vocabulary is fixed.
+    /// The state of a dense table; present if the vocabulary is fixed.
     pub(crate) dense: Option<Dense>,
-    /// Present while changes are tracked.
+    /// The lists of changed keys; present while changes are tracked.
     pub(crate) changes: Option<Changes>,
-    /// Present while a snapshot of the rows is written.
+    /// The rows as a snapshot needs them; present while a snapshot is written.
     pub(crate) snapshot: Option<Box<TableSnapshot>>,
-    /// Present where checkpoints of changes alone are written.
+    /// The tombstones; present if checkpoints of changes are written.
     pub(crate) tombstones: Option<Box<Tombstones>>,
-    /// Present where rows may leave memory: index entries may then be records.
+    /// The state of spilling; present if rows may leave memory. Index entries may then name
+    /// records.
     pub(crate) spill: Option<Box<Spill>>,
-    /// Present where rows are narrow at first: index entries may then be of its slabs.
+    /// The narrow rows; present if rows grow. Index entries may then name rows of their slabs.
     pub(crate) narrow: Option<Box<Narrow>>,
 }
 
@@ -110,7 +112,7 @@ impl Table {
         self.counters
     }
 
-    /// Goes on counting where the table that this one replaces has stopped.
+    /// Takes over the counters of the table that this one replaces.
     pub(crate) fn keep_counters(&mut self, replaced: &Self) {
         self.counters = replaced.counters;
         if let (Some(spill), Some(replaced)) = (&mut self.spill, &replaced.spill) {
@@ -118,13 +120,13 @@ impl Table {
         }
     }
 
-    /// Rows of one of this shard's slots.
+    /// Returns the number of rows of one of this shard's slots.
     pub(crate) fn slot_rows(&self, slot: usize) -> usize {
         self.index.slot_len(slot)
     }
 
-    /// Makes the row of a key that is not there: initial weights, initial state. Narrow, where rows
-    /// grow.
+    /// Creates the row of a key that has none, with initial weights and initial state. The row is
+    /// narrow if the table's rows grow.
     pub(crate) fn create(&mut self, key: FeatureKey, epoch: u32) -> Result<Entry> {
         let entry = match self.narrow {
             Some(_) => self.make_narrow(key, epoch)?,
@@ -148,8 +150,8 @@ impl Table {
         Ok(row)
     }
 
-    /// A row that another key had, for a key that is not there; its weights are as that one left
-    /// them.
+    /// Gives the place of a removed row to a key that has none. The weights are still those of the
+    /// removed row.
     pub(crate) fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
             self.keep_free(row);
@@ -159,7 +161,7 @@ impl Table {
         Ok(row)
     }
 
-    /// A row of zeros that the key leads to; the key must not be there.
+    /// Allocates a row of zeros and inserts the key into the index; the key must have no row.
     pub(crate) fn allocate_for(&mut self, key: FeatureKey) -> Result<u32> {
         let row = self.allocate()?;
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
@@ -170,7 +172,7 @@ impl Table {
         Ok(row)
     }
 
-    /// A row of zeros in both slabs.
+    /// Allocates a row of zeros in both slabs.
     pub(crate) fn allocate(&mut self) -> Result<u32> {
         let row = self.weights.alloc()?;
         let twin = match self.companion.alloc() {
@@ -189,7 +191,7 @@ impl Table {
         Ok(row)
     }
 
-    /// Adds a row as a checkpoint kept it; the key must not be there.
+    /// Adds a row as a checkpoint stored it; the key must have no row.
     pub(crate) fn restore_row(&mut self, key: FeatureKey, stored: StoredRow<'_>) -> Result<()> {
         self.make_room_for_restored(stored.meta.last_step)?;
         let row = self.allocate_for(key)?;
@@ -202,7 +204,7 @@ impl Table {
         Ok(())
     }
 
-    /// To be called when rows have been restored (in key order).
+    /// Completes the restoring of rows in key order; must be called after the last row.
     pub(crate) fn restored(&mut self) {
         if let Some(dense) = &mut self.dense {
             dense.renumbered(&self.index);

@@ -31,7 +31,7 @@ pub(crate) struct Geometry {
     record: usize,
     /// The number of pages of a unit: one, or as many as a large record needs.
     unit_pages: usize,
-    /// Records of a unit.
+    /// The number of records of a unit.
     per_unit: usize,
     chunk_units: usize,
     segment_chunks: usize,
@@ -86,7 +86,7 @@ impl Geometry {
         self.record
     }
 
-    /// Records of a unit.
+    /// Returns the number of records of a unit.
     pub(crate) fn per_unit(&self) -> usize {
         self.per_unit
     }

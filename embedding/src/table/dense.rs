@@ -2,8 +2,8 @@
 //! gradients.
 //!
 //! # Invariants
-//! * Rows are numbered in key order from 0, without gaps; `starts` cuts them by slot.
-//! * A staged row is zero unless its number is in `touched`, once.
+//! * Rows are numbered in key order from 0, without gaps; `starts` divides them by slot.
+//! * A staged row is zero unless its number is in `touched`, where no number occurs twice.
 
 use std::ops::Range;
 
@@ -19,18 +19,19 @@ use zillion_rows::row::Meta;
 #[derive(Debug)]
 pub(crate) struct Dense {
     first_slot: usize,
-    /// First row of each slot, and the number of rows at the end.
+    /// The first row of each slot, followed by the number of all rows.
     starts: Vec<u32>,
     staged: Option<Staged>,
-    /// By row, once a sweep has asked for them: what random bits follow.
+    /// The keys by row, listed when a sweep first needs them, because the random bits of rounding
+    /// depend on the key.
     keys: Vec<FeatureKey>,
 }
 
-/// Gradients by row, until a sweep applies them.
+/// The gradients by row, kept until a sweep applies them.
 #[derive(Debug)]
 pub(crate) struct Staged {
     pub(crate) gradients: Slab<f32>,
-    /// In the order of staging.
+    /// The rows with a staged gradient, in the order of staging.
     pub(crate) touched: Vec<u32>,
     /// Whether a row has a staged gradient, by row.
     pub(crate) is_touched: Vec<bool>,
@@ -64,12 +65,12 @@ impl Dense {
         }
     }
 
-    /// The slots of this shard.
+    /// Returns the slots of this shard.
     pub(crate) fn slots(&self) -> Range<usize> {
         self.first_slot..self.first_slot + self.starts.len() - 1
     }
 
-    /// The rows of a slot, in key order.
+    /// Returns the rows of a slot, in key order.
     pub(crate) fn slot_rows(&self, slot: usize) -> Range<u32> {
         let i = slot - self.first_slot;
         self.starts[i]..self.starts[i + 1]
@@ -87,7 +88,7 @@ impl Dense {
         self.staged.as_mut()
     }
 
-    /// Makes the list of keys by row, if it is not there.
+    /// Creates the list of keys by row, unless it exists.
     pub(crate) fn list_keys(&mut self, index: &Index) {
         if self.keys.is_empty() {
             self.keys = vec![FeatureKey(0); self.rows() as usize];
@@ -99,7 +100,7 @@ impl Dense {
         }
     }
 
-    /// Returns the staged gradients (made at first use), and the keys by row where they were
+    /// Returns the staged gradients (created at first use), and the keys by row if they have been
     /// listed.
     pub(crate) fn staging(&mut self, stride: usize) -> Result<(&mut Staged, &[FeatureKey])> {
         let staged = match self.staged.take() {
@@ -109,7 +110,7 @@ impl Dense {
         Ok((self.staged.insert(staged), &self.keys))
     }
 
-    /// To be called when rows were added in key order.
+    /// Recomputes the row runs of the slots; must be called after rows were added in key order.
     pub(crate) fn renumbered(&mut self, index: &Index) {
         let mut next = 0;
         for (start, slot) in self.starts.iter_mut().zip(index.slots()) {
@@ -136,8 +137,8 @@ impl Dense {
 }
 
 impl Table {
-    /// Adds the keys of this shard's slots (sorted, unique) that are not there yet, with initial
-    /// rows.
+    /// Adds an initial row for each of `keys` that has none. The keys belong to this shard's slots,
+    /// and are sorted and unique.
     pub(crate) fn prefill(&mut self, keys: &[FeatureKey], epoch: u32) -> Result<()> {
         if self.dense.is_none() {
             return Err(Error::NotDense { table: self.shape.name().to_owned() });
@@ -158,7 +159,8 @@ impl Table {
         Ok(())
     }
 
-    /// Adds keys to a table that has rows: rebuilt, because rows are numbered in key order.
+    /// Adds keys to a table that has rows. The table is rebuilt, because rows are numbered in key
+    /// order.
     fn merge(&mut self, new: &[FeatureKey], epoch: u32) -> Result<()> {
         let slots = self.index.slots();
         let mut merged = Self::new(self.shape.clone(), slots.clone())?;
@@ -192,7 +194,8 @@ impl Table {
         Ok(())
     }
 
-    /// Keeps the gradients of `keys` by row, for a sweep. Drops and counts as [`Table::push`] does.
+    /// Keeps the gradients of `keys` by row, for a sweep. Gradients are dropped and counted as in
+    /// [`Table::push`].
     pub(crate) fn stage(&mut self, keys: &[FeatureKey], gradients: &[f32]) -> Result<()> {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let Some(dense) = &mut self.dense else {
@@ -227,7 +230,7 @@ impl Table {
         }
     }
 
-    /// The metadata of a row that a sweep moved without a gradient.
+    /// Returns the metadata of a row that a sweep moved without a gradient.
     pub(crate) fn mark_moved(meta: Meta, epoch: u32) -> Meta {
         Meta { dirty_epoch: epoch, ..meta }
     }

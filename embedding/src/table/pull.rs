@@ -1,4 +1,4 @@
-//! Reading rows: never inserts.
+//! The reading of rows, which never inserts a key.
 
 use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
@@ -12,7 +12,7 @@ use crate::table::found_rows::{FoundBuffers, FoundRows};
 use crate::table::weights::WeightSlab;
 use zillion_rows::dtype::{Bf16, F16, Half, widen};
 
-/// The row that a read returns for a key that the table does not have.
+/// The choice of the row that a read returns for a key without a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// The row that training would start from.
@@ -26,7 +26,7 @@ pub(crate) enum Absent {
 struct Wanted<'a> {
     keys: &'a [FeatureKey],
     absent: Absent,
-    /// Floats of a row in the answer.
+    /// The number of floats of a row in the output.
     stride: usize,
 }
 
@@ -34,13 +34,13 @@ struct Wanted<'a> {
 struct Notes<'a> {
     /// The number of pushes of each row.
     counts: Option<&'a mut [u32]>,
-    /// By key, its entry or [`Entry::NONE`].
+    /// The entry of each key, or [`Entry::NONE`].
     rows: Option<&'a mut [Entry]>,
 }
 
 impl Table {
-    /// Copies the rows of `keys` to `out` (`keys.len()` strides) and how often each has been pushed
-    /// to `counts`. Returns the number of keys that are not there.
+    /// Copies the rows of `keys` to `out` (`keys.len()` strides), and their numbers of pushes to
+    /// `counts`. Returns the number of keys without a row.
     pub(crate) fn read(
         &self,
         keys: &[FeatureKey],
@@ -73,7 +73,8 @@ impl Table {
                 return self.read_halves::<Bf16>(wanted, halves, out, notes);
             }
         };
-        // The widths of most tables, so that a row is a few moves and not a call.
+        // The strides of most tables are compiled separately, so that copying a row takes a few
+        // instructions and no call.
         match stride {
             4 => self.read_floats::<4>(wanted, weights, out, notes),
             8 => self.read_floats::<8>(wanted, weights, out, notes),
@@ -86,7 +87,7 @@ impl Table {
         }
     }
 
-    /// `STRIDE` is the stride, or 0 for any.
+    /// Reads rows of 32-bit weights. `STRIDE` is the stride, or 0 for any stride.
     fn read_floats<const STRIDE: usize>(
         &self,
         wanted: Wanted<'_>,
@@ -106,7 +107,7 @@ impl Table {
         )
     }
 
-    /// The same where weights have 16 bits.
+    /// Reads rows of 16-bit weights.
     fn read_halves<H: Half>(
         &self,
         wanted: Wanted<'_>,
@@ -125,8 +126,8 @@ impl Table {
         )
     }
 
-    /// Reads rows of any kind: `ask` prefetches the cache lines of a row, `copy` copies it to its
-    /// place.
+    /// Reads rows of any type: `ask` prefetches the cache lines of a row, and `copy` copies the row
+    /// to its place.
     #[inline(always)]
     fn read_rows(
         &self,
@@ -177,7 +178,7 @@ impl Table {
         Ok(missing)
     }
 
-    /// Asks for all that is read of a row.
+    /// Prefetches all that is read of a row, and returns its entry.
     #[inline(always)]
     fn asked(&self, entry: Entry, wants_counts: bool, ask: impl Fn(Entry)) -> Entry {
         ask(entry);
@@ -214,14 +215,14 @@ impl Table {
         }
     }
 
-    /// Begins a pull of so many keys: where their rows are found goes into what is returned.
+    /// Begins a pull of `keys` keys. Returns the buffers into which the pull writes their entries.
     pub(crate) fn begin_pull(&mut self, keys: usize) -> FoundRows {
         let mut known = std::mem::take(&mut self.known);
         known.begin(keys, &self.index);
         known
     }
 
-    /// [`Table::read`] of some of a pull's keys.
+    /// Reads some of a pull's keys, as [`Table::read`] does, and keeps their entries.
     pub(crate) fn pull_some(
         &self,
         keys: &[FeatureKey],
@@ -233,7 +234,7 @@ impl Table {
         self.read_noting(keys, out, Notes { counts, rows: Some(known.rows) }, Absent::Initial)
     }
 
-    /// Ends a pull that has read all of its keys: counts them, and what was found is known to the
+    /// Ends a pull that has read all of its keys: counts the keys, and keeps their entries for the
     /// push of the same keys.
     pub(crate) fn end_pull(&mut self, known: FoundRows, keys: usize, missing: u64) {
         self.known = known;

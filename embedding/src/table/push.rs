@@ -1,4 +1,4 @@
-//! Writing rows: the lookup, the creation of unknown keys and the optimizer in one pass.
+//! The writing of rows: the lookup, the creation of unknown keys and the optimizer in one pass.
 
 use zillion_device::simd::vectorised;
 use zillion_feature::{FeatureKey, Use};
@@ -19,17 +19,17 @@ use zillion_rows::row::{Meta, floats_mut};
 struct Push<'a> {
     shape: &'a TableShape,
     keys: &'a [FeatureKey],
-    /// One stride a key.
+    /// The gradients, one stride for each key.
     gradients: &'a [f32],
     occurrences: Times<'a>,
     step: &'a TableStep,
-    /// The keys' rows, where they have been looked up for this step. Keys that had none may have
-    /// one now.
+    /// The entries of the keys, if a pull of this step has found them. Keys that had no row then
+    /// may have one now.
     known: Option<&'a [Entry]>,
 }
 
 impl Table {
-    /// Counts a row that a gradient goes to, and asks for its lines.
+    /// Counts a row to which a gradient is applied, and prefetches its cache lines.
     #[inline(always)]
     fn found(&mut self, entry: Entry) -> Entry {
         self.counters.pushed += 1;
@@ -47,9 +47,9 @@ impl Table {
     }
 
     /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown
-    /// keys are created when they are admitted, or refused where the vocabulary is fixed; rows with
-    /// a number that is not finite are dropped. All of it is counted. `occurrences` is of the keys,
-    /// where admission counts them.
+    /// keys get a row when they are admitted, or are refused if the vocabulary is fixed. Gradients
+    /// with a number that is not finite are dropped. All of this is counted. `occurrences` gives
+    /// the number of occurrences of each key, for an admission that counts them.
     pub(crate) fn push(
         &mut self,
         keys: &[FeatureKey],
@@ -64,7 +64,7 @@ impl Table {
         let known = looked_up.or_else(|| pulled.rows(keys, &self.index));
         let push = Push { shape, keys, gradients, occurrences, step, known };
         match (&shape.segments[..], &step.kernels[..]) {
-            // Most tables: the rule is chosen here and not for each row.
+            // Most tables have one segment; its rule is chosen here and not for each row.
             ([segment], [kernel]) => {
                 let shaping = Shaping { l2: segment.l2, scale: step.scale };
                 with_kernel!(kernel, rule => push.run(self, &OneRule { rule, segment, shaping }))?;
@@ -80,7 +80,7 @@ impl Table {
 
 /// The rules that change a row by its gradient.
 trait Rules {
-    /// `raw` is the gradient; `companion` begins with the state.
+    /// Applies the gradient `raw` to a row. `companion` begins with the optimizer state.
     fn apply(&self, weights: &mut [f32], companion: &mut [u32], raw: &[f32]);
 }
 
@@ -98,7 +98,7 @@ impl<K: RowKernel> Rules for OneRule<'_, K> {
     }
 }
 
-/// Those of several segments, which are chosen for each row.
+/// The rules of a table with several segments, chosen for each row.
 struct AllRules<'a> {
     segments: &'a [SegmentShape],
     kernels: &'a [Kernel],
@@ -166,11 +166,12 @@ impl Push<'_> {
                 AtHome::Absent | AtHome::Beyond => Entry::NONE,
             },
         };
-        // Made, or looked for further on, when its lines are there.
+        // The row of an undecided key is created or searched for further when its cache lines have
+        // arrived.
         if entry.is_none() { Entry::UNDECIDED } else { table.found(entry) }
     }
 
-    /// Finds or makes the row of a key that is not where it is looked for first.
+    /// Finds or creates the row of a key that the first lookup has not found.
     #[inline(never)]
     fn look_again(&self, table: &mut Table, i: usize) -> Result<Entry> {
         let Self { occurrences, step, .. } = *self;
@@ -192,7 +193,7 @@ impl Push<'_> {
         Ok(table.found(entry))
     }
 
-    /// Applies a key's gradient to its row, and notes that in all that goes with it.
+    /// Applies a key's gradient to its row, and updates the metadata and the list of changes.
     #[inline(always)]
     fn apply(&self, rules: &impl Rules, table: &mut Table, i: usize, entry: Entry) {
         if entry.is_none() {
@@ -221,9 +222,9 @@ impl Push<'_> {
         self.note(self.shape, changes, companion, i);
     }
 
-    /// The same for a row that has a part of its floats: the same rules on what it has of the
-    /// gradient. Rows that have been pushed often enough grow when all keys are done. Not inlined,
-    /// for what full rows go through to be short.
+    /// Applies a key's gradient to a narrow row: the same rules with the part of the gradient that
+    /// the row has floats for. Rows that have been pushed often enough grow after all keys are
+    /// done. The function is not inlined, so that the code for full rows stays short.
     #[inline(never)]
     fn apply_to_narrow(&self, table: &mut Table, i: usize, row: u32) {
         let Table { narrow: Some(narrow), changes, scratch, counters, snapshot, .. } = table else {
@@ -261,8 +262,8 @@ impl Push<'_> {
         }
     }
 
-    /// Notes a push in what lies beside a row's weights, and in the list of changes; both ask when
-    /// the row was pushed before, which `touch` overwrites at last.
+    /// Records a push in the companion row and in the list of changes. Both need the time of the
+    /// row's previous push, so `touch`, which overwrites it, comes last.
     #[inline(always)]
     fn note(
         &self,
@@ -286,11 +287,11 @@ impl Push<'_> {
 /// The occurrences of each key of a run in the batch, and the uses of its row there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times<'a> {
-    /// Position of the run's first key in the plan.
+    /// The position of the run's first key in the plan.
     pub(crate) first: usize,
-    /// One offset a key and one more; may be empty where nobody asks.
+    /// One offset for each key and one more; may be empty if occurrences are not needed.
     pub(crate) offsets: &'a [u32],
-    /// One a key, where the table keeps statistics of use.
+    /// The use of each key's row, if the table keeps statistics of use.
     pub(crate) uses: Option<&'a [Use]>,
 }
 
@@ -301,7 +302,7 @@ impl Times<'_> {
     }
 }
 
-/// Whether the first `width` floats of a row are finite.
+/// Returns whether the first `width` floats of a row are finite.
 pub(crate) fn is_finite(row: &[f32], width: usize) -> bool {
     vectorised(
         #[inline(always)]
@@ -309,16 +310,18 @@ pub(crate) fn is_finite(row: &[f32], width: usize) -> bool {
     )
 }
 
-/// The same for code that is vectorised itself.
+/// Returns whether the first `width` floats of a row are finite, for callers that are vectorised
+/// themselves.
 #[inline(always)]
 pub(crate) fn finite(row: &[f32], width: usize) -> bool {
-    // Nearly always all of them are, padding included.
+    // Nearly always all floats are finite, including the padding.
     all_are_finite(row) || row[..width].iter().all(|x| x.is_finite())
 }
 
 #[inline(always)]
 fn all_are_finite(row: &[f32]) -> bool {
-    // The largest bit pattern tells: those of infinities and NaNs are above all others.
+    // The largest bit pattern decides, because the bit patterns of infinities and NaNs are above
+    // all others.
     const MAGNITUDE: u32 = u32::MAX >> 1;
     let (whole, rest) = row.as_chunks::<LANES>();
     let mut largest = [0; LANES];
@@ -333,7 +336,7 @@ fn all_are_finite(row: &[f32]) -> bool {
     largest.iter().all(|&bits| bits < f32::INFINITY.to_bits())
 }
 
-/// Runs one segment's rule on one row.
+/// Applies the rule of one segment to one row.
 #[inline(always)]
 pub(crate) fn apply_rule(
     rule: &impl RowKernel,
@@ -348,7 +351,7 @@ pub(crate) fn apply_rule(
     rule.row(weights, state, &raw[segment.weights.clone()], shaping);
 }
 
-/// Notes a push in the metadata of a row.
+/// Records a push in the metadata of a row.
 #[inline(always)]
 pub(crate) fn touch(shape: &TableShape, companion: &mut [u32], step: &TableStep) {
     let count = shape.meta(companion).count.saturating_add(1);

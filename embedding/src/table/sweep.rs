@@ -1,5 +1,5 @@
-//! Rules that move every row, and sums over rows: both in an order that is the same for every
-//! number of shards, by slot and inside a slot by key.
+//! Rules that move every row, and sums over rows. Both proceed by slot, and inside a slot by key,
+//! so that their order is the same for every number of shards.
 
 use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
@@ -29,8 +29,8 @@ struct Swept<'a> {
 }
 
 impl Swept<'_> {
-    /// Runs the rules of the segments that are swept, or of the others, over a block of rows.
-    /// `keys` are by row, where weights are rounded. Returns how many weights were beyond the
+    /// Applies the rules of the swept segments (or of the others) to a block of rows. `keys` are by
+    /// row, and are used if weights are rounded. Returns the number of weights that were beyond the
     /// largest number of their type.
     #[inline(never)]
     fn apply(&mut self, rows: &[u32], keys: &[FeatureKey], is_swept: bool) -> u64 {
@@ -72,7 +72,7 @@ impl Swept<'_> {
 }
 
 impl Table {
-    /// Applies the staged gradients and the whole-table rules to every row, and forgets the
+    /// Applies the staged gradients and the whole-table rules to every row, and drops the
     /// gradients.
     pub(crate) fn sweep(&mut self, step: &TableStep) -> Result<()> {
         let shape = self.shape.clone();
@@ -115,8 +115,8 @@ impl Table {
         Ok(())
     }
 
-    /// For each of this shard's slots, the sum of squares of what a sweep would apply at scale 1:
-    /// staged gradients plus regulariser, over all rows.
+    /// Returns, for each of this shard's slots, the sum of squares of what a sweep would apply at
+    /// scale 1: staged gradients plus regulariser, over all rows.
     pub(crate) fn staged_squares(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let staged = dense.staged();
@@ -135,10 +135,10 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut square).sum()).collect()
     }
 
-    /// The same for a table without whole-table rules, whose gradients stay with the caller: the
-    /// sum over one run of keys (of one slot).
+    /// Returns the sum of squares for a table without whole-table rules, whose gradients stay with
+    /// the caller, over one run of keys (of one slot).
     ///
-    /// A gradient that will be dropped is no part of it.
+    /// Gradients that the push will drop are not part of the sum.
     pub(crate) fn run_squares(
         &self,
         keys: &[FeatureKey],
@@ -158,8 +158,8 @@ impl Table {
             if !is_finite(raw, width) {
                 continue;
             }
-            // The weights matter to the regulariser, and whether they are there to what can refuse
-            // a key.
+            // The regulariser needs the weights; rules that can refuse a key need to know whether
+            // it has a row.
             let refuses = self.dense.is_some() || self.candidates.is_some() || permits.is_limited();
             let asks = has_l2 || refuses;
             let row = if asks { self.index.get(key) } else { None };
@@ -177,8 +177,8 @@ impl Table {
         sum
     }
 
-    /// For each of this shard's slots, the regulariser's loss of the segments whose regulariser
-    /// pulls on every row.
+    /// Returns, for each of this shard's slots, the regulariser's loss of the segments whose
+    /// regulariser pulls on every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let mut scratch = Vec::new();
@@ -190,8 +190,8 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut loss).sum()).collect()
     }
 
-    /// The regulariser's loss of the other segments over one run of keys. A key that waits for its
-    /// row has no weights to pull on.
+    /// Returns the regulariser's loss of the other segments over one run of keys. A key that waits
+    /// for its row has no weights and adds nothing.
     pub(crate) fn run_regulariser(&self, keys: &[FeatureKey]) -> f64 {
         let touched = || self.shape.segments.iter().filter(|s| !s.l2_is_whole && s.l2 != 0.0);
         if touched().next().is_none() {
@@ -220,7 +220,7 @@ impl Table {
     }
 }
 
-/// The sum of squares of `raw + l2 * w` over a segment; without `raw`, of `l2 * w`.
+/// Returns the sum of squares of `raw + l2 * w` over a segment, or of `l2 * w` without `raw`.
 pub(crate) fn segment_square(
     raw: Option<&[f32]>,
     weights: &[f32],
@@ -257,7 +257,7 @@ pub(crate) fn segment_square(
     }
 }
 
-/// `(l2 / 2) * |w|^2` of a segment.
+/// Returns the regulariser's loss of a segment, `(l2 / 2) * |w|^2`.
 pub(crate) fn regulariser(weights: &[f32], segment: &SegmentShape) -> f64 {
     let weights = &weights[segment.weights.clone()];
     let squares = vectorised(

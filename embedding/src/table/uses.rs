@@ -1,12 +1,12 @@
-//! Statistics of use: shows and clicks of a row, decayed when it is pushed.
+//! The statistics of use: the shows and clicks of a row, which decay when the row is pushed.
 
 use zillion_feature::Use;
 
 use crate::shape::TableShape;
 use zillion_rows::UseStatistics;
 
-/// Adds what a row was used for, after what it had has decayed. To be called before a push is noted
-/// in its metadata: the step of the last one says by how much.
+/// Decays the statistics of a row and adds its new use. Must be called before the push is recorded
+/// in the row's metadata, because the step of the last push decides the decay.
 #[inline(always)]
 pub(crate) fn note_use(
     shape: &TableShape,

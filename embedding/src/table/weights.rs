@@ -1,12 +1,14 @@
-//! The weights of one shard's part of a table, in the table's type.
+//! The weights of one shard's part of a table, stored in the table's type.
 //!
-//! What is in memory is matched here. In f32 a rule moves rows where they lie. Rows of 16 bits are
-//! widened into a scratch, moved there, and written back by stochastic rounding; the scratch stays
-//! in the nearest cache, so that what such a table saves in memory it saves in time as well.
+//! Only this module matches on the type of the weights in memory. Weights in f32 are changed in
+//! place. Rows of 16 bits are widened into a scratch row, changed there, and written back by
+//! stochastic rounding. The scratch row stays in the nearest cache, so that such a table saves time
+//! as well as memory.
 //!
 //! # Invariants
-//! * The padding of a row is zeros, in every type.
-//! * A row that is not moved keeps its bits: rounding leaves what has its type already.
+//! * The padding of a row is zero in every type.
+//! * A row that is not changed keeps its bits, because rounding leaves numbers of the type
+//!   unchanged.
 
 use std::ops::Range;
 use zillion_device::simd::vectorised;
@@ -18,7 +20,7 @@ use crate::narrow::shape::NarrowShape;
 use crate::shape::TableShape;
 use zillion_rows::dtype::{Bf16, Dtype, F16, Half, RowRounding, nearest, stochastic, widen};
 
-/// The weights of rows, by row number.
+/// The weights of all rows, by row number.
 #[derive(Debug)]
 pub(crate) enum WeightSlab {
     F32(Slab<f32>),
@@ -26,7 +28,7 @@ pub(crate) enum WeightSlab {
     Bf16(Slab<u16>),
 }
 
-/// The same expression for whichever slab there is.
+/// Evaluates the same expression for a slab of any type.
 macro_rules! each {
     ($weights:expr, $slab:ident => $then:expr) => {
         match $weights {
@@ -73,7 +75,8 @@ impl WeightSlab {
         each!(self, slab => slab.prefetch_mut(row));
     }
 
-    /// Writes a row that [`TableShape::fill_initial`] makes, or what else has the table's type.
+    /// Writes a row that `fill` makes, such as [`TableShape::fill_initial`], whose numbers the
+    /// table's type can hold.
     pub(crate) fn fill(&mut self, row: u32, scratch: &mut Vec<f32>, fill: impl FnOnce(&mut [f32])) {
         match self {
             Self::F32(slab) => fill(slab.row_mut(row)),
@@ -82,7 +85,7 @@ impl WeightSlab {
         }
     }
 
-    /// Writes a row as a file has it, bit by bit.
+    /// Writes the weights of a row from a file, bit for bit.
     pub(crate) fn restore(&mut self, row: u32, stored: RowWeights<'_>) {
         match (self, stored) {
             (Self::F32(slab), RowWeights::F32(w)) => {
@@ -99,7 +102,7 @@ impl WeightSlab {
         }
     }
 
-    /// The words of a row, padding included.
+    /// Returns the words of a row, including the padding.
     #[inline(always)]
     pub(crate) fn words(&self, row: u32) -> &[u32] {
         match self {
@@ -108,7 +111,7 @@ impl WeightSlab {
         }
     }
 
-    /// The same to write.
+    /// Returns the words of a row for writing, including the padding.
     pub(crate) fn words_mut(&mut self, row: u32) -> &mut [u32] {
         match self {
             Self::F32(slab) => bytemuck::cast_slice_mut(slab.row_mut(row)),
@@ -116,7 +119,7 @@ impl WeightSlab {
         }
     }
 
-    /// The row without padding.
+    /// Returns the weights of a row, without padding.
     pub(crate) fn stored(&self, row: u32, width: usize) -> RowWeights<'_> {
         match self {
             Self::F32(slab) => RowWeights::F32(&slab.row(row)[..width]),
@@ -125,7 +128,7 @@ impl WeightSlab {
         }
     }
 
-    /// Writes the weights of a narrow row where they belong in a full one, bit by bit.
+    /// Copies the weights of a narrow row to their places in a full row, bit for bit.
     pub(crate) fn spread(&mut self, row: u32, narrow: RowWeights<'_>, shape: &NarrowShape) {
         match (self, narrow) {
             (Self::F32(slab), RowWeights::F32(own)) => shape.spread(own, slab.row_mut(row)),
@@ -136,7 +139,7 @@ impl WeightSlab {
         }
     }
 
-    /// The row in f32: where it lies, or widened.
+    /// Returns a row in f32: the stored row itself, or a widened copy.
     pub(crate) fn floats<'a>(&'a self, row: u32, scratch: &'a mut Vec<f32>) -> &'a [f32] {
         match self {
             Self::F32(slab) => slab.row(row),
@@ -153,9 +156,9 @@ impl WeightSlab {
         });
     }
 
-    /// Lets a rule change a row's `width` weights: where they lie, or widened and then rounded
-    /// stochastically to the row's type. Returns how many were beyond the largest number of the
-    /// type. To be called where code is vectorised.
+    /// Lets a rule change the `width` weights of a row, either in place, or widened and then
+    /// rounded stochastically to the table's type. Returns the number of weights that were beyond
+    /// the largest number of the type. To be called from vectorised code.
     #[inline(always)]
     pub(crate) fn change(
         &mut self,
@@ -183,7 +186,7 @@ fn widened<'a, H: Half>(row: &[u16], scratch: &'a mut Vec<f32>) -> &'a [f32] {
 }
 
 fn fill_half<H: Half>(row: &mut [u16], scratch: &mut Vec<f32>, fill: impl FnOnce(&mut [f32])) {
-    // The padding to 16 bytes is longer where weights are shorter.
+    // Rows of shorter weights have more floats of padding, because they are padded to 16 bytes.
     if scratch.len() < row.len() {
         scratch.resize(row.len(), 0.0);
     }
@@ -212,7 +215,8 @@ fn change<H: Half>(
     u64::from(stochastic::<H>(&floats[..width], rounding, &mut row[..width]))
 }
 
-/// The number of the shard that has these slots: shards have equal parts of them, but for one slot.
+/// Returns the number of the shard that has these slots. The shards have equally many slots, give
+/// or take one.
 pub(crate) fn shard_with(slots: &Range<usize>) -> usize {
     let len = slots.len().max(1);
     (slots.start + len / 2) / len
