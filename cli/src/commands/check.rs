@@ -12,13 +12,14 @@ use zillion_trainer::{
 use crate::args::CheckArgs;
 use crate::text::{self, bytes, grouped, percent};
 
-/// Rows whose gradients are compared: few, so that each has a share of the loss that can be seen.
+/// The number of rows whose gradients are compared. It is small, so that each row has a share of
+/// the loss that can be measured.
 const GRADIENT_ROWS: usize = 32;
 
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let (report, job) = report(args)?;
     let mut gradients = None;
-    // What cannot run has no gradients.
+    // A job that cannot run has no gradients to compare.
     if let Some(job) = job.filter(|_| args.gradients && report.worst() != Some(Severity::Error)) {
         let workers = compute_pool(job.run.threads)?;
         gradients = Some(zillion_trainer::gradients(&job, GRADIENT_ROWS, &workers)?);
@@ -72,7 +73,7 @@ fn show_gradients(check: &GradientCheck) {
     }
 }
 
-/// Reports a job that cannot be read, which is a finding like any other.
+/// Checks the job of the command line. A job that cannot be read becomes a finding of the report.
 fn report(args: &CheckArgs) -> Result<(CheckReport, Option<Job>)> {
     let path = &args.job.job;
     let value = match job_file::load(path, std::env::vars(), &args.job.set) {
@@ -101,7 +102,8 @@ fn show(report: &CheckReport) {
     if !report.tables.is_empty() {
         println!("{}", tables(&report.tables));
     }
-    // Without data nothing is known of the tables, and the rest would pass for the whole.
+    // Without data, nothing is known of the tables, and the memory of the rest would be mistaken
+    // for the memory of the whole job.
     if let (Some(memory), Some(_)) = (&report.memory, &report.data) {
         println!("{}\n", memory_line(memory));
     }
@@ -112,9 +114,10 @@ fn show(report: &CheckReport) {
             Severity::Warning => "warning",
             Severity::Note => "note",
         };
-        // Errors of the job file begin with the word that they are about.
+        // The text of an error in the job file begins with the word "job", which the line already
+        // shows.
         let text = finding.text.strip_prefix("job: ").unwrap_or(&finding.text);
-        // The trainer knows the setting, and this command line knows the flag.
+        // The trainer names the setting; this command line adds the flag that sets it.
         let holds_checkpoints = finding.about == "run.output" && finding.severity == Severity::Note;
         let flag = if holds_checkpoints { " (`--resume` resumes)" } else { "" };
         println!("{word}: {}: {text}{flag}", finding.about);

@@ -1,7 +1,9 @@
-//! `zillion doctor`: what this machine gives Zillion, and with what it would do better.
+//! `zillion doctor`: the properties of this machine that matter to Zillion, and the remedies that
+//! would improve it.
 //!
-//! Every finding says what was found; what could be better says what to type. Nothing is changed,
-//! and what the system does not tell is said to be unknown.
+//! Every finding reports what was found, and a finding that can be improved names the command to
+//! type. This command changes nothing. A property that the system does not report is shown as
+//! unknown.
 
 mod checks;
 mod disk;
@@ -21,7 +23,7 @@ pub(crate) enum Grade {
     Good,
     /// The machine works, and would work better with the remedy.
     Improve,
-    /// Neither good nor bad, or not told by the system.
+    /// The property is neither good nor bad, or the system does not report it.
     Note,
 }
 

@@ -23,7 +23,8 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         let problem = "the checkpoint's job names no test files: give some with --data FILE";
         return Err(Stop::Usage(problem.to_owned()).into());
     }
-    // Files on the command line are where the caller says, not below the job's data.root.
+    // Files that are named on the command line are relative to the current folder, not to the job's
+    // `data.root`.
     let files = if args.data.is_empty() {
         data.files(&paths)?
     } else {

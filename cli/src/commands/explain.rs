@@ -1,4 +1,4 @@
-//! `zillion explain`: where a key's row in a version comes from.
+//! `zillion explain`: the version that wrote a key's row last, and the values of the row.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -30,14 +30,15 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
         bail!("unknown table `{}` (the model has: {})", args.table, names.join(", "));
     };
     let key = key(args, newest)?;
-    // Every layer that says something of the key, the newest first: the first one is what counts.
+    // All layers that hold an entry for the key, the newest first. The first entry is the one that
+    // a lookup returns.
     let mut said = Vec::new();
     let defaults = default_rows(&newest.tables)?;
     for link in chain.iter().rev() {
         let layer = cache.layer(&model, link, &mut Unthrottled)?;
         match layer.find(table, key) {
             Some(Found::Row(row)) => {
-                // What a narrow row does not have is answered from its initial row.
+                // A narrow row lacks some of its values; they are answered from its initial row.
                 said.push(json!({
                     "version": link.version, "count": row.count, "values": defaults.whole(table, key, row),
                 }));
@@ -88,13 +89,13 @@ fn show(answer: &serde_json::Value) {
     println!("layers   {}", answer["layers"]);
 }
 
-/// Returns a version without layers: it answers every key with its default.
+/// Returns a source without layers, which answers every key with its default row.
 fn default_rows(tables: &[TableSpec]) -> Result<LayerSource> {
     let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
     Ok(LayerSource::new(tables, Vec::new(), workers)?)
 }
 
-/// Returns the key of an id, by the type that the table's features have.
+/// Returns the key of an id, converted by the type of the features that read the table.
 fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
     let text = args.key.as_str();
     let number = |what: &str| format!("--key {text} is not {what}: give its type with --key-type");
@@ -115,7 +116,7 @@ fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
                     RawType::U64 => KeyType::U64,
                     RawType::String => KeyType::String,
                 },
-                // Buckets are numbered.
+                // The ids of buckets are their numbers.
                 Some(FeatureKind::Bucketized { .. }) => KeyType::U64,
                 _ => KeyType::Hash,
             }

@@ -1,5 +1,5 @@
-//! `zillion init`: a file of rows to a job file that runs, with the reason for each guess beside
-//! it.
+//! `zillion init`: writes a job file that runs for a file of rows, with the reason for each guess
+//! in a comment beside it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::args::{InitArgs, ReadArgs};
 use crate::raw_files::{Looked, look_at};
 use crate::text::grouped;
 
-/// Rows that guesses are made from.
+/// The number of rows from which the guesses are made.
 const LOOKED_AT: u64 = 200_000;
 /// The names that a validation file may have beside a training file called `train`.
 const VALID_NAMES: [&str; 4] = ["valid", "val", "validation", "dev"];
@@ -34,7 +34,8 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         .into());
     }
     let (drafted, mut text, mut job) = draft(&args.data, args.label.as_deref())?;
-    // What is written must run: it is opened with the data as `train` would open it.
+    // The job file that is written must run. The data is therefore opened here in the same way as
+    // `train` opens it.
     Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
     let split = match !to_stdout && !args.no_split && drafted.can_be_split() {
         true => Some(split_data(args, &drafted)?),
@@ -60,8 +61,8 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
 }
 
 /// Splits a file that has no validation and test files beside it, into a folder beside the job
-/// file: by time where the rows have a whole number as their time, by group where they have one,
-/// otherwise row by row. Returns the folder and its files.
+/// file. The split is by time where the rows have a whole number as their time, by group where they
+/// have a group, and otherwise row by row. Returns the folder and its files.
 fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>)> {
     let stem = draft.train.split('.').next().unwrap_or_default();
     let folder = args.out.parent().unwrap_or(Path::new("")).join(format!("{stem}-split"));
@@ -107,7 +108,7 @@ fn print(text: &str) {
     print!("{text}");
 }
 
-/// A job file in the making.
+/// A job file that is being drafted.
 struct Draft {
     name: String,
     folder: PathBuf,
@@ -118,7 +119,7 @@ struct Draft {
     label: String,
     group: Option<String>,
     event_time: Option<String>,
-    /// Name in the job, column, meaning.
+    /// The name in the job, the column and the guessed meaning of each feature.
     features: Vec<(String, String, Guessed)>,
     left: Vec<(String, String)>,
     notes: Vec<String>,
@@ -190,8 +191,8 @@ impl Draft {
         })
     }
 
-    /// Returns whether the file may be split: no other file is beside it, and no column has
-    /// weights, which a Parquet file would hold apart from their ids.
+    /// Returns whether the file may be split: no validation or test file is beside it, and no
+    /// column has weights, which a Parquet file would store in a column apart from their ids.
     fn can_be_split(&self) -> bool {
         let has_weights = |meaning: &Guessed| matches!(meaning, Guessed::Weighted { .. });
         self.valid.is_none()
@@ -199,7 +200,7 @@ impl Draft {
             && !self.features.iter().any(|(_, _, meaning)| has_weights(meaning))
     }
 
-    /// Prints the notes that the job file does not hold.
+    /// Prints the notes that are not written to the job file.
     fn tell(&self) {
         let part = if self.complete { "" } else { "the first " };
         eprintln!("looked at {part}{} rows; label `{}`", grouped(self.rows), self.label);
@@ -274,8 +275,8 @@ impl Draft {
                  # to validate; by user or at random otherwise.\n",
             );
         }
-        // Only what differs from the defaults, so that a person sees what is special about the
-        // file.
+        // Only settings that differ from the defaults are written, so that a reader sees what is
+        // special about the file.
         let plain = Value::try_from(DataConfig::default()).ok();
         let own = Value::try_from(&self.config).ok();
         let (Some(Value::Table(plain)), Some(Value::Table(own))) = (plain, own) else { return };
@@ -290,7 +291,8 @@ impl Draft {
     }
 
     fn model(&self) -> String {
-        // A step over about a fiftieth of a small file, so that an epoch is more than a few steps.
+        // A step takes about a fiftieth of a small file, so that an epoch has more than a few
+        // steps.
         let batch = (self.rows / 50).clamp(32, 4096).next_power_of_two().min(4096);
         let epochs = if self.valid.is_some() { 10 } else { 3 };
         let plateau = match self.valid {
@@ -303,7 +305,7 @@ impl Draft {
             matches!(meaning, Guessed::Id { .. } | Guessed::Ids { .. } | Guessed::Weighted { .. })
         };
         let vectors = self.features.iter().filter(|(_, _, meaning)| has_vector(meaning)).count();
-        // Interactions of vectors with each other need two of them, a wide part one.
+        // Interactions between vectors need at least two vectors, and a wide part needs one.
         let kind = match vectors {
             0 => "dnn\"       ",
             1 => "wide_deep\" ",
@@ -378,7 +380,7 @@ fn feature_name(column: &str, taken: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// Returns a comment ends where its line does.
+/// Replaces control characters by spaces, because a comment ends where its line ends.
 fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }

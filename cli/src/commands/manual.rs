@@ -1,4 +1,5 @@
-//! `zillion completions` and `zillion man`: both come from the one definition of the arguments.
+//! `zillion completions` and `zillion man`: both are generated from the one definition of the
+//! arguments.
 
 use std::io::Write;
 

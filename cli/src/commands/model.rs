@@ -1,4 +1,4 @@
-//! `zillion model`: what operators do with versions.
+//! `zillion model`: the commands by which operators list, compare, move and clean up versions.
 
 mod describe;
 mod diff;

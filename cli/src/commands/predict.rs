@@ -1,4 +1,4 @@
-//! `zillion predict`: rows through a checkpoint.
+//! `zillion predict`: scores rows through a checkpoint.
 
 mod score_lines;
 mod version;
@@ -61,7 +61,7 @@ fn of_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
         for (sum, count) in side_missing.iter_mut().zip(&prediction.batch.side_missing) {
             *sum += count;
         }
-        // A reader that has seen enough (`head`) is no reason to complain, only to stop.
+        // A reader that has closed the pipe (`head`) is not an error; the command only stops.
         if let Err(e) = scores.write(prediction.logits, prediction.rejected) {
             failed.get_or_insert(e);
         }
@@ -87,7 +87,8 @@ fn of_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints the values of nodes instead of scores, which are the values of the node `probabilities`.
+/// Prints the values of the requested nodes instead of scores. The scores are the values of the
+/// node `probabilities`.
 fn look(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
     let choice = Choice::new(&args.fetch_rows, args.rows, Choice::All);
     let mut failed = None;

@@ -1,4 +1,4 @@
-//! `zillion publish`: a checkpoint becomes a version.
+//! `zillion publish`: writes a checkpoint into a registry as a version.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,10 +45,10 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     Ok(())
 }
 
-/// Chooses the files of the parity rows: the first of the validation, test and training files that
-/// the job has.
+/// Makes the given files the validation files of the job, because parity rows are read from these
+/// first.
 fn read_parity_from(job: &mut Job, files: &[String]) {
-    // Given on the command line, they are relative to where that is typed.
+    // Files that are named on the command line are relative to the current folder.
     let absolute = |file: &String| {
         std::path::absolute(Path::new(file))
             .map_or_else(|_| file.clone(), |p| p.display().to_string())

@@ -1,5 +1,5 @@
-//! `zillion quickstart`: the whole loop on data that it makes itself, with the command of each
-//! step.
+//! `zillion quickstart`: the whole loop, from data that it generates to a rollback, with the
+//! command that repeats each step.
 
 mod job;
 mod place;
@@ -26,14 +26,14 @@ use super::data::synth::{self, Synthetic};
 use crate::args::QuickstartArgs;
 use crate::text::figure;
 
-/// Everything a script may want to know.
+/// The outcome of the command, with all that a script may need.
 #[derive(Serialize)]
 struct Outcome {
     data: Synthetic,
     job: PathBuf,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,
-    /// (test AUC - 0.5) / (truth's AUC - 0.5).
+    /// The value of (test AUC - 0.5) / (AUC of the true model - 0.5).
     share_of_ceiling: Option<f64>,
     samples_per_second: Option<f64>,
     checkpoint: PathBuf,
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     Ok(())
 }
 
-/// Trains until the end or until stopped.
+/// Trains until the end of the job or until the run is stopped.
 fn sitting(
     place: &Place,
     settings: &[String],
@@ -169,8 +169,8 @@ fn sitting(
     Ok(train(Job::from_value(value)?, options, observer)?)
 }
 
-/// Stops a run on its way: in the middle of an epoch where it takes long enough to be watched
-/// there, at the end of its first epoch otherwise. A person's Ctrl-C counts as well.
+/// An observer that stops a run before its end: in the middle of an epoch if the epoch is long
+/// enough to watch, otherwise at the end of its first epoch. Ctrl-C stops the run too.
 struct Interrupter {
     after: u64,
     stop: Arc<AtomicBool>,
@@ -189,7 +189,8 @@ impl Observer for Interrupter {
     }
 }
 
-/// Returns the part of the way from 0.5 to the true model's AUC that training has covered.
+/// Returns the share of the distance from an AUC of 0.5 to the true model's AUC that training has
+/// covered.
 fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
     let (auc, truth) = (auc?, truth?);
     (truth > 0.5).then(|| (auc - 0.5) / (truth - 0.5))

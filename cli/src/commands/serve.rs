@@ -1,4 +1,4 @@
-//! `zillion serve`: published versions behind HTTP and gRPC.
+//! `zillion serve`: serves published versions over HTTP and gRPC.
 
 mod reload;
 mod settings;
@@ -30,7 +30,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let config = settings.config(registry.store().is_remote())?;
     let metrics = crate::metrics::registry("server")?;
     let domain = Arc::new(Domain::start(&config, &registry, &durable_files()?, &metrics)?);
-    // One thread for the network: it moves bytes and waits, the pool does the work.
+    // One thread serves the network, because it only moves bytes and waits; the pool computes the
+    // scores.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let http = listener(sockets.named("http"), Some(&settings.http)).await?;
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
 }
 
-/// Returns the socket that was handed over, or a new one on `address`.
+/// Returns the socket that systemd handed over, or a new one on `address`.
 async fn listener(
     socket: Option<std::net::TcpListener>,
     address: Option<&str>,
@@ -69,8 +70,8 @@ async fn listener(
     })
 }
 
-/// Tells the service manager when every model answers, what is wrong while not, and that the server
-/// lives.
+/// Tells the service manager when every model answers, the state of the server, and that the server
+/// is alive.
 async fn keep_told(domain: Arc<Domain>) {
     let mut watchdog = systemd::watchdog().map(|limit| tokio::time::interval(limit / 3));
     let mut told = None;
@@ -96,7 +97,7 @@ async fn keep_told(domain: Arc<Domain>) {
     }
 }
 
-/// Describes the state of the server in a line.
+/// Describes the state of the server in one line.
 fn status(domain: &Domain) -> String {
     let of = |host: &Arc<zillion_serving::Host>| {
         let open = host.open();
@@ -113,8 +114,8 @@ fn status(domain: &Domain) -> String {
     models.join(", ")
 }
 
-/// Says where the server is, for people and for a program that started it with port 0: HTTP first,
-/// then gRPC.
+/// Prints the addresses of the server, for people and for a program that started it with port 0:
+/// HTTP first, then gRPC.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[TcpListener]) -> Result<()> {
     for (listener, said) in listeners.iter().zip(["listening on http://", "grpc on "]) {
@@ -123,9 +124,9 @@ fn announce(listeners: &[TcpListener]) -> Result<()> {
     Ok(())
 }
 
-/// Ends with SIGTERM or Ctrl-C, and after it so much time in which the server is not ready and goes
-/// on to take requests: a balancer has to see the one before the other. A second
-/// signal ends it at once.
+/// Returns a future that ends `lame_duck` after SIGTERM or Ctrl-C. During that time the server
+/// reports that it is not ready and still accepts requests, because a load balancer must notice
+/// this state before the server stops accepting them. A second signal ends the future at once.
 fn stopped(domain: Arc<Domain>, lame_duck: Duration) -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -14,7 +14,7 @@ use crate::report;
 use crate::text::figure;
 use crate::watch::{Choice, Stepper, Watch};
 
-/// Rows of a batch whose values are printed where nothing is said.
+/// The number of rows of a batch whose values are printed by default.
 const FETCHED_ROWS: u64 = 5;
 
 pub(crate) fn run(args: &TrainArgs) -> Result<()> {
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     }
     let address = args.metrics.as_ref().or(job.run.metrics.as_ref());
     let served = address.map(|address| serve_metrics(address, &job)).transpose()?;
-    // The listener ends with the command.
+    // The listener is dropped, and so stops, when the command ends.
     let (_listener, metrics) = served.unzip();
     let options = TrainOptions {
         resume: args.resume,
@@ -56,7 +56,8 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     Ok(())
 }
 
-/// Serves the series of the run and prints the address, which port 0 leaves to the system.
+/// Serves the series of the run and prints the address, because with port 0 the system chooses the
+/// port.
 fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)> {
     let registry = metrics::registry("trainer")?;
     let first_task = job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default();
@@ -72,7 +73,7 @@ fn print_config(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The figures that scripts look for first, then everything.
+/// The outcome of the command: the figures that scripts read most often first, then all others.
 #[derive(Serialize)]
 struct Outcome<'a> {
     test_auc: Option<f64>,
@@ -174,7 +175,7 @@ fn summary(report: &TrainReport) {
     }
 }
 
-/// Formats the time that each stage took; `None` where nothing was left to do.
+/// Formats the time that each stage took; returns `None` if nothing was left to train.
 fn stages(seconds: &StageSeconds) -> Option<String> {
     let parts = seconds.of_the_driver();
     let total: f64 = parts.iter().map(|(_, s)| s).sum();

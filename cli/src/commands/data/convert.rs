@@ -21,12 +21,12 @@ use crate::bar::Bar;
 use crate::raw_files::{estimate_rows, guess_config};
 use crate::text::{bytes, grouped};
 
-/// The default number of rows of the data that a part stands for.
+/// The default number of input rows that are written to one part.
 const PART_ROWS: u64 = 1 << 20;
-/// Rows that are looked at where no job says what columns are.
+/// The number of rows from which the types of columns are guessed if no job names them.
 const LOOKED_AT: u64 = 50_000;
 
-/// Keys of [data] that say how files are written.
+/// The keys of `[data]` that describe the format of the files.
 const HOW_WRITTEN: [&str; 7] =
     ["format", "header", "delimiter", "quote", "decimal", "null", "list_separator"];
 
@@ -106,7 +106,7 @@ fn output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
         Some("arrow" | "feather" | "ipc") => Some(ConvertTo::Arrow),
         _ => None,
     };
-    // A folder may be called anything.
+    // The name of a folder may end in any way, so its ending does not choose a format.
     let by_ending = by_ending.filter(|_| !args.output.is_dir());
     let asked = args.to.map(|to| match to {
         ConvertKind::Parquet => ConvertTo::Parquet,
@@ -133,7 +133,7 @@ fn output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
     }
 }
 
-/// Parts must not land among the files that they are made of.
+/// Refuses an output that would overwrite an input file, and an output folder that contains one.
 fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     let real = |path: &Path| path.canonicalize().ok();
     let inside = |source: &&PathBuf| match output {
@@ -183,7 +183,7 @@ pub(super) fn reading(
         return Err(Stop::Usage(reason).into());
     }
     let mut data: DataConfig = zillion_config::section(&Value::Table(job), "data")?;
-    // The command line says what is left out here, and where it goes.
+    // The options of this command decide how many bad rows are left out and where they are written.
     data.max_bad_rows = 0;
     data.rejects = None;
     Ok((data, schema))
@@ -210,8 +210,8 @@ pub(super) fn explained(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error
                 "column `{column}` is converted{of}; `--type {column}=string` takes it as it stands, \
                  `--max-bad-rows N` leaves such rows out"
             );
-            // In words alone: what is said of rows that a job leaves out is not meant for this
-            // command.
+            // The error is passed on as text only, because the advice about rows that a job leaves
+            // out does not apply to this command.
             anyhow::anyhow!("{error}; {remedy}")
         }
         _ => error.into(),

@@ -1,4 +1,4 @@
-//! `zillion data history`: adds a list column of what a user did before each row.
+//! `zillion data history`: adds a list column of the items of the same user before each row.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,9 +12,9 @@ use crate::text::grouped;
 struct Written {
     path: String,
     rows: u64,
-    /// Rows with an empty history.
+    /// The number of rows with an empty history.
     empty: u64,
-    /// Items a row, on average.
+    /// The average number of items in the history of a row.
     mean_items: f64,
 }
 

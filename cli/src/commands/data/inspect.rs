@@ -12,14 +12,14 @@ use crate::args::InspectArgs;
 use crate::raw_files::guess_config;
 use crate::text::{self, figure, grouped, percent};
 
-/// A stability index from which on a column is worth a look, and from which on it has changed.
+/// The stability indexes from which on a column is reported as worth a look, and as changed.
 const WORTH_A_LOOK: f64 = 0.1;
 const CHANGED: f64 = 0.25;
 
 #[derive(Serialize)]
 struct Report {
     rows: u64,
-    /// Whether these are all rows.
+    /// Whether the report covers all rows of the files.
     complete: bool,
     columns: Vec<Column>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,10 +34,10 @@ struct Column {
     missing_share: f64,
     distinct: u64,
     distinct_is_exact: bool,
-    /// Distinct values a row: 1 where each row has its own.
+    /// The number of distinct values per row: 1 if every row has its own value.
     coverage: f64,
     top: Vec<Count>,
-    /// The amount by which the counts may be too low.
+    /// The largest amount by which the counts may be too low.
     count_error: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     numbers: Option<Numbers>,
@@ -77,7 +77,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     let second = match second.is_empty() {
         true => None,
         false => {
-            // The other set may be written in another way (its ending says so), but means the same.
+            // The other set may be in another file format (its ending tells which), but its columns
+            // have the same meaning.
             let config = match args.job {
                 Some(_) => config,
                 None => guess_config(&second[0], &workers)?,

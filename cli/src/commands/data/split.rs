@@ -52,19 +52,19 @@ pub(in crate::commands) fn print_files(written: &[SplitFile], print: impl Fn(&st
     }
 }
 
-/// The place of the parts, and what may be replaced and left out.
+/// The folder of the parts, and the limits on what is replaced and left out.
 #[derive(Clone, Copy)]
 pub(in crate::commands) struct Target<'a> {
     /// The folder of the parts.
     pub(in crate::commands) out: &'a Path,
-    /// Whether files of the parts that exist are replaced.
+    /// Whether existing files of the parts are replaced.
     pub(in crate::commands) replace: bool,
-    /// The number of bad rows that may be left out.
+    /// The largest number of bad rows that may be left out.
     pub(in crate::commands) max_bad_rows: u64,
 }
 
-/// Splits files into parts. `spec` makes the split, given the types of the columns of text files,
-/// which are converted to a Parquet file first, because parts keep the types of their columns.
+/// Splits files into parts. `spec` builds the split from the types of the columns of text files.
+/// Text files are converted to a Parquet file first, because parts keep the types of their columns.
 pub(in crate::commands) fn split_files(
     sources: &[PathBuf],
     read: &ReadArgs,

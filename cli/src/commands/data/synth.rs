@@ -17,15 +17,16 @@ use crate::text::figure;
 pub(in crate::commands) struct Synthetic {
     /// The seed of the draws.
     pub(in crate::commands) seed: u64,
-    /// Folder of `train.parquet`, `valid.parquet` and `test.parquet`.
+    /// The folder that holds `train.parquet`, `valid.parquet` and `test.parquet`.
     pub(in crate::commands) folder: PathBuf,
     /// The number of rows of each file.
     pub(in crate::commands) rows: [u64; 3],
-    /// Share of clicks in the test rows.
+    /// The share of clicks in the test rows.
     pub(in crate::commands) base_rate: f64,
-    /// AUC of the true probabilities on the test rows; absent where they are all of one class.
+    /// The AUC of the true probabilities on the test rows; absent if all test rows have the same
+    /// label.
     pub(in crate::commands) truth_auc: Option<f64>,
-    /// Log loss of the true probabilities on the test rows.
+    /// The log loss of the true probabilities on the test rows.
     pub(in crate::commands) truth_logloss: Option<f64>,
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes the three files.
+/// Writes the three files of a synthetic log.
 pub(in crate::commands) fn write(
     seed: u64,
     rows: u64,
@@ -67,7 +68,7 @@ pub(in crate::commands) fn write(
 }
 
 impl Synthetic {
-    /// Prints a line for people.
+    /// Prints a summary line for people.
     pub(in crate::commands) fn tell(&self) {
         let [train, valid, test] = self.rows;
         eprintln!(

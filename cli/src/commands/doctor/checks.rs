@@ -1,4 +1,4 @@
-//! Findings about a machine that do not touch its disk.
+//! Findings about a machine that can be made without touching its disk.
 
 use std::fs;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use zillion_device::simd::{self, Level};
 
 use super::Finding;
 
-/// Files that a server with its usual limits may have open: connections, and files of versions.
+/// The number of files that a server with the default limits may open: connections, and files of
+/// versions.
 const FILES: u64 = 8192;
-/// Mappings of a server with many versions open, with room.
+/// The number of memory mappings of a server with many open versions, with some room.
 const MAPPINGS: u64 = 65_530;
-/// Connections that may wait to be accepted.
+/// The number of connections that may wait to be accepted.
 const BACKLOG: u64 = 1024;
-/// Rows of the probed slab: 64 MiB, more than any cache of one processor.
+/// The number of rows of the probed slab. Its 64 MiB are more than any cache of one processor.
 const PROBED_ROWS: u32 = 1 << 20;
-/// The time that each rate is measured for.
+/// The duration of the measurement of each rate.
 const PROBED_TIME: Duration = Duration::from_millis(300);
 
 /// Returns every finding, in the order in which they are printed.
@@ -120,7 +121,7 @@ fn huge_pages() -> Finding {
     }
 }
 
-/// Measures the rates of one thread. They serve to compare machines, not to grade them.
+/// Measures the rates of one thread. These rates serve to compare machines and get no grade.
 fn rates() -> Finding {
     let gflops = gemm_flops_per_second(PROBED_TIME) / 1e9;
     match RowProbe::new(PROBED_ROWS) {

@@ -1,24 +1,24 @@
-//! Scores as lines: the output of `zillion predict`, whatever the scores come from.
+//! Scores as lines: the output of `zillion predict` for checkpoints and for published versions.
 
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 
-/// The scores on their way out, one line a row of the data, also of those that have none:
-/// tab-separated columns or a JSON object, in which the first task's figures stand under plain
-/// names, and all of them by task where there are several.
+/// A writer of scores with one line for each row of the data, also for a row without a score. A
+/// line holds tab-separated columns or a JSON object. In a JSON object, the first task's figures
+/// have plain names, and if there are several tasks, the figures of all tasks follow by task.
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
-    /// The names of the tasks; none of a retrieval model without labels, whose score is no
-    /// probability.
+    /// The names of the tasks. A retrieval model without labels has none, because its score is not
+    /// a probability.
     tasks: Vec<String>,
-    /// Rows of the data that are written.
+    /// The number of rows of the data that are written so far.
     row: u64,
 }
 
 impl<W: Write> ScoreLines<W> {
-    /// Begins with the names of the columns, where there are columns.
+    /// Returns a writer and writes the names of the columns, if the output has columns.
     pub(super) fn new(mut out: W, json: bool, tasks: Vec<String>) -> io::Result<Self> {
         if !json {
             let header = if tasks.is_empty() { "score".to_owned() } else { tasks.join("\t") };
@@ -71,8 +71,8 @@ impl<W: Write> ScoreLines<W> {
         writeln!(out, "}}")
     }
 
-    /// Ends with what writing has come to. A reader that has seen enough (`head`) is no reason to
-    /// complain.
+    /// Flushes the output and returns how it ended. A reader that has closed the pipe (`head`) is
+    /// not an error.
     pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<Ended> {
         let flushed = self.out.flush();
         match failed.map_or(flushed, Err) {

@@ -1,5 +1,5 @@
-//! `zillion predict --model`: rows through a published version, by the code that a server scores
-//! with.
+//! `zillion predict --model`: scores rows through a published version with the code that a server
+//! uses.
 
 use std::io::{self, BufWriter};
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::score_lines::{Ended, ScoreLines};
 use crate::args::PredictArgs;
 use crate::registry::cache_folder;
 
-/// Rows that are scored together unless the caller says otherwise.
+/// The default number of rows that are scored together.
 const BATCH: usize = 4096;
 
 pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {

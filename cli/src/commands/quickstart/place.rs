@@ -8,10 +8,10 @@ pub(super) struct Place {
     pub(super) job: PathBuf,
     pub(super) first: PathBuf,
     pub(super) second: PathBuf,
-    /// The run on the rows that came in later.
+    /// The folder of the run on the rows that arrived later.
     pub(super) next: PathBuf,
     pub(super) registry: PathBuf,
-    /// A request for a person to send.
+    /// The file of an example request that a person can send.
     pub(super) request: PathBuf,
     pub(super) server_log: PathBuf,
 }

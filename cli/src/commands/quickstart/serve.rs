@@ -23,7 +23,8 @@ use super::{job, sitting};
 use crate::args::QuickstartArgs;
 use crate::registry::current_user;
 
-/// The longest time that a server may take to see a new version. It looks five times a second.
+/// The longest time to wait until a server notices a new version; the server looks five times a
+/// second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The result of publishing and serving.
@@ -31,26 +32,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Served {
     /// The URL at which the server answers, or answered.
     url: String,
-    /// Rows whose scores were compared with the trainer's.
+    /// The number of rows whose scores were compared with the trainer's scores.
     rows: usize,
-    /// Whether the server's scores were the trainer's, bit for bit, of both versions.
+    /// Whether the server's scores are equal to the trainer's scores, bit for bit, for both
+    /// versions.
     same_as_trainer: bool,
-    /// The first row's probability: of version 1, of version 2, and after the rollback.
+    /// The first row's probability from version 1, from version 2, and after the rollback.
     probabilities: [f32; 3],
     /// The numbers of the two versions.
     versions: [u64; 2],
-    /// Rows that the second version changes.
+    /// The number of rows that the second version changes.
     delta_rows: u64,
-    /// Seconds from the pointer's move to the first answer of the new version, and of the old one
-    /// again.
+    /// The seconds from the move of the pointer to the first answer of the new version, and after
+    /// the rollback to the first answer of the old version.
     seconds_to_serve: f64,
     seconds_to_roll_back: f64,
-    /// The command that serves it.
+    /// The command that serves the model.
     serve: String,
-    /// An id of the example request, to look into.
+    /// An id of the example request that a printed command looks up.
     #[serde(skip)]
     id: Option<String>,
-    /// The server's process, where it was left running.
+    /// The process id of the server, if it was left running.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<u32>,
 }
@@ -66,7 +68,7 @@ impl Served {
     }
 }
 
-/// Publishes the best checkpoint, serves it, trains on, and goes back.
+/// Publishes the best checkpoint, serves it, trains on later rows, publishes again, and rolls back.
 pub(super) fn run(
     args: &QuickstartArgs,
     place: &Place,
@@ -176,17 +178,17 @@ fn start_server(place: &Place) -> Result<ServerChild> {
     })
 }
 
-/// The table whose row one of the commands is about: few ids, none missing, so that the example's
-/// has been trained.
+/// The table of the command that looks up one row. It has few ids and no missing ones, so that the
+/// id of the example has been trained.
 const LOOKED_INTO: &str = "C1";
 
-/// A request, and where its rows come from: the first batch of the test file, because the same rows
-/// in the same batch have the same bits.
+/// A request with the rows that it asks about: the first batch of the test file, because the same
+/// rows in the same batch give scores with the same bits.
 struct Question {
     file: PathBuf,
     rows: usize,
     body: Bytes,
-    /// A request of two rows in the protocol that is easiest to write by hand.
+    /// The example request of two rows, in the protocol that is easiest to write by hand.
     example: Bytes,
 }
 
@@ -282,7 +284,7 @@ fn check_same(answer: &Answer, trained: &[f32]) -> Result<()> {
     )
 }
 
-/// Asks until a version answers.
+/// Sends the request until the given version answers.
 fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<Answer> {
     let (asker, target) = (Asker::new(server.url())?, server.target()?);
     let began = Instant::now();
@@ -304,7 +306,7 @@ fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<A
     }
 }
 
-/// Returns the commands of this half.
+/// Returns the commands that repeat the second half of the loop.
 pub(super) fn commands(place: &Place, served: &Served) -> Vec<(&'static str, String)> {
     let zillion = place::program();
     let at = format!("--registry {} --model {}", place::word(&place.registry), job::NAME);

@@ -1,4 +1,5 @@
-//! SIGHUP: settings are read again, and what can change in a running server does.
+//! Reloading on SIGHUP: the settings are read again, and those that can change in a running server
+//! are applied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,16 +38,17 @@ impl Reloader {
         Ok(Self { args, settings, domain, reloads })
     }
 
-    /// Reads the settings again whenever SIGHUP comes, until it is dropped.
+    /// Returns a future that reads the settings again on each SIGHUP until it is dropped.
     ///
     /// # Errors
-    /// A signal handler that cannot be installed.
+    /// The signal handler cannot be installed.
     pub(super) fn follow_hangups(mut self) -> Result<impl Future<Output = ()>> {
         let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
         Ok(async move {
             while hangups.recv().await.is_some() {
                 systemd::reloading();
-                // Loading and unloading wait for loaders; the network must not wait for them.
+                // Loading and unloading wait for the loaders, and the network thread must not wait
+                // for them.
                 let reloaded = tokio::task::spawn_blocking(move || {
                     self.reload();
                     self
@@ -93,8 +95,8 @@ impl Reloader {
         Ok(())
     }
 
-    /// Serves the models that `new` has, and no more those that it has not any longer. What clients
-    /// have loaded themselves stays.
+    /// Loads the models that are new in `new` or follow another version, and unloads those that
+    /// `new` no longer names. Models that clients have loaded stay.
     fn follow(&self, new: &Settings) -> Result<()> {
         let before: BTreeMap<String, Follow> = self.settings.models().into_iter().collect();
         let now: BTreeMap<String, Follow> = new.models().into_iter().collect();
@@ -105,7 +107,7 @@ impl Reloader {
         }
         for model in before.keys().filter(|model| !now.contains_key(*model)) {
             match self.domain.unload(model) {
-                // A client may have unloaded it before.
+                // A client may have unloaded this model already.
                 Ok(()) | Err(ServeError::UnknownModel { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -1,8 +1,9 @@
-//! A server's settings: options before the environment, before the file, before what is usual.
+//! The settings of a server. Options come before the environment, the environment before the file,
+//! and the file before the defaults.
 //!
-//! The file is TOML with one section, `[serve]`, whose keys are the options' names. It is read
-//! again on SIGHUP: what can change in a running server does, the rest is named and waits for a
-//! restart.
+//! The file is TOML with one section, `[serve]`, whose keys are the names of the options. It is
+//! read again on SIGHUP: settings that can change in a running server are applied, and all others
+//! are reported and take effect after a restart.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -23,12 +24,14 @@ use crate::telemetry;
 
 const SECTION: &str = "serve";
 
-/// Milliseconds between two looks at a folder.
+/// The default interval in milliseconds between two looks at a folder.
 const LOCAL_POLL_MS: u64 = 200;
-/// The default interval at a bucket, where each look is a handful of requests that are paid for.
+/// The default interval in milliseconds between two looks at a bucket, where each look is a few
+/// requests that cost money.
 const REMOTE_POLL_MS: u64 = 2000;
 
-/// The settings that are fixed when the server starts; [`Settings::take_changeable`] keeps these.
+/// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
+/// old values.
 const FIXED: [&str; 11] = [
     "registry",
     "model_control",
@@ -100,11 +103,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the file, if one is named, and lays the environment and the options over it.
+    /// Reads the file, if one is named, and applies the environment and the options over it.
     ///
     /// # Errors
-    /// A file that cannot be read or has an unknown key; a setting that must be there and is
-    /// not.
+    /// The file cannot be read or has an unknown key, or a required setting is missing.
     pub(super) fn read(args: &ServeArgs) -> Result<Self> {
         let environment =
             std::env::vars().filter(|(name, _)| name.starts_with(job_file::SERVE_PREFIX));
@@ -158,11 +160,10 @@ impl Settings {
         }
     }
 
-    /// Logs as the settings say, unless the command line or the environment has said it for all
-    /// commands.
+    /// Sets the log filter of the settings, unless the command line or the environment sets one.
     ///
     /// # Errors
-    /// Directives that are none.
+    /// The directives are not valid.
     pub(super) fn set_log_filter(&self) -> Result<()> {
         let directives = self.log_filter.as_deref();
         telemetry::set_usual_filter(directives).context("serve.log_filter")
@@ -173,7 +174,7 @@ impl Settings {
         self.registry.as_deref().unwrap_or_default()
     }
 
-    /// Returns the models, each with the version that answers by default.
+    /// Returns the names of the models, each with the version that answers by default.
     pub(super) fn models(&self) -> Vec<(String, Follow)> {
         self.models.iter().map(|text| follow(text)).collect()
     }
@@ -194,11 +195,11 @@ impl Settings {
         }
     }
 
-    /// Returns all of it, as the serving crate takes it; `is_remote` says that the registry is no
-    /// folder.
+    /// Returns the settings in the form that the serving crate takes. `is_remote` tells that the
+    /// registry is not a local folder.
     ///
     /// # Errors
-    /// No cache folder is named, and there is no usual place for one.
+    /// No cache folder is named, and the registry has no default place for one.
     pub(super) fn config(&self, is_remote: bool) -> Result<ServeConfig> {
         let usual_poll = if is_remote { REMOTE_POLL_MS } else { LOCAL_POLL_MS };
         Ok(ServeConfig {
@@ -217,7 +218,7 @@ impl Settings {
     /// Lists the settings that differ in `new`, key by key.
     ///
     /// # Errors
-    /// None that a file or an option could cause.
+    /// The settings cannot be written as TOML, which no file or option can cause.
     pub(super) fn that_differ(&self, new: &Self) -> Result<Vec<Change>> {
         let table = |settings: &Self| Table::try_from(settings);
         let (before, after) = (table(self)?, table(new)?);
@@ -231,7 +232,7 @@ impl Settings {
         Ok(differing.map(change).collect())
     }
 
-    /// Takes over what a running server can change.
+    /// Takes over the settings that a running server can change.
     pub(super) fn take_changeable(&mut self, new: Self) {
         let old = std::mem::replace(self, new);
         self.registry = old.registry;
@@ -248,13 +249,13 @@ impl Settings {
     }
 }
 
-/// A setting that is otherwise than it was.
+/// A setting whose value has changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) key: String,
     /// The new value of the setting.
     pub(super) now: String,
-    /// Whether it waits for a restart.
+    /// Whether the change takes effect only after a restart.
     pub(super) is_fixed: bool,
 }
 
@@ -280,7 +281,7 @@ fn follow(text: &str) -> (String, Follow) {
     }
 }
 
-/// Returns a name that no other server of this registry has.
+/// Returns a default name that no other server of this registry has.
 fn own_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');

@@ -1,5 +1,5 @@
-//! Notices to systemd, and the sockets that systemd hands over. Under any other parent, all of this
-//! does nothing.
+//! Notices to systemd, and the sockets that systemd hands over. Under any other parent process, all
+//! of these functions do nothing.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 
-/// Sockets that were opened for us, by what they are for.
+/// The sockets that systemd opened for this process, by protocol.
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     listeners: HashMap<String, TcpListener>,
@@ -18,9 +18,10 @@ pub(super) struct Sockets {
 
 impl Sockets {
     /// Takes the sockets that the environment names: `LISTEN_FDS`, and `LISTEN_FDNAMES` from
-    /// `FileDescriptorName=http` and `=grpc`. One without such a name is for HTTP.
+    /// `FileDescriptorName=http` and `=grpc`. A socket without one of these names is used for HTTP.
     pub(super) fn take() -> Result<Self> {
-        // Before the sockets: taking them clears the environment's word for them.
+        // The names are read before the sockets are taken, because taking them removes these
+        // variables.
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut handed = ListenFd::from_env();
         let names: Vec<&str> = names.split(':').filter(|name| !name.is_empty()).collect();
@@ -29,7 +30,7 @@ impl Sockets {
             let given = names.get(number).copied();
             let name = match given {
                 Some(name @ ("http" | "grpc")) => name,
-                // A unit's own name is what systemd gives where nothing was said.
+                // Without `FileDescriptorName`, systemd passes the name of the unit or `unknown`.
                 None | Some("unknown") => "http",
                 Some(name) if name.ends_with(".socket") => "http",
                 Some(name) => bail!(
@@ -54,17 +55,17 @@ impl Sockets {
     }
 }
 
-/// Says that the server answers.
+/// Tells systemd that the server answers.
 pub(super) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Says what it is doing.
+/// Tells systemd what the server is doing.
 pub(super) fn status(status: &str) {
     tell(&[NotifyState::Status(status)]);
 }
 
-/// Tells systemd that settings are read again; [`ready`] ends it.
+/// Tells systemd that the settings are being read again; a call of [`ready`] ends this state.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -72,17 +73,17 @@ pub(super) fn reloading() {
     }
 }
 
-/// Says that the server ends.
+/// Tells systemd that the server is stopping.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping, NotifyState::Status("finishing open requests")]);
 }
 
-/// Says that the server lives.
+/// Tells systemd's watchdog that the server is alive.
 pub(super) fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
-/// Returns the longest interval between two signs of life; `None` where no watchdog is set.
+/// Returns the longest interval between two signs of life, or `None` if no watchdog is set.
 pub(super) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }

@@ -1,5 +1,5 @@
-//! The type of each column of a text file: as the caller says, as the job says, or as its first
-//! rows look.
+//! The type of each column of a text file: as given on the command line, as the job defines it, or
+//! as guessed from the first rows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use zillion_reader::{ColumnType, DataConfig};
 use super::LOOKED_AT;
 use crate::args::ReadArgs;
 
-/// Returns the columns of the first file with their types; none where the files have types of their
-/// own.
+/// Returns the columns of the first file with their types, or no columns where the files store
+/// types themselves.
 pub(in crate::commands::data) fn of(
     args: &ReadArgs,
     config: &DataConfig,
@@ -40,7 +40,7 @@ pub(in crate::commands::data) fn of(
     let is_typed = |name: &String| {
         said.contains_key(name) || args.types.iter().any(|(typed, _)| typed == name)
     };
-    // The names alone, where there is nothing to be found out.
+    // If every type is already given, only the names of the columns are read.
     let mut found = look(config, first, 1, workers)?;
     if !found.columns.iter().all(|column| is_typed(&column.name)) {
         found = look(config, first, LOOKED_AT, workers)?;
@@ -75,7 +75,7 @@ fn look(config: &DataConfig, first: &Path, rows: u64, workers: &Workers) -> Resu
     Ok(profile(config, &files, &look, workers)?)
 }
 
-/// Names of the columns that weights stand in.
+/// Returns the names of the columns that hold weights.
 pub(super) fn weighted(columns: &[(String, ColumnType)]) -> Vec<String> {
     let weighted = columns.iter().filter(|(_, of)| matches!(of, ColumnType::Weighted(_)));
     weighted.map(|(name, _)| format!("{name}.weights")).collect()
@@ -85,7 +85,8 @@ fn guessed_of<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Gu
     columns.iter().find(|(known, _)| known == name).map(|(_, guessed)| guessed)
 }
 
-/// Returns the type with weights for a sparse vector, whatever else is known of the column.
+/// Returns the type with weights if the column looks like a sparse vector, whichever type was found
+/// otherwise.
 fn with_weights(column: &ColumnProfile, of: ColumnType) -> ColumnType {
     match of {
         ColumnType::List(raw) if is_vector(column) => ColumnType::Weighted(raw),
@@ -97,7 +98,8 @@ fn is_vector(column: &ColumnProfile) -> bool {
     column.data_type == "libsvm vector"
 }
 
-/// Guesses a type from a column's values as `zillion init` does, except that no column is left out.
+/// Guesses a type from a column's values by the rules of `zillion init`, except that no column is
+/// left out.
 fn looks_like(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     match guessed {
         Some(Guessed::Ids { raw, .. }) => return ColumnType::List(*raw),
@@ -171,7 +173,8 @@ fn of_job(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
 fn joined(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
     match (a, b) {
         (a, b) if a == b => Some(a),
-        // Every number is one of these, and whole ids can be read as numbers.
+        // A column that one use reads as whole ids holds only whole numbers, and these can be read
+        // as floats too.
         (ColumnType::Int64 | ColumnType::Uint64, ColumnType::Float) => Some(a),
         (ColumnType::Float, ColumnType::Int64 | ColumnType::Uint64) => Some(b),
         (ColumnType::Label, ColumnType::Float | ColumnType::Int64) => Some(b),
