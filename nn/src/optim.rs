@@ -1,9 +1,10 @@
-//! The learning of dense parameters: optimizers, one file a rule, the global gradient norm and its
-//! clipping, the schedules by steps and by validation, and their state in a checkpoint.
+//! The learning of dense parameters: the optimizers (one file for each rule), the global gradient
+//! norm and its clipping, the schedules by steps and by validation, and the state that a checkpoint
+//! keeps.
 //!
-//! Formulas are PyTorch's, because published results were trained with them. The regulariser is
-//! part of the gradient: `λ·w` is added before the norm is taken and before the norm clips it, as a
-//! loss term `(λ/2)·|w|²` would be, and not decoupled from it.
+//! The formulas are PyTorch's, because published results were trained with them. The regulariser is
+//! part of the gradient: `λ·w` is added before the norm is taken and clipped, as the gradient of a
+//! loss term `(λ/2)·|w|²` would be. It is not decoupled from the gradient.
 //!
 //! A training step with clipping is
 //!

@@ -1,13 +1,13 @@
-//! Averaged dense parameters: what validation, checkpoints' scores and versions use in place of the
-//! newest.
+//! The averages of dense parameters. Validation, the scores of a checkpoint and versions use the
+//! average in place of the newest weights.
 //!
-//! Training goes on from the weights themselves; the average follows. Running statistics are
-//! averaged like weights, so that they belong to them. Rows of tables are not: they are as training
-//! left them.
+//! Training continues from the weights themselves, and the average follows them. The running
+//! statistics of batch norm are averaged like weights, so that they fit the averaged weights. The
+//! rows of tables are not averaged.
 //!
 //! # Invariants
-//! An average is a function of the weights behind each step, and is part of the checkpoint: a
-//! resumed run has the same bits.
+//! An average is a function of the weights after each step, and it is part of the checkpoint, so
+//! that a resumed run has the same bits.
 
 use std::collections::BTreeMap;
 
@@ -22,42 +22,42 @@ use crate::error::Result;
 use crate::graph::ParamSpec;
 use crate::params::Params;
 
-/// The prefix of a parameter's name under which a checkpoint has its average.
+/// The prefix of the name under which a checkpoint stores the average of a parameter.
 const VALUE: &str = "average.value";
 const COUNT: &str = "average.count/";
 
 /// The number of floats that one task of the pool averages.
 const BLOCK: usize = 16 * 1024;
 
-/// The averaging of the dense parameters: `{ kind = "ema", decay = 0.999 }`. Steps are those of the
-/// run.
+/// The averaging of the dense parameters: `{ kind = "ema", decay = 0.999 }`. Steps are counted from
+/// the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AverageSpec {
-    /// Behind each step `a = d * a + (1 - d) * w`, where `d` is `decay`, or at first the smaller
-    /// `(1 + n) / (10 + n)` of the `n`th, as TensorFlow's `ExponentialMovingAverage` has it: the
-    /// beginning is forgotten soon.
+    /// An exponential moving average: after each step, `a = d * a + (1 - d) * w`. Here `d` is the
+    /// smaller of `decay` and `(1 + n) / (10 + n)` for the `n`th step, as in TensorFlow's
+    /// `ExponentialMovingAverage`, so that the first steps are soon forgotten.
     Ema {
-        /// The share of the average that stays, above 0 and below 1.
+        /// The share of the old average that a step keeps, above 0 and below 1.
         #[serde(default = "default_decay", deserialize_with = "decay")]
         decay: f64,
-        /// The number of steps before the first that counts.
+        /// The number of steps at the start of the run that the average leaves out.
         #[serde(default)]
         start: u64,
     },
-    /// The mean of the weights behind every `every`th step (Izmailov et al. 2018, "Averaging
-    /// Weights Leads to Wider Optima").
+    /// The mean of the weights after every `every`th step (Izmailov et al. 2018, "Averaging Weights
+    /// Leads to Wider Optima").
     Swa {
-        /// The number of steps between two that count.
+        /// The number of steps from one averaged step to the next.
         #[serde(default = "one", deserialize_with = "at_least_one")]
         every: u64,
-        /// The number of steps before the first that counts.
+        /// The number of steps at the start of the run that the average leaves out.
         #[serde(default)]
         start: u64,
     },
 }
 
-/// An average and how many weights are in it.
+/// An average of the weights, and the number of steps that are in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Average {
     spec: AverageSpec,
@@ -66,22 +66,22 @@ pub struct Average {
 }
 
 impl Average {
-    /// Creates an average of no steps.
+    /// Creates an average that contains no step yet.
     #[must_use]
     pub fn new(spec: AverageSpec, params: &Params) -> Self {
         Self { spec, count: 0, values: params.clone() }
     }
 
-    /// Returns the average; `None` until a step has counted.
+    /// Returns the averaged parameters; `None` if no step has been averaged yet.
     #[must_use]
     pub fn params(&self) -> Option<&Params> {
         (self.count > 0).then_some(&self.values)
     }
 
-    /// Takes the weights behind step `step` of the run, counted from 1.
+    /// Adds the weights after step `step` of the run, counted from 1.
     ///
     /// # Errors
-    /// Other parameters than those that the average was made for.
+    /// Fails if the average was created for other parameters.
     pub fn update(&mut self, params: &Params, step: u64, workers: &Workers) -> Result<()> {
         let share = match self.spec {
             AverageSpec::Ema { start, .. } if step <= start => return Ok(()),
@@ -120,11 +120,11 @@ impl Average {
         Ok(())
     }
 
-    /// Takes what a checkpoint has of it, so that it goes on as if training had not stopped.
+    /// Restores the average from a checkpoint, so that training continues as if it had not stopped.
     ///
     /// # Errors
-    /// Bytes that are no such file, or hold no average of these parameters. Nothing has changed
-    /// then.
+    /// Fails, and changes nothing, if the bytes are no such file or contain no average of these
+    /// parameters.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let Some(count) = count(&file) else {
@@ -135,7 +135,7 @@ impl Average {
         Ok(())
     }
 
-    /// Returns the tensors that a checkpoint keeps of the average.
+    /// Returns the tensors of the average that a checkpoint stores.
     pub(super) fn tensors<'a>(&'a self, count: &'a [u8; 8]) -> Vec<(String, Tensor<'a>)> {
         let value = |(spec, values): (&'a ParamSpec, &'a [f32])| {
             let name = format!("{VALUE}{SEPARATOR}{}", spec.name);
@@ -157,11 +157,11 @@ pub(super) fn is_average(name: &str) -> bool {
     name.starts_with("average.")
 }
 
-/// Returns the parameters to score with: the average where the file has one of at least one step,
-/// else the weights.
+/// Returns the parameters to score with: the average if the file has one of at least one step,
+/// otherwise the weights.
 ///
 /// # Errors
-/// As [`read_params`].
+/// Fails for the same reasons as [`read_params`].
 pub fn read_scoring_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
     let file = SafeTensors::deserialize(bytes)?;
     match count(&file) {
@@ -230,7 +230,7 @@ mod tests {
         vec![spec("w", 20_000, true), spec("norm.running_mean", 3, false)]
     }
 
-    /// Weights behind step `step`.
+    /// Returns the weights after step `step`.
     fn weights(step: u64) -> Params {
         let mut params = Params::init(&specs(), 0);
         for (index, (_, values)) in params.iter_mut().enumerate() {
@@ -271,7 +271,7 @@ mod tests {
             let mean = (15..=40).step_by(5).map(|step| at(step, i)).sum::<f64>() / 6.0;
             close(swa.params().unwrap().value(ParamId(0))[i], mean);
         }
-        // Running statistics too.
+        // The running statistics are averaged too.
         assert_ne!(swa.params().unwrap().value(ParamId(1)), weights(41).value(ParamId(1)));
         assert_eq!(run(AverageSpec::Swa { every: 5, start: 10 }, 14, 1).params(), None);
     }
@@ -292,8 +292,8 @@ mod tests {
             assert_eq!(again, half);
             (10..=20).for_each(|step| again.update(&weights(step), step, &workers(1)).unwrap());
             assert_eq!(again, whole);
-            // Scores come from it, training goes on from the weights, the optimizer does not see
-            // it.
+            // Scores come from the average, training continues from the weights, and the optimizer
+            // does not read the average.
             assert_eq!(read_scoring_params(&specs(), &bytes).unwrap(), *half.params().unwrap());
             assert_eq!(read_params(&specs(), &bytes).unwrap(), params);
             let mut fresh = optimizer.clone();

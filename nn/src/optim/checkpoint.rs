@@ -1,8 +1,9 @@
 //! Dense parameters and optimizer state in one safetensors file.
 //!
-//! Parameters stand under their own names. State stands beside them under the rule's name and the
-//! parameter's, `adam.m/mlp.0.weight`, and the step count under `adam.step/`: a slash tells state
-//! from parameters. Averages stand under `average.value/`. The same values give the same bytes.
+//! Parameters are stored under their own names. The state of a parameter is stored under the name
+//! of the rule and the name of the parameter, `adam.m/mlp.0.weight`, and the step count under
+//! `adam.step/`: a slash distinguishes state from parameters. Averages are stored under
+//! `average.value/`. The same values give the same bytes.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +17,10 @@ use super::tensors::{SEPARATOR, Tensor, wrong};
 use crate::error::Result;
 use crate::params::Params;
 
-/// Writes parameters and optimizer state.
+/// Writes parameters and optimizer state, and returns the bytes of the file.
 ///
 /// # Errors
-/// A parameter whose name has a slash in it.
+/// Fails if the name of a parameter contains a slash.
 pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8>> {
     write_dense_with(params, optimizer, None)
 }
@@ -27,7 +28,7 @@ pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8
 /// Writes parameters, optimizer state and, if there is one, the average of the parameters.
 ///
 /// # Errors
-/// As [`write_dense`].
+/// Fails for the same reasons as [`write_dense`].
 pub fn write_dense_with(
     params: &Params,
     optimizer: &DenseOptimizer,
@@ -59,12 +60,12 @@ pub fn write_dense_with(
 }
 
 impl DenseOptimizer {
-    /// Takes the state that [`write_dense`] wrote, so that training goes on as if it had not
+    /// Restores the state that [`write_dense`] wrote, so that training continues as if it had not
     /// stopped.
     ///
     /// # Errors
-    /// Bytes that are no such file; state that is missing, of another shape, or of another rule.
-    /// The optimizer is as it was then.
+    /// Fails, and changes nothing, if the bytes are no such file, or if the state is missing, has
+    /// another shape, or belongs to another rule.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let is_own = |name: &str| name.contains(SEPARATOR) && !is_average(name);

@@ -1,9 +1,9 @@
 //! The optimizer of a model's dense parameters.
 //!
 //! # Invariants
-//! State belongs to a parameter by name and has its shape. Parameters that are not trainable
-//! (running statistics) have no state and are never touched, by the regulariser neither. A step
-//! that is refused changes nothing.
+//! State belongs to a parameter by name and has the shape of the parameter. Parameters that are not
+//! trainable (running statistics) have no state and are never changed, not even by the regulariser.
+//! A step that is refused changes nothing.
 
 use zillion_device::workers::Workers;
 
@@ -16,8 +16,8 @@ use crate::graph::ParamSpec;
 use crate::graph::shape::ParamId;
 use crate::params::Params;
 
-/// The number of floats that one task of the pool updates. It is part of the result: the squared
-/// norm is summed by block.
+/// The number of floats that one task of the pool updates. This number is part of the result,
+/// because the squared norm is summed block by block.
 const BLOCK: usize = 16 * 1024;
 
 /// A dense optimizer and its state.
@@ -26,17 +26,18 @@ pub struct DenseOptimizer {
     spec: DenseOptimizerSpec,
     l2: f32,
     steps: u64,
-    /// One for each parameter, in order.
+    /// The state of each parameter, in order.
     slots: Vec<Slot>,
 }
 
-/// The state of one parameter; empty where the rule has none or the parameter is not trainable.
+/// The state of one parameter. It is empty if the rule has no state or the parameter is not
+/// trainable.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Slot {
     pub(super) name: String,
     pub(super) shape: [usize; 2],
     pub(super) trainable: bool,
-    /// The factor of the learning rate: a setting, and no state.
+    /// The factor of the learning rate, which is a setting and not state.
     pub(super) rate: f32,
     pub(super) first: Vec<f32>,
     pub(super) second: Vec<f32>,
@@ -44,10 +45,10 @@ pub(super) struct Slot {
 
 impl DenseOptimizer {
     /// Creates fresh state for these parameters. `l2` is the λ of the loss term `(λ/2)·|w|²` over
-    /// every trainable one.
+    /// every trainable parameter.
     ///
     /// # Errors
-    /// A negative or infinite `l2`.
+    /// Fails if `l2` is negative or infinite.
     pub fn new(spec: DenseOptimizerSpec, l2: f64, params: &[ParamSpec]) -> Result<Self> {
         if !(l2.is_finite() && l2 >= 0.0) {
             let reason = format!("must be 0 or above, found {l2}");
@@ -79,18 +80,18 @@ impl DenseOptimizer {
         &self.spec
     }
 
-    /// Steps made so far.
+    /// Returns the number of steps made so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
     /// Makes one step: every trainable parameter moves against `(g + λ·w) · grad_scale` at the
-    /// learning rate times `rate_scale`. `gradient` gives a parameter's gradient.
+    /// learning rate times `rate_scale`. `gradient` returns the gradient of a parameter.
     ///
     /// # Errors
-    /// Other parameters than the optimizer was made for, a missing gradient or one of another
-    /// length, a scale that is not finite. Nothing has changed then.
+    /// Fails, and changes nothing, if the optimizer was created for other parameters, if a gradient
+    /// is missing or has another length, or if a scale is not finite.
     pub fn step<'g>(
         &mut self,
         params: &mut Params,
@@ -139,10 +140,11 @@ impl DenseOptimizer {
         Ok(())
     }
 
-    /// Multiplies the learning rate of each parameter by a factor of its own, given in order.
+    /// Sets a factor for the learning rate of each parameter, given in order.
     ///
     /// # Errors
-    /// Another number of factors than parameters, or one that is not a positive number.
+    /// Fails if the number of factors is not the number of parameters, or if a factor is not a
+    /// positive number.
     pub fn set_rates(&mut self, factors: &[f32]) -> Result<()> {
         let refuse = |reason| Err(Error::Setting { name: "train.rates", reason });
         if factors.len() != self.slots.len() {
@@ -159,11 +161,11 @@ impl DenseOptimizer {
         Ok(())
     }
 
-    /// Returns the squared norm of `g + λ·w` over every trainable parameter, in f64 and in fixed
-    /// order. Not finite if any gradient is not.
+    /// Returns the squared norm of `g + λ·w` over every trainable parameter, in f64 and in a fixed
+    /// order. The result is not finite if a gradient is not finite.
     ///
     /// # Errors
-    /// As [`Self::step`].
+    /// Fails for the same reasons as [`Self::step`].
     pub fn sq_norm<'g>(
         &self,
         params: &Params,
@@ -195,7 +197,8 @@ impl DenseOptimizer {
         0.5 * f64::from(self.l2) * squares
     }
 
-    /// Returns one gradient for each parameter, in order; empty for those that are not trainable.
+    /// Returns one gradient for each parameter, in order; it is empty for parameters that are not
+    /// trainable.
     fn gradients<'g>(
         &self,
         params: &Params,
@@ -242,12 +245,12 @@ struct Task<'a> {
     param: usize,
     rule: Rule,
     block: Block<'a>,
-    /// The lengths of the block, which LAMB needs.
+    /// The squared lengths of the block's weights and direction, which LAMB needs.
     lengths: SqLengths,
 }
 
-/// Makes LAMB's second pass: adds the lengths of a parameter's blocks in block order and moves its
-/// weights.
+/// Makes LAMB's second pass: adds up the squared lengths of a parameter's blocks in block order,
+/// and moves its weights.
 fn move_by_trust(tasks: &mut [Task<'_>], params: usize, workers: &Workers) {
     let mut lengths = vec![SqLengths::default(); params];
     for task in &*tasks {

@@ -1,6 +1,6 @@
-//! FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables have
-//! (`zillion_embedding`'s `ftrl`), for the reasons given there: `z` is taken back from a weight
-//! that is not zero, which with a constant rate changes nothing but the rounding.
+//! FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the same form as the row optimizer `ftrl`
+//! of `zillion_embedding` and for the reasons given there: `z` is computed back from a weight that
+//! is not zero, which with a constant rate changes nothing but the rounding.
 
 use super::shaping::Shaping;
 

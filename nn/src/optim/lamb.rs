@@ -1,9 +1,9 @@
-//! LAMB (You et al. 2019): the distance that a parameter moves is a share of its own length.
+//! LAMB (You et al. 2019): a parameter moves by a distance that is proportional to its own length.
 //!
-//! A step is two passes over a parameter. The first moves the moments and takes the lengths of
-//! weights and direction, in f64 by block; when all blocks of a parameter are there, the second
-//! moves the weights. The second pass computes the direction again from the moments, which costs
-//! less than keeping it.
+//! A step is two passes over a parameter. The first pass updates the moments and computes the
+//! lengths of the weights and of the direction, in f64 and block by block. When all blocks of a
+//! parameter are ready, the second pass moves the weights. It computes the direction again from the
+//! moments, which costs less than storing the direction.
 
 use zillion_device::simd::vectorised;
 
@@ -55,8 +55,8 @@ impl Lamb {
     }
 
     /// Returns the factor of a parameter's direction: the learning rate times the trust ratio,
-    /// which is 1 where either length is 0. (With weights of 0, as biases begin, the ratio would
-    /// hold them there for ever.)
+    /// which is 1 if either length is 0. (Biases start at 0, and a ratio of 0 would keep them there
+    /// for ever.)
     pub(super) fn step_size(&self, lengths: SqLengths) -> f32 {
         let trust = match lengths.weights > 0.0 && lengths.direction > 0.0 {
             true => (lengths.weights / lengths.direction).sqrt(),
@@ -71,7 +71,7 @@ impl Lamb {
         self.correction1 * m / denominator + self.weight_decay * weight
     }
 
-    /// Moves the moments of a block: the first pass.
+    /// Updates the moments of a block, which is the first pass.
     #[inline(always)]
     pub(super) fn update_moments(
         self,
@@ -88,7 +88,7 @@ impl Lamb {
         }
     }
 
-    /// Returns the lengths of a block whose moments have moved.
+    /// Returns the squared lengths of a block whose moments have been updated.
     pub(super) fn sq_lengths(self, block: &Block<'_>) -> SqLengths {
         let mut sums = ([0.0f64; LANES], [0.0f64; LANES]);
         let (weights, first, second) = (&*block.weights, &*block.first, &*block.second);
@@ -109,7 +109,7 @@ impl Lamb {
         SqLengths { weights: sums.0.iter().sum(), direction: sums.1.iter().sum() }
     }
 
-    /// Moves the weights of a block: the second pass.
+    /// Moves the weights of a block, which is the second pass.
     pub(super) fn move_weights(self, block: &mut Block<'_>, step_size: f32) {
         let (weights, first, second) = (&mut *block.weights, &*block.first, &*block.second);
         vectorised(

@@ -1,9 +1,10 @@
 //! The plateau schedule: a validation metric that stops improving lowers the learning rate, and
 //! then ends the training.
 //!
-//! The rule of the published click-through benchmarks (FuxiCTR): after each validation, a metric
-//! not better than the best by `min_delta` is a miss; every miss multiplies the learning rate by
-//! `factor` down to a floor, and the `patience`-th miss in a row stops.
+//! The rule is that of the published click-through benchmarks (FuxiCTR). After each validation, a
+//! metric that is not better than the best one by `min_delta` is a miss. Every miss multiplies the
+//! learning rate by `factor`, down to a floor, and the `patience`-th miss in a row stops the
+//! training.
 
 use std::fmt;
 
@@ -12,19 +13,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::spec::{not_negative, positive};
 
-/// The metric that judges a validation; in a job `"auc"`, `"gauc"`, `"logloss"`, `"ndcg@10"`,
-/// `"recall@10"`.
+/// The metric that decides whether a validation is a miss. A job writes `"auc"`, `"gauc"`,
+/// `"logloss"`, `"ndcg@10"` or `"recall@10"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PlateauMetric {
     /// The area under the ROC curve: larger is better.
     #[default]
     Auc,
-    /// The same inside each group.
+    /// The area under the ROC curve inside each group, averaged: larger is better.
     Gauc,
     /// The log loss: smaller is better.
     Logloss,
-    /// The NDCG of lists, which says how early a list has the wanted items: larger is better.
+    /// The NDCG of lists, which says how near to the head of a list the wanted items are: larger is
+    /// better.
     Ndcg(u32),
     /// The recall of lists, the share of the wanted items in a list's head: larger is better.
     Recall(u32),
@@ -69,14 +71,14 @@ impl TryFrom<String> for PlateauMetric {
     }
 }
 
-/// Settings of the schedule, in the vocabulary of a job.
+/// The settings of the schedule, in the vocabulary of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlateauSpec {
-    /// The factor of the learning rate at a miss, in `(0, 1]`; 1 leaves the rate alone.
+    /// The factor of the learning rate at a miss, in `(0, 1]`; 1 leaves the rate unchanged.
     #[serde(deserialize_with = "shrinking")]
     pub factor: f64,
-    /// The learning rate is never lowered below this.
+    /// The floor below which the learning rate is never lowered.
     #[serde(deserialize_with = "not_negative")]
     pub min_lr: f64,
     /// The number of consecutive misses that stops the training, at least 1.
@@ -85,7 +87,7 @@ pub struct PlateauSpec {
     /// The margin by which a metric must beat the best one.
     #[serde(deserialize_with = "not_negative")]
     pub min_delta: f64,
-    /// The metric that judges a validation.
+    /// The metric that decides whether a validation is a miss.
     pub metric: PlateauMetric,
     /// The task whose metric counts, in a model with several tasks; the first one if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,15 +110,16 @@ impl Default for PlateauSpec {
 /// The consequence of a validation for the training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The best so far: keep these weights.
+    /// The metric is the best so far: keep these weights.
     Better,
-    /// A miss: the learning rate is lower from here on.
+    /// The validation is a miss: the learning rate is lower from now on.
     Miss,
-    /// The last miss that patience allows: stop, and go back to the best weights.
+    /// The validation is the last miss that `patience` allows: stop, and return to the best
+    /// weights.
     Stop,
 }
 
-/// The schedule's state. It is serialised into a checkpoint and goes on from there.
+/// The state of the schedule, which is serialised into a checkpoint and restored from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plateau {
@@ -146,8 +149,8 @@ impl Plateau {
         }
     }
 
-    /// Takes the metric of a validation. A metric that could not be computed, or is not a number,
-    /// is a miss.
+    /// Records the metric of a validation and returns the verdict. A metric that could not be
+    /// computed, or that is NaN, is a miss.
     pub fn observe(&mut self, metric: Option<f64>) -> Verdict {
         self.observations += 1;
         if let Some(metric) = metric.filter(|&metric| self.is_better(metric)) {
@@ -157,7 +160,7 @@ impl Plateau {
             return Verdict::Better;
         }
         self.misses += 1;
-        // A base already below the floor is left where the job put it.
+        // If the base rate is already below the floor, it stays as the job set it.
         self.lr = (self.lr * self.spec.factor).max(self.spec.min_lr.min(self.lr));
         if self.misses >= self.spec.patience { Verdict::Stop } else { Verdict::Miss }
     }
@@ -200,7 +203,7 @@ impl Plateau {
         self.best_observation
     }
 
-    /// Misses since the best one.
+    /// Returns the number of misses since the best observation.
     #[must_use]
     pub fn misses(&self) -> u32 {
         self.misses
@@ -235,11 +238,11 @@ mod tests {
         let mut plateau = Plateau::new(PlateauSpec::default(), 1e-3);
         assert_eq!(plateau.observe(Some(0.9)), Verdict::Better);
         assert_eq!(plateau.rate_scale(), 1.0);
-        // Better, but not by 1e-6.
+        // The metric is better, but not by 1e-6.
         assert_eq!(plateau.observe(Some(0.900_000_5)), Verdict::Miss);
         assert!((plateau.lr() - 1e-4).abs() < 1e-18);
         assert_eq!(plateau.rate_scale(), 0.1);
-        // An improvement forgives the miss but does not raise the rate again.
+        // An improvement resets the count of misses but does not raise the rate again.
         assert_eq!(plateau.observe(Some(0.91)), Verdict::Better);
         assert_eq!((plateau.misses(), plateau.rate_scale()), (0, 0.1));
         assert_eq!(plateau.observe(Some(0.905)), Verdict::Miss);

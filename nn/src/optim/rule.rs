@@ -1,8 +1,8 @@
 //! The choice of a rule for a step, and the block of floats that it updates.
 //!
-//! A rule is a small value with the scalars of one step in it (learning rate, bias corrections),
-//! which are computed once, in f64, and rounded once. The loops of the rules are plain and
-//! vectorise; every instruction set gives the same bits.
+//! A rule is a small value that holds the scalars of one step (learning rate, bias corrections).
+//! They are computed once in f64 and rounded once. The loops of the rules are plain and vectorise;
+//! every instruction set gives the same bits.
 //!
 //! To add a rule: a variant in [`DenseOptimizerSpec`], a file with the rule, and an arm in each of
 //! the three functions of [`Rule`].
@@ -19,7 +19,7 @@ use super::sgd::Sgd;
 use super::shaping::{Block, Shaping};
 use super::spec::DenseOptimizerSpec;
 
-/// A rule with the scalars of one step in it.
+/// A rule that holds the scalars of one step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
     Sgd(Sgd),
@@ -63,8 +63,8 @@ impl Rule {
         }
     }
 
-    /// Returns the names of the state that a rule keeps, as they stand in a checkpoint before the
-    /// parameter's name.
+    /// Returns the names of the state that a rule keeps. In a checkpoint they stand before the name
+    /// of the parameter.
     pub(super) fn state_names(spec: &DenseOptimizerSpec) -> [Option<&'static str>; 2] {
         match spec {
             DenseOptimizerSpec::Sgd { momentum, .. } if *momentum > 0.0 => Sgd::MOMENTUM_STATE,
@@ -78,8 +78,8 @@ impl Rule {
         }
     }
 
-    /// Updates a block. LAMB moves its moments only: its weights follow when the lengths of the
-    /// whole parameter are known.
+    /// Updates a block. LAMB updates only its moments here: its weights move when the lengths of
+    /// the whole parameter are known.
     pub(super) fn apply(self, block: &mut Block<'_>, shaping: Shaping) {
         let Block { weights, first, second, raw } = block;
         vectorised(

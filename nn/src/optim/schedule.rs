@@ -1,29 +1,30 @@
-//! The learning-rate schedule by steps: a linear warm-up, then what lowers the rate.
+//! The learning-rate schedule by steps: a linear warm-up, followed by a decay.
 //!
-//! A factor is a function of the step alone, so that nothing of it is in a checkpoint and a resumed
-//! run goes on with the same bits. It multiplies the rates of the dense parameters and, unless the
-//! job says otherwise, those of the tables; the plateau schedule multiplies both once more.
+//! The factor is a function of the step alone, so that a checkpoint stores nothing of the schedule
+//! and a resumed run continues with the same bits. The factor multiplies the rates of the dense
+//! parameters and, unless the job says otherwise, those of the tables. The plateau schedule
+//! multiplies both again.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::spec::not_negative;
 
-/// Settings of the schedule, in the vocabulary of a job:
-/// `{ warmup_steps = 1000, decay = { kind = "cosine", steps = 50000 } }`.
+/// The settings of the schedule, in the vocabulary of a job: `{ warmup_steps = 1000, decay = { kind
+/// = "cosine", steps = 50000 } }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
-    /// The number of steps in which the rate grows evenly, the last of them at the whole rate; 0:
-    /// it begins there.
+    /// The number of steps in which the rate grows linearly; the last of them has the full rate.
+    /// With 0 the rate is full from the first step.
     pub warmup_steps: u64,
-    /// The share of the rate that the warm-up begins above.
+    /// The share of the full rate above which the warm-up starts.
     #[serde(deserialize_with = "share")]
     pub warmup_from: f64,
     /// The rule that lowers the rate after the warm-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay: Option<Decay>,
-    /// Whether tables follow it too.
+    /// Whether the rates of tables follow the schedule too.
     pub tables: bool,
 }
 
@@ -37,49 +38,50 @@ impl Default for ScheduleSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decay {
-    /// Half a cosine from the whole rate down to a share of it (Loshchilov, Hutter 2017, without
-    /// restarts): `to + (1 - to) * (1 + cos(pi * n / steps)) / 2`. The rate stays there afterwards.
+    /// Half a cosine from the full rate down to the share `to` of it (Loshchilov, Hutter 2017,
+    /// without restarts): `to + (1 - to) * (1 + cos(pi * n / steps)) / 2`. After `steps` steps the
+    /// rate stays at that share.
     Cosine {
-        /// The number of steps until the rate has arrived.
+        /// The number of steps until the rate has reached `to`.
         #[serde(deserialize_with = "at_least_one")]
         steps: u64,
-        /// The share of the rate where it arrives.
+        /// The share of the full rate at which the decay ends.
         #[serde(default = "default_to", deserialize_with = "kept")]
         to: f64,
     },
-    /// A straight line to the same.
+    /// A straight line from the full rate down to the share `to` of it, where the rate then stays.
     Linear {
-        /// The number of steps until the rate has arrived.
+        /// The number of steps until the rate has reached `to`.
         #[serde(deserialize_with = "at_least_one")]
         steps: u64,
-        /// The share of the rate where it arrives.
+        /// The share of the full rate at which the decay ends.
         #[serde(default = "default_to", deserialize_with = "kept")]
         to: f64,
     },
-    /// `factor ^ floor(n / every)`, never below a share of the rate.
+    /// Steps down: `factor ^ floor(n / every)`, never below the share `floor` of the full rate.
     Step {
-        /// The number of steps between two changes.
+        /// The number of steps from one change to the next.
         #[serde(deserialize_with = "at_least_one")]
         every: u64,
         /// The factor of the rate at each change.
         #[serde(default = "default_factor", deserialize_with = "kept")]
         factor: f64,
-        /// The share of the rate that it does not fall below.
+        /// The share of the full rate below which the rate never falls.
         #[serde(default, deserialize_with = "not_negative")]
         floor: f64,
     },
 }
 
 impl ScheduleSpec {
-    /// Returns the factor of the learning rate in step `step` of the run, counted from 1. It is
-    /// above 0.
+    /// Returns the factor of the learning rate in step `step` of the run, counted from 1. The
+    /// factor is always above 0.
     #[must_use]
     pub fn at(&self, step: u64) -> f64 {
         if step <= self.warmup_steps {
             let done = step as f64 / self.warmup_steps as f64;
             return self.warmup_from + (1.0 - self.warmup_from) * done;
         }
-        // The first step behind the warm-up has the whole rate.
+        // The first step after the warm-up has the full rate.
         let behind = step.saturating_sub(self.warmup_steps + 1);
         self.decay.map_or(1.0, |decay| decay.after(behind))
     }
@@ -106,7 +108,7 @@ impl ScheduleSpec {
 }
 
 impl Decay {
-    /// Returns the factor when `n` steps have been made behind the warm-up.
+    /// Returns the factor after `n` further steps since the warm-up.
     fn after(self, n: u64) -> f64 {
         let share = |steps: u64| n.min(steps) as f64 / steps as f64;
         match self {
@@ -116,7 +118,8 @@ impl Decay {
             }
             Self::Linear { steps, to } => to + (1.0 - to) * (1.0 - share(steps)),
             Self::Step { every, factor, floor } => {
-                // A rate of 0 would be no rate; this is far below anything that moves a weight.
+                // A rate of 0 would be invalid; this floor is far below any rate that moves a
+                // weight.
                 factor.powf((n / every) as f64).max(floor).max(f64::from(f32::MIN_POSITIVE))
             }
         }
@@ -172,7 +175,7 @@ mod tests {
         let spec = spec("warmup_steps = 4\ndecay = { kind = 'cosine', steps = 10, to = 0.1 }");
         let warm: Vec<f64> = (1..=5).map(|step| spec.at(step)).collect();
         assert_eq!(warm, [0.25, 0.5, 0.75, 1.0, 1.0]);
-        // Half way: the middle between the whole and a tenth. Then it arrives and stays.
+        // Half way, the factor is the middle between 1 and 0.1. At the end it stays at 0.1.
         close(spec.at(10), 0.55);
         close(spec.at(5 + 2), 0.1 + 0.9 * 0.5 * (1.0 + (0.2 * std::f64::consts::PI).cos()));
         close(spec.at(15), 0.1);

@@ -1,13 +1,14 @@
-//! The gradient that rules apply, and its norm: the regulariser and the clipping that all rules
+//! The gradient that rules apply, and its norm: the regularisation and clipping that all rules
 //! share.
 //!
-//! The row optimizers of `zillion_embedding` shape gradients by the same formula, but sum norms in
-//! blocks of 8 lanes where this crate has 16, and the number of lanes is part of the result: only a
-//! crate below both could hold the formula, which is one line.
+//! The row optimizers of `zillion_embedding` use the same formula, but sum norms in 8 lanes where
+//! this crate has 16, and the number of lanes is part of the result. The formula is one line;
+//! sharing it would need a crate below both.
 
 use zillion_device::simd::vectorised;
 
-/// A part of a parameter with its gradient and state. A state is empty where the rule has none.
+/// A part of a parameter with its gradient and its state. A state is empty if the rule does not use
+/// it.
 pub(super) struct Block<'a> {
     pub(super) weights: &'a mut [f32],
     pub(super) first: &'a mut [f32],
@@ -15,7 +16,7 @@ pub(super) struct Block<'a> {
     pub(super) raw: &'a [f32],
 }
 
-/// The factors that turn a raw gradient into the one that is applied: `(g + l2 * w) * scale`.
+/// The factors that turn a raw gradient into the applied one: `(g + l2 * w) * scale`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shaping {
     pub(super) l2: f32,

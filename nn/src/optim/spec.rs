@@ -3,17 +3,18 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The optimizer of the dense parameters: `{ kind = "adam", lr = 1e-3 }`. Formulas and defaults are
-/// PyTorch's.
+/// The optimizer of the dense parameters: `{ kind = "adam", lr = 1e-3 }`. The formulas and defaults
+/// are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DenseOptimizerSpec {
-    /// `b = momentum * b + g; w -= lr * b`, or `w -= lr * g` without momentum (and without state).
+    /// Stochastic gradient descent: `b = momentum * b + g; w -= lr * b`, or `w -= lr * g` without
+    /// momentum (and without state).
     Sgd {
         /// The learning rate before any schedule.
         #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
         lr: f64,
-        /// The share of the last step's direction that stays, in `[0, 1)`.
+        /// The share of the previous direction that a step keeps, in `[0, 1)`.
         #[serde(default, deserialize_with = "decay")]
         momentum: f64,
     },
@@ -44,13 +45,13 @@ pub enum DenseOptimizerSpec {
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
         eps: f64,
     },
-    /// PyTorch's SGD with momentum under the name that tables have for it: `b = momentum * b + g`,
-    /// then `w -= lr * b`, or with Nesterov's `w -= lr * (g + momentum * b)`.
+    /// PyTorch's SGD with momentum, under the name that tables use for it: `b = momentum * b + g`,
+    /// then `w -= lr * b`, or with Nesterov's form `w -= lr * (g + momentum * b)`.
     Momentum {
         /// The learning rate before any schedule.
         #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
         lr: f64,
-        /// The share of the last step's direction that stays, in `[0, 1)`.
+        /// The share of the previous direction that a step keeps, in `[0, 1)`.
         #[serde(default = "default_beta1", deserialize_with = "decay")]
         momentum: f64,
         /// Whether the step looks ahead along the direction (Sutskever et al. 2013).
@@ -76,8 +77,9 @@ pub enum DenseOptimizerSpec {
         #[serde(default = "default_weight_decay", deserialize_with = "not_negative")]
         weight_decay: f64,
     },
-    /// LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning", Algorithm 2): Adam's
-    /// direction and `weight_decay * w`, of each parameter scaled to the length of its weights.
+    /// LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning", Algorithm 2): the sum
+    /// of Adam's direction and `weight_decay * w`, scaled for each parameter to the length of its
+    /// weights.
     Lamb {
         /// The learning rate before any schedule.
         #[serde(default = "default_adam_lr", deserialize_with = "positive")]
@@ -95,17 +97,17 @@ pub enum DenseOptimizerSpec {
         #[serde(default, deserialize_with = "not_negative")]
         weight_decay: f64,
     },
-    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), as tables have it: `z` is taken back from
-    /// weights that are not zero, so that a parameter begins at its initial value and a schedule
-    /// may lower the rate.
+    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables have: `z` is
+    /// computed back from weights that are not zero, so that a parameter starts at its initial
+    /// value and a schedule may lower the rate.
     Ftrl {
-        /// The paper's alpha; it gives no value that is good everywhere.
+        /// The learning rate, the paper's alpha, for which the paper gives no generally good value.
         #[serde(deserialize_with = "positive")]
         lr: f64,
         /// The smoothing of the learning rate, the paper's beta.
         #[serde(default = "default_ftrl_beta", deserialize_with = "positive")]
         beta: f64,
-        /// The evidence for a weight below which the weight stays at zero.
+        /// The L1 penalty: a weight stays at zero while the magnitude of its `z` is at most this.
         #[serde(default, deserialize_with = "not_negative")]
         l1: f64,
         /// The factor of the quadratic penalty, which shrinks weights.
@@ -144,7 +146,7 @@ impl DenseOptimizerSpec {
     }
 }
 
-/// Adam at 1e-3, what the published click-through benchmarks train with.
+/// Returns Adam at a rate of 1e-3, with which the published click-through benchmarks were trained.
 impl Default for DenseOptimizerSpec {
     fn default() -> Self {
         Self::Adam {

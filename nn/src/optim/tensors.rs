@@ -1,5 +1,5 @@
-//! The tensors of a checkpoint of dense parameters: names, values and how to read the weights
-//! alone.
+//! The tensors of a checkpoint of dense parameters: their names and values, and the reading of the
+//! weights alone.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,15 @@ use crate::error::{Error, Result};
 use crate::graph::ParamSpec;
 use crate::params::Params;
 
-/// The character between the name of a state and that of its parameter: no parameter has it in its
-/// name.
+/// The character between the name of a state and the name of its parameter. The name of a parameter
+/// never contains it.
 pub(super) const SEPARATOR: char = '/';
 
-/// Reads the parameters, and passes over the optimizer's state.
+/// Reads the parameters and skips the state of the optimizer.
 ///
 /// # Errors
-/// Bytes that are no such file; a parameter that is missing, of another shape, or unknown.
+/// Fails if the bytes are no such file, or if a parameter is missing, has another shape, or is
+/// unknown.
 pub fn read_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
     let file = SafeTensors::deserialize(bytes)?;
     let tensors = file.tensors().into_iter().filter(|(name, _)| !name.contains(SEPARATOR));

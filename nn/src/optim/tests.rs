@@ -1,4 +1,4 @@
-//! Optimizers against references in f64, closed forms, and themselves after a restart.
+//! Tests of optimizers against references in f64, against closed forms, and after a restart.
 
 use std::num::NonZeroUsize;
 
@@ -23,7 +23,7 @@ fn specs() -> Vec<ParamSpec> {
         spec("mlp.0.weight", 40, 13, true),
         spec("mlp.0.norm.running_mean", 1, 13, false),
         spec("mlp.0.bias", 1, 13, true),
-        // More than one block, and a ragged end.
+        // This parameter has more than one block, and the last block is short.
         spec("cross.weight", 170, 211, true),
     ]
 }
@@ -32,7 +32,7 @@ fn workers(threads: usize) -> Workers {
     Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// Returns the gradients of step `step`: numbers that repeat nowhere.
+/// Returns the gradients of step `step`, in which no number is repeated.
 fn gradients(params: &Params, step: u64) -> Vec<Vec<f32>> {
     let gradient = |index: usize, i: usize| {
         let bits = zillion_feature::random::combine(step * 100 + index as u64, i as u64);
@@ -65,7 +65,7 @@ fn lamb() -> DenseOptimizerSpec {
     ALL[9]
 }
 
-/// One weight by the textbook, in f64.
+/// A reference for one weight in f64, by the published formulas.
 struct Reference {
     weight: f64,
     first: f64,
@@ -91,21 +91,22 @@ impl Reference {
                 let v_hat = self.second / (1.0 - beta2.powi(t));
                 self.weight -= lr * rate_scale * m_hat / (v_hat.sqrt() + eps);
             }
-            // torch.optim.SGD, `dampening` 0.
+            // The formula is that of torch.optim.SGD with `dampening` 0.
             DenseOptimizerSpec::Momentum { lr, momentum, nesterov } => {
                 self.first = momentum * self.first + g;
                 let direction = if nesterov { g + momentum * self.first } else { self.first };
                 self.weight -= lr * rate_scale * direction;
             }
-            // torch.optim.AdamW: the weight decays first, by the rate in force.
+            // The formula is that of torch.optim.AdamW: the weight decays first, by the current
+            // rate.
             DenseOptimizerSpec::Adamw { lr, beta1, beta2, eps, weight_decay } => {
                 self.weight *= 1.0 - lr * rate_scale * weight_decay;
                 let adam = DenseOptimizerSpec::Adam { lr, beta1, beta2, eps };
                 self.step(&adam, t, gradient, rate_scale);
             }
-            // McMahan et al. 2013, Algorithm 1: z and n alone are state, weights are derived from
-            // them. A parameter that begins elsewhere than at 0 has the z that its weight follows
-            // from.
+            // McMahan et al. 2013, Algorithm 1: only z and n are state, and weights are computed
+            // from them. A parameter that starts at another value than 0 gets the z that gives its
+            // weight.
             DenseOptimizerSpec::Ftrl { lr, beta, l1, l2 } => {
                 let alpha = lr * rate_scale;
                 let (z, n) = (&mut self.first, &mut self.second);
@@ -130,7 +131,8 @@ fn follow_the_textbook() {
         let mut params = Params::init(&specs(), 3);
         let is_ftrl = matches!(spec, DenseOptimizerSpec::Ftrl { .. });
         if is_ftrl {
-            // As in the paper: weights of 0 (those of other parameters follow the tables' rule).
+            // The paper starts at weights of 0. (Parameters that start elsewhere follow the rule of
+            // the tables.)
             params.iter_mut().for_each(|(_, values)| values.fill(0.0));
         }
         let start = match spec {
@@ -148,7 +150,7 @@ fn follow_the_textbook() {
         let mut optimizer = DenseOptimizer::new(spec, l2, params.specs()).unwrap();
         for step in 1..=25 {
             let (rate_scale, grad_scale) = match step > 10 {
-                // The paper's alpha does not change.
+                // The paper's alpha is constant.
                 true if is_ftrl => (1.0, 0.3),
                 true => (0.1, 0.3),
                 false => (1.0, 1.0),
@@ -174,7 +176,7 @@ fn follow_the_textbook() {
     }
 }
 
-/// Makes a parameter's step by You et al. 2019, Algorithm 2, with the identity for their phi.
+/// Makes the step of one parameter by You et al. 2019, Algorithm 2, with the identity as phi.
 fn lamb_step(references: &mut [Reference], t: i32, gradients: &[f64], rate_scale: f64) {
     let DenseOptimizerSpec::Lamb { lr, beta1, beta2, eps, weight_decay } = lamb() else {
         unreachable!()
@@ -199,7 +201,7 @@ fn lamb_step(references: &mut [Reference], t: i32, gradients: &[f64], rate_scale
 fn lamb_follows_the_paper_parameter_by_parameter() {
     let workers = workers(2);
     let mut params = Params::init(&specs(), 3);
-    // A bias begins at 0, where a ratio of lengths would hold it.
+    // A bias starts at 0, where a ratio of lengths would keep it.
     params.value_mut(ParamId(2)).fill(0.0);
     let mut references: Vec<Vec<Reference>> = params
         .iter()
@@ -246,11 +248,11 @@ fn ftrl_begins_at_initial_weights_and_zeroes_weak_ones() {
         ftrl.step(&mut params, of(&raw), 1.0, 1.0, &workers).unwrap();
         params.value(ParamId(0)).to_vec()
     };
-    // With z = -w·beta/alpha: w = 0.5 - g / ((beta + |g|) / alpha).
+    // With z = -w·beta/alpha the expected weight is w = 0.5 - g / ((beta + |g|) / alpha).
     let moved = step(0.5, 0.0, [0.0, 1.0]);
     assert_eq!(moved[0], 0.5);
     assert!((moved[1] - (0.5 - 1.0 / 20.0)).abs() < 1e-6, "{moved:?}");
-    // Evidence below l1 moves nothing, and what is above it moves by the rest.
+    // A z below l1 leaves the weight at zero, and a z above l1 moves the weight by the difference.
     let moved = step(0.0, 0.5, [0.3, 1.0]);
     assert_eq!(moved[0], 0.0);
     assert!((moved[1] + 0.5 / 20.0).abs() < 1e-6, "{moved:?}");
@@ -300,7 +302,7 @@ fn closed_forms() {
         assert!((value - expected).abs() < 1e-7);
     }
 
-    // SGD with weight decay alone shrinks by (1 - lr · λ) a step.
+    // SGD with weight decay alone shrinks a weight by the factor (1 - lr · λ) in each step.
     let mut params = Params::init(&ones, 0);
     let sgd = DenseOptimizerSpec::Sgd { lr: 0.5, momentum: 0.0 };
     let mut sgd = DenseOptimizer::new(sgd, 0.5, &ones).unwrap();
@@ -309,7 +311,7 @@ fn closed_forms() {
         sgd.step(&mut params, of(&zero), 1.0, 1.0, &workers).unwrap();
     }
     assert_eq!(params.value(ParamId(0)), [0.75f32.powi(3); 3]);
-    // (λ/2)·|w|² of three weights, and its gradient's squared norm.
+    // The regulariser is (λ/2)·|w|² of three weights; the norm is that of its gradient.
     let w = f64::from(0.75f32.powi(3));
     assert!((sgd.regulariser(&params) - 0.25 * 3.0 * w * w).abs() < 1e-12);
     let norm = sgd.sq_norm(&params, of(&zero), &workers).unwrap();
@@ -327,8 +329,8 @@ fn closed_forms() {
     assert!((f64::from(params.value(ParamId(0))[0]) - expected).abs() < 1e-6);
 }
 
-/// Five steps of PyTorch (2.14, 2.15) on the same numbers, `clip_grad_norm_` at 2 before each: of
-/// every rule that it has.
+/// Compares every rule that PyTorch (2.14, 2.15) has with five of its steps on the same numbers,
+/// with `clip_grad_norm_` at 2 before each step.
 #[test]
 fn match_torch() {
     let workers = workers(1);
@@ -344,7 +346,7 @@ fn match_torch() {
         [0.402_665_883, -1.042_962_19, 1.999_942_42, -0.050_014_864_7],
         [0.475_118_101, -1.234_362_01, 1.999_976_4, -0.005_847_902_5],
         [0.497_398_615, -1.248_268_13, 1.997_717_38, 0.000_180_065_981],
-        // Its SGD with momentum, which is both of ours.
+        // PyTorch's SGD with momentum is the reference for two rules of this crate.
         [0.402_665_883, -1.042_962_19, 1.999_942_42, -0.050_014_864_7],
         [0.333_553_642, -0.984_124_78, 1.999_929_55, -0.048_047_829_4],
         [0.497_149_348, -1.247_643_47, 1.996_717_93, 0.000_179_920_025],
