@@ -1,17 +1,19 @@
-//! The life of a key: when it gets a row, and when the row goes.
+//! The eviction of rows: the rows that leave a table, and the moment in a step at which they leave.
 //!
-//! Both count what training does and never time: a table's contents are a function of the data and
-//! the steps. Dense tables have a fixed vocabulary and know neither.
+//! Eviction counts pushes and steps and never reads a clock: the contents of a table are a function
+//! of the data and the steps. Dense tables have a fixed vocabulary, so no row of a dense table is
+//! evicted.
 //!
 //! # Order within a step
-//! A key is counted, and its row made, by the push that brings its gradient. Rows go at the end of
-//! the step, behind the push and every other rule: between the pull and the push of one step no row
-//! goes, and a key that comes back in the next step pulls as its initial row.
+//! The push that brings the gradient of a key counts the key and makes its row. Rows are evicted at
+//! the end of the step, after the push and every other rule. So no row disappears between the pull
+//! and the push of one step, and a key that comes back in the next step is pulled as its initial
+//! row.
 //!
-//! Rows go on schedule, below a threshold, when their slot has its turn ([`Turn`]); or at capacity,
-//! because the table is full, the least first ([`capacity`]). What "least" means is the
-//! [`priority`] of the policy. A step that would fill a table beyond its limit makes rows in the
-//! order of its plan, and the keys behind them are refused and counted.
+//! A row is evicted on schedule if its priority is below a threshold when its slot has its turn
+//! ([`Turn`]). In a table at its limit, the rows with the lowest priority are evicted
+//! ([`capacity`]). The [`priority`] depends on the policy. A step that would fill a table beyond
+//! its limit makes rows in the order of its plan; the keys after them are refused and counted.
 
 pub(crate) mod capacity;
 pub(crate) mod displace;
@@ -30,16 +32,17 @@ use crate::eviction::priority::Priority;
 /// The rows that the end of one step evicts on schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Due {
-    /// Keys that wait go when they were last seen before this step.
+    /// The first step that keeps a candidate: candidates that were last seen before this step are
+    /// dropped.
     pub(crate) oldest: u32,
-    /// Rows of a lower priority go.
+    /// The lowest priority that is kept: rows with a lower one are evicted.
     pub(crate) floor: f64,
     pub(crate) turn: Turn,
 }
 
 impl Due {
-    /// Returns what the end of `step` evicts on schedule among rows of this priority; `None` for
-    /// nothing.
+    /// Returns the rows and slots that the end of `step` evicts on schedule in a table with this
+    /// policy and this priority; `None` for nothing.
     pub(crate) fn new(eviction: &Eviction, priority: Option<Priority>, step: u32) -> Option<Self> {
         if let Eviction::Unseen { steps } = *eviction {
             let oldest = u64::from(step).saturating_sub(steps) as u32;
@@ -51,7 +54,7 @@ impl Due {
     }
 }
 
-/// One step's share of the slots.
+/// The share of the slots that one step visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     first: usize,
@@ -59,18 +62,20 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Each slot once in so many steps, or in 4096 if that is sooner.
+    /// Returns the turn of `step` where each slot has one turn in at most `steps` steps, and in at
+    /// most 4,096.
     fn every(steps: u64, step: u32) -> Self {
-        // A power of two, so that slots come round evenly.
+        // The period is a power of two, so that every slot has its turn equally often.
         Self::of_slots(step, 1 << steps.clamp(1, SLOTS as u64).ilog2())
     }
 
-    /// One slot in `period`, others in every step.
+    /// Returns the turn of `step` where one slot in `period` has its turn, and other slots in every
+    /// step.
     pub(crate) fn of_slots(step: u32, period: usize) -> Self {
         Self { first: step as usize % period, period }
     }
 
-    /// Those of `slots` whose turn it is, ascending.
+    /// Returns the slots of the range that have their turn, in ascending order.
     pub(crate) fn slots(self, slots: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
         let ahead = (self.first + self.period - slots.start % self.period) % self.period;
         (slots.start + ahead..slots.end).step_by(self.period)

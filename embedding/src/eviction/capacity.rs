@@ -28,33 +28,37 @@ use zillion_feature::SLOTS;
 
 use crate::eviction::Turn;
 
-/// Rows that are looked at for two that go, or up to twice as many, because slots come round in
-/// powers of two.
+/// The number of rows that are visited for every two that are evicted. The real number is up to
+/// twice as large, because the periods of slots are powers of two.
 const LOOKS_FOR_TWO: u64 = 5;
-/// Rows that are looked at in any case (0.2 ms): a table of no more loses exactly its least.
+/// The number of rows that are visited in any case, which takes 0.2 ms. A table of at most this
+/// size loses exactly its lowest rows.
 const FEWEST_LOOKS: u64 = 8192;
-/// Rows that are looked at in one step at most (unless a single slot has more): some milliseconds.
+/// The largest number of rows that one step visits (unless a single slot has more); a visit of so
+/// many takes some milliseconds.
 const MOST_LOOKS: u64 = 1 << 20;
-/// The part of a limit that is kept free even where few rows are made.
+/// The divisor that gives the part of a limit that is kept free even where few rows are made.
 const SPARE: u64 = 256;
-/// The part of a limit that is kept free at most.
+/// The divisor that gives the largest part of a limit that is kept free.
 const MOST_SPARE: u64 = 4;
-/// The part of a limit that may be kept free for keys to need no lookup beforehand.
+/// The divisor that gives the largest part of a limit that is kept free so that the keys of a step
+/// need no lookup beforehand.
 const SKIPS_LOOKUP: u64 = 64;
 
 /// The demand of a step on a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// Keys that were pushed.
+    /// The number of keys that were pushed.
     pub(crate) keys: u64,
-    /// Rows that it made or would have made, had there been room.
+    /// The number of rows that the step made, or would have made if there had been room.
     pub(crate) rows: u64,
 }
 
 impl Demand {
-    /// Rows that are left free for the next step, of a table that may have so many.
+    /// Returns the number of rows that are left free for the next step, in a table that may have
+    /// `most` rows.
     pub(crate) fn room(self, most: u64) -> u64 {
-        // Steps differ a little in how many keys they have.
+        // The number of keys differs a little from step to step.
         let all = self.keys + self.keys / 16;
         let skips_lookup = if all <= most / SKIPS_LOOKUP { all } else { 0 };
         self.rows.saturating_mul(2).max(skips_lookup)
@@ -75,13 +79,13 @@ impl Sum for Demand {
 pub(crate) struct Visit {
     /// The slots that are visited.
     pub(crate) turn: Turn,
-    /// Rows that must go.
+    /// The number of rows that must be evicted.
     pub(crate) excess: u64,
-    /// Whether all slots are looked at.
+    /// Whether all slots are visited.
     pub(crate) is_whole: bool,
 }
 
-/// Rows that a step may make room for beforehand.
+/// Returns the number of rows that the end of a step keeps free for the next step.
 pub(crate) fn headroom(limit: u64, demand: Demand) -> u64 {
     (limit / SPARE).max(demand.room(limit)).min(limit.div_ceil(MOST_SPARE))
 }
@@ -96,8 +100,8 @@ impl Visit {
         }
         let looks = (excess.saturating_mul(LOOKS_FOR_TWO) / 2).clamp(FEWEST_LOOKS, MOST_LOOKS);
         let slots = (looks * SLOTS as u64).div_ceil(rows).clamp(1, SLOTS as u64);
-        // A power of two: where steps differ in what they want, one period divides the other, and
-        // no slot misses its turn.
+        // The period is a power of two: if the demand differs from step to step, one period divides
+        // the other, and no slot misses its turn.
         let period = 1 << (SLOTS / slots as usize).ilog2();
         Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
     }
@@ -110,17 +114,18 @@ impl Visit {
     }
 }
 
-/// One table's claim on memory that several share.
+/// The claim of one table on memory that several tables share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// Bytes that it has and cannot give back.
+    /// The bytes that the table has and cannot give back.
     pub(crate) least: u64,
-    /// Bytes that it could use.
+    /// The bytes that the table could use.
     pub(crate) most: u64,
 }
 
-/// Shares bytes out: who needs less than an equal part gets what he needs, and the others have
-/// equal parts of the rest; nobody gets less than what he cannot give back.
+/// Divides `total` bytes among the claims. A claim that needs less than an equal part gets what it
+/// needs, and the others get equal parts of the rest. No claim gets less than the bytes that it
+/// cannot give back.
 pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
     let share = |level: u64| {
         let shares = claims.iter().map(|c| c.most.min(level).max(c.least));
@@ -184,7 +189,7 @@ mod tests {
             turn.slots(0..SLOTS).for_each(|slot| seen[slot] = true);
         }
         assert!(seen.iter().all(|&seen| seen));
-        // However much must go, a step looks at so many rows and no more.
+        // However many rows must be evicted, the number of rows that a step visits has a bound.
         let all = Visit::new(most, most, rows(most), 3).unwrap();
         assert!(all.turn.slots(0..SLOTS).count() as u64 * most / SLOTS as u64 <= 2 * MOST_LOOKS);
     }

@@ -1,7 +1,7 @@
-//! A table that may not have more than so many rows: which keys of a step get a row, and which rows
-//! make room.
+//! The eviction of one shard's part of a table at its limit: the keys of a step that get a row, and
+//! the rows that make room for them.
 //!
-//! Both are decided over all shards (see `set/capacity.rs`); here is what one shard knows of it.
+//! Both are decided over all shards (see `eviction/set.rs`); this file does the part of one shard.
 
 use std::borrow::Cow;
 
@@ -17,19 +17,19 @@ use crate::table::Table;
 use crate::table::push::Times;
 use crate::table::push::finite;
 
-/// Rows that are asked for before they are looked at.
+/// The number of rows by which a prefetch runs ahead of the row that is read.
 pub(crate) const AHEAD: usize = 16;
 
 /// The effect that a push would have on the keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Foreseen {
-    /// Positions in the plan of the keys that it would make rows of.
+    /// The positions in the plan of the keys that the push would make rows of.
     pub(crate) new: Vec<u32>,
-    /// By key, its entry or [`Entry::NONE`].
+    /// The entry of each key, or [`Entry::NONE`].
     pub(crate) rows: Vec<Entry>,
 }
 
-/// A row that was looked at: what it is worth, and where it is.
+/// The priority and the entry of a row that was visited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     /// The priority as ordered bits, then the key.
@@ -100,8 +100,8 @@ impl Table {
         Ok(foreseen)
     }
 
-    /// Whether a key without room would get a row in this step, had it room; counted. A key that
-    /// would wait goes on waiting.
+    /// Returns whether a key that has no room would get a row in this step if there were room, and
+    /// counts the key if so. A key that admission would not let in yet is not counted here.
     #[cold]
     pub(crate) fn crowded_out(
         &mut self,
@@ -133,7 +133,7 @@ impl Table {
         priority.of(shape.meta(companion), shape.used(companion), &weights)
     }
 
-    /// The rows of the slots that a visit looks at, but for those that are pinned.
+    /// Returns the rows of the slots that a visit covers, except the pinned ones.
     pub(crate) fn look(&self, visit: &Visit) -> Vec<Looked> {
         let Some(priority) = self.shape.priority else { return Vec::new() };
         let slots = visit.turn.slots(self.index.slots());
@@ -157,8 +157,7 @@ impl Table {
         looked
     }
 
-    /// Takes out those of the rows that [`Table::look`] has found whose rank is no higher than
-    /// `highest`.
+    /// Evicts the rows that [`Table::look`] has found and whose rank is at most `highest`.
     pub(crate) fn make_room(
         &mut self,
         visit: &Visit,
@@ -168,10 +167,10 @@ impl Table {
         let shape = self.shape.clone();
         let goes = |found: &Looked| found.rank <= highest;
         let keeps_free_rows = self.keeps_free_rows();
-        // Where nobody asks, what lies beside a row is not read again.
+        // The companion row is read again only where changes are tracked or a snapshot is open.
         let reads_companion = self.changes.is_some() || self.snapshot.is_some();
         let (mut next, mut all_gone) = (0, 0);
-        // Rows come by slot, each slot's in one run.
+        // `looked` holds the rows slot by slot, the rows of one slot next to each other.
         for slot in visit.turn.slots(self.index.slots()) {
             let mut gone = 0;
             while let Some(&Looked { rank: (_, key), entry }) = looked.get(next)

@@ -6,20 +6,21 @@ use std::ops::Range;
 /// The keys of a step that may get a row, and the entries that were found when that was decided.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Permits {
-    /// Positions in the plan, ascending; `None`: all of them.
+    /// The positions in the plan, ascending; `None` where all keys may get a row.
     pub(crate) positions: Option<Vec<u32>>,
-    /// By position in the plan, the entry of a key or [`Entry::NONE`]; `None` where nobody has
-    /// looked. A push need not look again.
+    /// The entry of the key at each position of the plan, or [`Entry::NONE`]; `None` where the keys
+    /// have not been looked up. With these entries a push needs no lookup of its own.
     pub(crate) rows: Option<Vec<Entry>>,
 }
 
 impl Permits {
-    /// Permits for the keys at these positions of the plan, ascending, and no other.
+    /// Creates permits for the keys at these positions of the plan, ascending, and for no other
+    /// key.
     pub(crate) fn at(positions: Vec<u32>) -> Self {
         Self { positions: Some(positions), rows: None }
     }
 
-    /// Takes down the rows that the plan's keys have.
+    /// Records the entries of the plan's keys.
     pub(crate) fn know(&mut self, rows: Vec<Entry>) {
         self.rows = Some(rows);
     }
@@ -28,7 +29,7 @@ impl Permits {
         self.positions.is_some()
     }
 
-    /// Whether the key at a position of the plan may get a row.
+    /// Returns whether the key at a position of the plan may get a row.
     #[inline(always)]
     pub(crate) fn has(&self, position: usize) -> bool {
         match &self.positions {
@@ -37,7 +38,7 @@ impl Permits {
         }
     }
 
-    /// The rows of the keys at these positions of the plan, if they are known.
+    /// Returns the entries of the keys at these positions of the plan, if they are known.
     pub(crate) fn rows(&self, positions: Range<usize>) -> Option<&[Entry]> {
         self.rows.as_ref().map(|rows| &rows[positions])
     }

@@ -1,4 +1,4 @@
-//! Keys whose rows are never evicted.
+//! The keys whose rows are never evicted.
 
 use std::ops::Range;
 
@@ -24,12 +24,12 @@ impl Pinned {
         &self.keys
     }
 
-    /// Whether a key is one of them.
+    /// Returns whether a key is pinned.
     pub(crate) fn has(&self, key: FeatureKey) -> bool {
         self.keys.binary_search(&key).is_ok()
     }
 
-    /// Those of one slot.
+    /// Returns the pinned keys of one slot.
     pub(crate) fn of_slot(&self, slot: usize) -> &[FeatureKey] {
         let before = |slot: usize| self.keys.partition_point(|key| key.slot() < slot);
         let range: Range<usize> =

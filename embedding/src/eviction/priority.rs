@@ -1,10 +1,10 @@
 //! The priority of a row: the order in which rows are evicted.
 //!
-//! A priority is a number whose order among rows does not change while the rows are not pushed:
-//! ageing multiplies the value of every row by the same factor, and in logarithms a factor is a sum
-//! that all rows have in common. So a frequency that halves with every `half_life` steps is
-//! `log2(count) * half_life + last_step`: ageing writes nothing, and rows that were visited in
-//! different steps can be compared.
+//! A priority is a number. The order of the numbers of two rows does not change while neither row
+//! is pushed: ageing multiplies the value of every row by the same factor, and in logarithms a
+//! factor is a sum that all rows have in common. So a frequency that halves every `half_life` steps
+//! is `log2(count) * half_life + last_step`. Ageing therefore writes nothing, and rows that were
+//! visited in different steps can be compared.
 //!
 //! The priority is computed from the companion row when a slot is visited, and costs a push
 //! nothing.
@@ -14,21 +14,23 @@ use zillion_feature::Use;
 use zillion_rows::row::Meta;
 use zillion_rows::{Eviction, UseStatistics};
 
-/// The order in which rows go.
+/// The order in which rows are evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Priority {
-    /// By the step of the last push.
+    /// The order by the step of the last push.
     Seen,
-    /// By pushes, which count half for every `half_life` steps since the last one.
+    /// The order by the number of pushes, which halves with every `half_life` steps since the last
+    /// push.
     Frequency { half_life: f64 },
-    /// By the weighted sum of shows and clicks; `ageing` is what a period costs in powers of two.
+    /// The order by the weighted sum of shows and clicks; `ageing` is the number of halvings in a
+    /// period of `every` steps.
     Score { show: f64, click: f64, ageing: f64, every: u32 },
-    /// By the squared L2 norm of the weights.
+    /// The order by the squared L2 norm of the weights.
     Norm,
 }
 
 impl Priority {
-    /// The order of a policy; `None` where rows stay.
+    /// Returns the order of a policy; `None` where rows are never evicted.
     pub(crate) fn new(eviction: &Eviction, statistics: Option<&UseStatistics>) -> Option<Self> {
         Some(match *eviction {
             Eviction::Never => return None,
@@ -47,18 +49,18 @@ impl Priority {
         })
     }
 
-    /// Whether it is a matter of the weights.
+    /// Returns whether the priority depends on the weights.
     pub(crate) fn needs_weights(self) -> bool {
         self == Self::Norm
     }
 
-    /// The priority of a row: the smallest goes first.
+    /// Returns the priority of a row; the row with the smallest is evicted first.
     #[inline(always)]
     pub(crate) fn of(self, meta: Meta, used: Use, weights: &[f32]) -> f64 {
         let last = f64::from(meta.last_step);
         match self {
             Self::Seen => last,
-            // Most rows of a table whose keys never end were pushed once.
+            // In a table whose keys never end, most rows were pushed once.
             Self::Frequency { .. } if meta.count == 1 => last,
             Self::Frequency { half_life } => f64::from(meta.count).log2() * half_life + last,
             Self::Score { show, click, ageing, every } => {
@@ -69,8 +71,8 @@ impl Priority {
         }
     }
 
-    /// The priority of a row that has `value` at `step`: its age in steps, frequency, score or
-    /// norm.
+    /// Returns the priority of a row whose value is `value` at `step`. The value is the age in
+    /// steps, the frequency, the score or the norm, as the policy has it.
     pub(crate) fn at(self, value: f64, step: u32) -> f64 {
         let now = f64::from(step);
         match self {
@@ -82,7 +84,7 @@ impl Priority {
     }
 }
 
-/// A priority as bits that order as it does.
+/// Returns a priority as an integer that has the same order as the number.
 #[inline(always)]
 pub(crate) fn ordered(priority: f64) -> u64 {
     let bits = priority.to_bits();

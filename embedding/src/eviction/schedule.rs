@@ -1,9 +1,9 @@
-//! Rows that go, and memory that goes with them.
+//! The eviction of rows on schedule, and the return of their memory.
 //!
-//! A slot is visited whole: what has expired leaves the index and both slabs. The slabs hand out
-//! the lowest free number, so that rows which stay would keep the last chunks alive; those whose
-//! number lies beyond what a table of this many rows needs are moved down while their slot is
-//! visited. A table that has lost half of its rows has given half of its memory back one period
+//! A visit covers a whole slot: expired rows leave the index and both slabs. The slabs hand out the
+//! lowest free number, so the rows that stay would keep the last chunks in memory. A row whose
+//! number is higher than a table with this many rows needs is therefore moved down while its slot
+//! is visited. A table that has lost half of its rows has given half of its memory back one period
 //! later.
 
 use zillion_feature::FeatureKey;
@@ -14,18 +14,19 @@ use crate::eviction::priority::Priority;
 use crate::index::Entry;
 use crate::table::Table;
 
-/// Entries whose rows are asked for before they are looked at.
+/// The number of entries by which a prefetch runs ahead of the row that is read.
 const AHEAD: usize = 16;
-/// Rows may lie this part beyond the number of rows before they are moved.
+/// The divisor that gives the part of the number of rows by which a row's number may exceed it
+/// before the row is moved.
 const LOOSE: u64 = 8;
 
-/// Whether a row's number lies beyond what so many rows need.
+/// Returns whether a row's number is higher than a table of `rows` rows needs.
 pub(crate) fn is_loose(row: u32, rows: u64) -> bool {
     u64::from(row) > rows + rows / LOOSE
 }
 
 impl Table {
-    /// Takes out what has expired in the slots whose turn it is.
+    /// Evicts the expired candidates and rows of the slots that have their turn.
     pub(crate) fn evict(&mut self, due: Due) -> Result<()> {
         for slot in due.turn.slots(self.index.slots()) {
             if let Some(candidates) = &mut self.candidates
@@ -66,7 +67,7 @@ impl Table {
         entries[..stay].iter().try_for_each(|&(key, entry)| self.place_low(key, entry))
     }
 
-    /// Moves a row down whose number lies beyond what the table needs.
+    /// Moves a row down if its number is higher than the table needs.
     #[inline(always)]
     pub(crate) fn place_low(&mut self, key: FeatureKey, entry: Entry) -> Result<()> {
         if self.narrow.is_some()
@@ -79,11 +80,11 @@ impl Table {
         if is_loose(row, rows) { self.move_down(key, row) } else { Ok(()) }
     }
 
-    /// Takes a key out of the index. Every row that is evicted goes here: what must be told of it
-    /// (a delta's tombstone, a checkpoint's) begins at this place. The row stays live in the slabs:
-    /// who calls this frees or vacates it.
+    /// Removes a key from the index. Every row that is evicted passes through this function, so the
+    /// tombstones of deltas and checkpoints are recorded here. The row stays live in the slabs: the
+    /// caller must free it or put it on the free list.
     pub(crate) fn take_out(&mut self, key: FeatureKey, entry: Entry) {
-        // What is beside the row is read only where somebody asks for it.
+        // The companion row is read only where changes are tracked.
         let epoch = self.changes.as_ref().map(|_| self.meta_of(entry).dirty_epoch);
         if let (Some(changes), Some(epoch)) = (&mut self.changes, epoch)
             && epoch != changes.epoch()
@@ -98,7 +99,7 @@ impl Table {
         self.counters.evicted += 1;
     }
 
-    /// Gives a row the lowest free number, which is below its own where rows have gone.
+    /// Moves a row to the lowest free number, if that is below its own.
     fn move_down(&mut self, key: FeatureKey, row: u32) -> Result<()> {
         let to = self.allocate()?;
         if to > row {

@@ -1,12 +1,12 @@
-//! Limits of tables, over all their shards: what they are in a step, which keys get a row, which
-//! rows make room.
+//! The limits of tables over all their shards: the limit of each table in a step, the keys that get
+//! a row, and the rows that make room.
 //!
 //! # Invariants
-//! * Everything follows from sums over all shards and from the order of the plan, and so not from
-//!   the number of shards: numbers of rows, the keys of a step in slot order, the rows of whole
-//!   slots by rank.
-//! * No table has more rows than its limit at any time, and all tables together no more than the
-//!   limit of the set reckons with, unless a checkpoint brings more.
+//! * Every decision follows from sums over all shards and from the order of the plan: numbers of
+//!   rows, the keys of a step in slot order, the rows of whole slots by rank. So the number of
+//!   shards changes nothing.
+//! * No table has more rows than its limit at any time, and all tables together have no more than
+//!   the limit of the set allows, unless a checkpoint brings more.
 
 use crate::eviction::shared_limit::SharedLimit;
 use std::ops::Range;
@@ -28,12 +28,13 @@ use zillion_rows::{Admission, ByteSize};
 impl TableSet {
     /// Limits the memory of all tables together; `None` for no limit.
     ///
-    /// Tables that need less than an equal part of it get what they need, and the others have equal
-    /// parts of the rest; dense tables, and rows of tables that evict none, are taken out of it
-    /// first. A table at its part evicts by its own policy, or refuses new keys.
+    /// Tables that need less than an equal part of the limit get what they need, and the others get
+    /// equal parts of the rest. The memory of dense tables, and of the rows of tables without
+    /// eviction, is subtracted first. A table that has used its part evicts by its own policy, or
+    /// refuses new keys.
     ///
     /// # Errors
-    /// [`Error::Spec`] where the limit is too little for the tables as they are.
+    /// Returns [`Error::Spec`] if the limit is too small for the tables as they are.
     pub fn limit_bytes(&mut self, limit: Option<ByteSize>) -> Result<()> {
         let specs: Vec<&TableSpec> = self.specs().collect();
         self.shared = match limit {
@@ -44,8 +45,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Tells the tables how many keys may wait in a slot, where that is not a matter of their own
-    /// settings.
+    /// Sets the number of candidates that a slot may have, in tables whose own settings do not
+    /// limit it.
     pub(crate) fn limit_candidates(&mut self) {
         let Some(most) = self.shared.candidates_in_slot else { return };
         for shard in &mut self.shards {
@@ -60,8 +61,9 @@ impl TableSet {
         }
     }
 
-    /// Rows that each table may have, of those that have a limit. `needs` says how many rows a
-    /// table could use, and `keeps` whether rows that are there must be let stay.
+    /// Returns the number of rows that each table may have; `None` for a table without a limit.
+    /// `needs` returns the number of rows that a table could use, and `keeps` whether the rows that
+    /// exist must stay.
     fn limits(
         &self,
         needs: impl Fn(usize, u64) -> u64,
@@ -94,8 +96,8 @@ impl TableSet {
         limits
     }
 
-    /// Decides which keys of a step may get a row, by table. The entries that are found hold until
-    /// the next step.
+    /// Returns, for each table, the keys of a step that may get a row. The entries that are found
+    /// are valid until the next step.
     pub(crate) fn rooms(
         &self,
         workers: &Workers,
@@ -112,7 +114,7 @@ impl TableSet {
         let mut keys = vec![0; self.shapes.len()];
         let moving = plan.tables.iter().filter(|t| !self.frozen[t.table.index()]);
         moving.for_each(|t| keys[t.table.index()] += t.keys.len() as u64);
-        // In the middle of a step no row goes.
+        // No row is evicted in the middle of a step.
         let limits = self.limits(|table, rows| rows + keys[table], |_, _| true);
         for (table, values) in plan.tables.iter().zip(&gradients.tables) {
             let index = table.table.index();
@@ -135,15 +137,16 @@ impl TableSet {
                 positions.extend(new);
                 rows.extend(found);
             }
-            // In a filter keys share counters: some of this step's may lift others over the
-            // threshold that would wait by what it holds now. Those wait once more where room is
-            // scarce, for it was given out without them.
+            // In a filter, keys share counters: some keys of this step may raise others over the
+            // threshold, although the filter as it is now would let those wait. If room is scarce,
+            // these others wait once more, because the room was given out without them.
             let may_be_more = matches!(self.shapes[index].spec.admission, Admission::Bloom { .. });
             if positions.len() as u64 > free || may_be_more {
                 positions.truncate(free as usize);
                 rooms[index] = Permits::at(positions);
             }
-            // A plan has a table once; one that has it twice says of neither what it knows.
+            // A plan usually names a table once. If it names a table twice, the entries of neither
+            // part are recorded.
             if keys[index] == table.keys.len() as u64 {
                 rooms[index].know(rows);
             }
@@ -151,7 +154,7 @@ impl TableSet {
         Ok(rooms)
     }
 
-    /// Ends a step in tables at their limits: the least rows go.
+    /// Ends a step in tables at their limits: evicts the rows with the lowest priority.
     pub(crate) fn displace(&mut self, workers: &Workers, step: u32) -> Result<()> {
         if self.shapes.iter().all(|shape| shape.priority.is_none()) {
             return Ok(());
@@ -183,7 +186,7 @@ impl TableSet {
         if visits.iter().all(Option::is_none) {
             return Ok(());
         }
-        // By shard, by table.
+        // The rows that were visited, by shard and then by table.
         let looked: Vec<Vec<Vec<Looked>>> = workers.map(self.shards.len(), |i| {
             let look = |(table, visit): (usize, &Option<Visit>)| {
                 visit
@@ -205,7 +208,7 @@ impl TableSet {
                     (Some(visit), Some(highest)) => {
                         shard.table_mut(table).make_room(visit, looked, highest)?;
                     }
-                    // All that was looked at is pinned.
+                    // All rows that the visit covers are pinned.
                     (Some(_), None) => shard.table_mut(table).trim_free_list(0),
                     (None, _) => (),
                 }
@@ -215,11 +218,11 @@ impl TableSet {
     }
 }
 
-/// The highest rank among the `count` lowest; `None` of no rows.
+/// Returns the highest rank among the `count` lowest; `None` if `count` is 0.
 pub(crate) fn lowest(looked: &[&[Looked]], count: usize) -> Option<(u64, FeatureKey)> {
     let last = count.checked_sub(1)?;
-    // By priority alone, which is half of the memory; keys decide among those that are worth the
-    // same.
+    // The first selection compares priorities alone, which takes half of the memory; keys decide
+    // among rows of the same priority.
     let rows = || looked.iter().copied().flatten();
     let mut priorities: Vec<u64> = rows().map(|found| found.rank.0).collect();
     let (before, &mut priority, _) = priorities.select_nth_unstable(last);

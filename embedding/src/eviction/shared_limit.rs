@@ -8,9 +8,10 @@ use zillion_rows::{Admission, ByteSize};
 /// The memory that the tables of a set may have together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SharedLimit {
-    /// Bytes of rows, index and filters.
+    /// The bytes for rows, indexes and filters.
     pub(crate) rows: Option<u64>,
-    /// Waiting keys of a slot, in tables that count exactly and have no limit of their own.
+    /// The candidates that a slot may have, in tables that count exactly and have no limit of their
+    /// own.
     pub(crate) candidates_in_slot: Option<usize>,
 }
 
@@ -21,7 +22,7 @@ impl SharedLimit {
         };
         let tables = specs.iter().filter(counting).count() as u64;
         let part = if tables > 0 { limit / CANDIDATES_PART } else { 0 };
-        // Counts of waiting keys take the same in all tables.
+        // A candidate takes the same memory in all tables.
         let in_slot = specs.iter().find(counting);
         let in_slot = in_slot.map(|_| candidates_within(part / tables.max(1)));
         let least: u64 = specs.iter().map(|spec| spec.reckoning().memory(1)).sum();
@@ -37,16 +38,17 @@ impl SharedLimit {
     }
 }
 
-/// Whether tables can be held below a limit of all of them together (see
+/// Checks that tables can be held below a limit of all of them together (see
 /// [`TableSet::limit_bytes`]).
 ///
 /// # Errors
-/// [`Error::Spec`] where it is too little for a row of each.
+/// Returns [`Error::Spec`] if the limit is too small for one row of each table.
 pub fn check_shared_limit(specs: &[TableSpec], limit: ByteSize) -> Result<()> {
     SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit).map(|_| ())
 }
 
-/// Bytes of a limit that tables' rows, index and filters have, once keys that wait have their part.
+/// Returns the bytes of a limit that are left for rows, indexes and filters after candidates have
+/// had their part.
 pub(crate) fn shared_room(specs: &[TableSpec], limit: ByteSize) -> Result<u64> {
     let shared = SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit)?;
     Ok(shared.rows.unwrap_or(u64::MAX))
