@@ -1,14 +1,14 @@
-//! The keys that a checkpoint of changes needs to know beside the rows in memory.
+//! The keys that a checkpoint of changes needs to know in addition to the rows in memory.
 //!
-//! A row tells by its snapshot generation whether it changed since an earlier checkpoint. Two kinds
-//! of keys have no row in memory that could tell: those whose rows were evicted, and those whose
-//! rows were changed and then spilled; reading a whole file for the latter would be too slow. Both
-//! are listed, by slot.
+//! The snapshot generation of a row tells whether the row changed since an earlier checkpoint. Two
+//! kinds of keys have no row in memory with a generation: keys whose rows were evicted, and keys
+//! whose rows were changed and then spilled. For the second kind, reading a whole file would be too
+//! slow. Both kinds are listed, by slot.
 //!
 //! # Invariants
-//! * Every key whose row was evicted since the beginning of the oldest checkpoint that is asked for
-//!   is listed, with the last generation that had ended at a checkpoint's beginning. Its row may
-//!   have been made after that beginning, too.
+//! * Every key whose row was evicted since the beginning of the oldest checkpoint that may still be
+//!   asked for is listed, with the last generation that had ended when a checkpoint began. The
+//!   evicted row may itself be newer than that beginning.
 //! * Every row on disk whose generation lies after that beginning is listed with its generation;
 //!   the key may be in memory again.
 //! * Lists are shortened to the entries that matter whenever they have doubled.
@@ -22,26 +22,28 @@ use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 
-/// Entries that a list may have before it is shortened.
+/// The number of entries that a list may have before it is shortened.
 pub(crate) const FEWEST: usize = 64;
 
-/// Keys without a row in memory, by slot.
+/// The listed keys of one shard's part of a table, by slot: keys whose rows were evicted, and keys
+/// whose rows were spilled.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
     pub(crate) first_slot: usize,
-    /// The generation that ended when the newest checkpoint began; none has begun where absent.
+    /// The generation that ended when the newest checkpoint began; `None` if no checkpoint has
+    /// begun.
     pub(crate) cut: Option<u32>,
-    /// The generation before whose end nothing is asked for.
+    /// The oldest generation that is asked for: changes before its end are not needed any more.
     pub(crate) oldest: u32,
     pub(crate) gone: Vec<List>,
     pub(crate) spilled: Vec<List>,
 }
 
-/// Keys with a generation each.
+/// A list of keys with a generation each.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     pub(crate) entries: Vec<(u64, u32)>,
-    /// Entries after the last time that the list was shortened.
+    /// The number of entries after the list was last shortened.
     pub(crate) shortened: usize,
 }
 
@@ -66,7 +68,7 @@ impl List {
         }
     }
 
-    /// The keys of some generations, ascending.
+    /// Returns the keys whose generation satisfies a condition, ascending and each once.
     pub(crate) fn keys(&self, generations: impl Fn(u32) -> bool) -> Vec<u64> {
         let mut keys: Vec<u64> = self
             .entries
@@ -80,14 +82,14 @@ impl List {
     }
 }
 
-/// Leaves what was noted at or after the beginning `oldest`, each once.
+/// Keeps the entries whose generation is at least `oldest`, each once.
 pub(crate) fn shorten_gone(entries: &mut Vec<(u64, u32)>, oldest: u32) {
     entries.retain(|&(_, cut)| cut >= oldest);
     entries.sort_unstable();
     entries.dedup();
 }
 
-/// Leaves the newest generation of each key that is later than `oldest`.
+/// Keeps the newest generation of each key, if it is later than `oldest`.
 pub(crate) fn shorten_spilled(entries: &mut Vec<(u64, u32)>, oldest: u32) {
     entries.retain(|&(_, generation)| generation > oldest);
     entries.sort_unstable_by(|a, b| b.cmp(a));
@@ -101,14 +103,14 @@ impl Tombstones {
         Self { first_slot: slots.start, cut: None, oldest: 0, gone, spilled }
     }
 
-    /// A checkpoint begins, and this generation has ended.
+    /// Notes that a checkpoint begins and that `generation` has ended.
     pub(crate) fn begin(&mut self, generation: u32) {
         if self.cut.replace(generation).is_none() {
             self.oldest = generation;
         }
     }
 
-    /// Lists a key whose row goes.
+    /// Lists a key whose row is evicted.
     pub(crate) fn note_gone(&mut self, key: FeatureKey) {
         let (Some(cut), oldest) = (self.cut, self.oldest) else { return };
         let list = &mut self.gone[key.slot() - self.first_slot];
@@ -124,14 +126,15 @@ impl Tombstones {
         }
     }
 
-    /// Drops what nobody asks for any more of a slot.
+    /// Drops the entries of a slot that are not asked for any more.
     pub(crate) fn trim(&mut self, slot: usize) {
         let (at, oldest) = (slot - self.first_slot, self.oldest);
         self.gone[at].shorten(|entries| shorten_gone(entries, oldest));
         self.spilled[at].shorten(|entries| shorten_spilled(entries, oldest));
     }
 
-    /// Keys of a slot whose rows on disk may have changed after the end of a generation, ascending.
+    /// Returns the keys of a slot whose rows on disk may have changed after the end of generation
+    /// `since`, ascending.
     pub(crate) fn spilled_since(&self, slot: usize, since: u32) -> Vec<u64> {
         self.spilled[slot - self.first_slot].keys(|generation| generation > since)
     }

@@ -1,36 +1,37 @@
-//! Noting in a table which keys left it.
+//! The tombstones of one shard's part of a table.
 
 use crate::table::Table;
 use crate::tombstones::Tombstones;
 
 impl Table {
-    /// From now on remembers what checkpoints of changes need, and forgets what it remembered.
-    /// Tables that are written whole have none of these.
+    /// Begins to record tombstones for checkpoints of changes, and forgets those recorded before. A
+    /// table that checkpoints write whole has no tombstones.
     pub(crate) fn follow_snapshots(&mut self) {
         if self.shape.has_changes() {
             self.tombstones = Some(Box::new(Tombstones::new(self.index.slots())));
         }
     }
 
-    /// Notes that a checkpoint begins with the end of a generation, or that what was restored ends
-    /// with it.
+    /// Notes that a checkpoint begins at the end of a generation, or that the restored checkpoint
+    /// ends with it.
     pub(crate) fn cut_tombstones(&mut self, generation: u32) {
         self.tombstones.iter_mut().for_each(|tombstones| tombstones.begin(generation));
     }
 
-    /// Notes that nobody asks for what was before the end of a generation.
+    /// Notes that changes before the end of generation `oldest` are not asked for any more.
     pub(crate) fn forget_tombstones(&mut self, oldest: u32) {
         self.tombstones.iter_mut().for_each(|tombstones| tombstones.oldest = oldest);
     }
 
-    /// Drops what nobody asks for any more of a slot.
+    /// Drops the entries of a slot that are not asked for any more.
     pub(crate) fn trim_departed(&mut self, slot: usize) {
         self.tombstones.iter_mut().for_each(|tombstones| tombstones.trim(slot));
     }
 
-    /// Keys of a slot whose rows went between the beginning of a checkpoint, the end of generation
-    /// `since`, and that of the open one, the end of generation `until`; ascending. They may have
-    /// come back, and then have a row that is newer than `since`.
+    /// Returns the keys of a slot whose rows were evicted between the beginning of an earlier
+    /// checkpoint (the end of generation `since`) and the beginning of the open one (the end of
+    /// generation `until`), ascending. A key may have come back since; it then has a row that is
+    /// newer than `since`.
     pub(crate) fn gone_between(&self, slot: usize, since: u32, until: u32) -> Vec<u64> {
         let Some(tombstones) = &self.tombstones else { return Vec::new() };
         tombstones.gone[slot - tombstones.first_slot].keys(|cut| (since..until).contains(&cut))
