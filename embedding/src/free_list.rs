@@ -1,23 +1,23 @@
-//! Rows that nobody has and whose places the slabs keep, for the keys that come next.
+//! The free list: rows that no key has and that the slabs keep for the next new keys.
 //!
-//! A table at its limit takes rows out at the end of each step and makes about as many in the next.
-//! Handing them back to the slabs and out again clears and searches two maps of bits a row; kept
-//! here, the last that went is the first that is made again. To the limit they are free, in the
-//! accounts they are slack.
+//! A table at its limit evicts rows at the end of each step and makes about as many in the next.
+//! Giving the rows back to the slabs and taking them again would clear and search two bitmaps for
+//! each row. With this list, the row that was evicted last is the first that is used again. For the
+//! limit these rows count as free; in the report of memory they are slack.
 //!
 //! # Invariants
-//! * A step that takes no row out for the limit hands all of them back, and one that does keeps no
-//!   more than twice what it took.
-//! * None is kept whose number lies beyond what the table needs: chunks empty as they do without
-//!   this.
+//! * A step that evicts no row for the limit gives all rows of the list back to the slabs; a step
+//!   that evicts some keeps at most twice that number.
+//! * The list keeps no row whose number is higher than the table needs, so chunks become empty as
+//!   they do without the list.
 
 mod table;
 
-/// Rows that are asked for before they are handed out.
+/// The number of rows by which a prefetch runs ahead of the row that is handed out.
 pub(crate) const AHEAD: usize = 8;
 
-/// Numbers of full rows that are live in both slabs and that no key leads to; the last is handed
-/// out first.
+/// The numbers of full rows that are live in both slabs and that no key leads to. The last one is
+/// handed out first.
 #[derive(Debug, Default)]
 pub(crate) struct FreeList {
     pub(crate) rows: Vec<u32>,
@@ -28,7 +28,7 @@ impl FreeList {
         self.rows.len()
     }
 
-    /// Bytes of this list.
+    /// Returns the bytes of this list.
     pub(crate) fn bytes(&self) -> usize {
         self.rows.capacity() * size_of::<u32>()
     }

@@ -1,31 +1,31 @@
-//! Keeping and handing out the free rows of a table.
+//! The functions of a table that keep free rows and hand them out.
 
 use crate::eviction::schedule::is_loose;
 use crate::free_list::AHEAD;
 use crate::table::Table;
 
 impl Table {
-    /// Whether rows that go for the limit stay here. Rows of two widths have slabs of their own,
-    /// and tables that spill have no limit.
+    /// Returns whether rows that are evicted for the limit stay in the free list. Tables with
+    /// narrow rows have further slabs and do not use the list; tables that spill have no limit.
     pub(crate) fn keeps_free_rows(&self) -> bool {
         debug_assert!(self.spill.is_none(), "a table that spills evicts nothing");
         self.narrow.is_none()
     }
 
-    /// Whether there are any, or a list that had some.
+    /// Returns whether the free list holds memory, for rows that it has or had.
     pub(crate) fn has_free_list(&self) -> bool {
         self.free_list.rows.capacity() > 0
     }
 
-    /// Keeps the place of a row that no key leads to any more.
+    /// Puts the number of a row that no key leads to any more on the free list.
     pub(crate) fn keep_free(&mut self, row: u32) {
         self.free_list.rows.push(row);
     }
 
-    /// A row that was vacated, the last one, as it was left.
+    /// Takes the row that was freed last from the free list; its contents are as they were left.
     pub(crate) fn take_free(&mut self) -> Option<u32> {
         let row = self.free_list.rows.pop()?;
-        // They lie here and there, and who makes a row writes to it at once.
+        // The rows are spread over memory, and the caller writes to a row at once.
         if let Some(at) = self.free_list.rows.len().checked_sub(AHEAD) {
             let soon = self.free_list.rows[at];
             self.weights.prefetch_mut(soon);
@@ -34,8 +34,9 @@ impl Table {
         Some(row)
     }
 
-    /// Hands rows back to the slabs: those that went first, until `most` are left, and those whose
-    /// number lies beyond what the table needs, which would keep their chunks from going.
+    /// Gives rows back to the slabs: the ones that were freed first, until `most` are left, and the
+    /// ones whose number is higher than the table needs, because they would keep their chunks in
+    /// memory.
     pub(crate) fn trim_free_list(&mut self, most: usize) {
         let more = self.free_list.rows.len().saturating_sub(most);
         let needed = self.rows() + most.min(self.free_list.rows.len()) as u64;
