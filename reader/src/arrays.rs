@@ -1,4 +1,4 @@
-//! Arrow arrays to columns, whichever file the arrays come from.
+//! The conversion of Arrow arrays to columns, for every file format that gives arrays.
 //!
 //! A format of row groups implements [`GroupSource`]; the [`Part`]s of a row group decode its
 //! arrays.

@@ -1,7 +1,7 @@
-//! Rows of files as Arrow record batches, from any row on: what converting reads.
+//! A reader of files as Arrow record batches, from any row on; conversions read through it.
 //!
-//! Text goes through the decoders of training, chunk by chunk on the pool, into columns of declared
-//! types. Parquet and Arrow files keep the types that their columns have.
+//! Text is decoded by the decoders of training, chunk by chunk on the pool, into columns of
+//! declared types. Parquet and Arrow files keep the types that their columns have.
 
 mod columns;
 
@@ -24,7 +24,7 @@ use crate::source::{ArraySource, Batches, DataFile};
 use crate::text::OtherColumns;
 pub use columns::ColumnType;
 
-/// The rows of some files, and the row that comes next.
+/// The rows of some files, and the position of the next row.
 pub struct ArrowRows {
     source: RowSource,
     schema: SchemaRef,
@@ -41,21 +41,21 @@ enum RowSource {
     },
     Arrays {
         files: Vec<DataFile>,
-        /// The file after the one that is open.
+        /// The index of the file after the one that is open.
         next: usize,
         open: Option<Batches>,
         rest: Option<RecordBatch>,
     },
 }
 
-/// Some rows that have been read and not yet been put together.
+/// Some rows that have been read and not yet been made into one batch.
 pub struct RowSpan {
     values: Values,
-    /// The rows of the data that the span stands for.
+    /// The number of rows of the data that the span covers.
     pub span: u64,
-    /// The rows that are left of them.
+    /// The number of those rows that are left.
     pub rows: u64,
-    /// The rows that were left out as bad.
+    /// The number of those rows that were left out as bad.
     pub bad: u64,
 }
 
@@ -65,13 +65,13 @@ enum Values {
 }
 
 impl ArrowRows {
-    /// Opens files and goes to row `from` of the data. `columns` are the columns of text files and
-    /// their types; files of columns have types of their own and want none. Up to `max_bad_rows`
-    /// bad rows are left out.
+    /// Opens files at row `from` of the data. `columns` are the columns of text files and their
+    /// types; it must be empty for Parquet and Arrow files, which have types of their own. Up to
+    /// `max_bad_rows` bad rows are left out.
     ///
     /// # Errors
-    /// The files cannot be read, are text and arrays mixed, or have other columns than the first
-    /// file or `columns`; there is no row.
+    /// The files cannot be read, are a mixture of text and arrays, or have other columns than the
+    /// first file or `columns`; or there is no row at all.
     pub fn open(
         config: &DataConfig,
         paths: &[PathBuf],
@@ -121,7 +121,7 @@ impl ArrowRows {
         check_names(&arrow)?;
         check_columns(columns, &files)?;
         let files = Arc::new(files);
-        // A column that no type was chosen for must not get lost in silence.
+        // A column for which no type was chosen must not get lost silently.
         let rules = text_rules(config);
         let mut reading = Reading::new(&files, fields, rules, OtherColumns::Refuse)?;
         if reading.units.is_empty() {
@@ -173,7 +173,7 @@ impl ArrowRows {
         Ok(rows)
     }
 
-    /// Returns the row of the data that comes next.
+    /// Returns the number of the next row of the data.
     pub fn position(&self) -> u64 {
         self.at
     }
@@ -183,7 +183,7 @@ impl ArrowRows {
         &self.schema
     }
 
-    /// Reads up to `limit` rows of the data; `None` at the end.
+    /// Reads up to `limit` rows of the data; returns `None` at the end.
     pub fn next(&mut self, limit: usize) -> Result<Option<RowSpan>> {
         let span = match &mut self.source {
             RowSource::Text { feed, types, .. } => {
@@ -231,7 +231,7 @@ impl ArrowRows {
         }
     }
 
-    /// Messages of the first bad rows.
+    /// Returns the messages of the first bad rows.
     pub fn examples(&self) -> Vec<String> {
         match &self.source {
             RowSource::Text { log, .. } => log.examples(),
@@ -241,7 +241,7 @@ impl ArrowRows {
 }
 
 impl RowSpan {
-    /// Puts the rows together.
+    /// Returns the rows as one record batch.
     pub fn batch(self, schema: &SchemaRef) -> Result<RecordBatch> {
         let together = match self.values {
             Values::Pieces(pieces, types) => {
@@ -267,7 +267,7 @@ impl RowSpan {
 }
 
 fn batches(file: &DataFile) -> Result<Batches> {
-    // Text was told apart when the files were opened.
+    // Text files were separated from the others when the files were opened.
     file.arrays().map_or_else(|| Ok(Box::new(std::iter::empty()) as Batches), ArraySource::batches)
 }
 
@@ -290,7 +290,7 @@ fn next_batch(
     }
 }
 
-/// Returns the names and types of a file's columns, without what the file says of itself besides.
+/// Returns the names and types of a file's columns, without the other metadata of the file.
 fn plain_schema(schema: &SchemaRef) -> SchemaRef {
     let field = |f: &Arc<ArrowField>| ArrowField::new(f.name(), f.data_type().clone(), true);
     Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
@@ -322,7 +322,7 @@ fn check_names(fields: &[ArrowField]) -> Result<()> {
     }
 }
 
-/// Checks that every column of every file has a type: one that has none would get lost.
+/// Checks that every column of every file has a type: a column without one would get lost.
 fn check_columns(columns: &[(String, ColumnType)], files: &[DataFile]) -> Result<()> {
     for file in files {
         let is_typed = |name: &str| columns.iter().any(|(typed, _)| typed == name);

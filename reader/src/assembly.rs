@@ -1,4 +1,4 @@
-//! From decoded rows to batches: gathering, joining, crossing.
+//! The assembly of batches from decoded rows: gathering, joining, crossing.
 
 use std::sync::Arc;
 
@@ -11,29 +11,29 @@ use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
 use crate::side_tables::SideTables;
 
-/// The way in which batches of a schema are put together from decoded columns.
+/// The plan by which decoded columns become batches of a schema.
 #[derive(Clone, Debug)]
 pub(crate) struct Assembly {
     schema: Arc<Schema>,
-    /// One a join of the schema.
+    /// The joins of the schema, in its order.
     joined: Vec<Joined>,
     crosses: Crosses,
-    /// The most values of a list that each sparse column keeps.
+    /// The maximum length of a list in each sparse column.
     max_lens: Vec<Option<usize>>,
 }
 
-/// A join: the place of its field, and the columns that its side table's rows become.
+/// A join: the position of its field, and the columns that are filled from rows of its side table.
 #[derive(Clone, Debug)]
 struct Joined {
     side: usize,
-    /// The row that stands for a missing one.
+    /// The row that stands for a key that the side table does not have.
     absent: u32,
     attributes: Vec<Attribute>,
 }
 
 impl Assembly {
-    /// Batches with the features that are wanted, by their positions in the schema; the columns of
-    /// others stay empty.
+    /// Returns the plan for batches with the wanted features, given by their positions in the
+    /// schema; the columns of other features stay empty.
     pub(crate) fn new(
         schema: &Arc<Schema>,
         sides: &SideTables,
@@ -59,12 +59,12 @@ impl Assembly {
         })
     }
 
-    /// Assembles pieces, decoded as `fields` say, into a batch.
+    /// Assembles pieces, which were decoded for `fields`, into a batch.
     pub(crate) fn batch(&self, pieces: &[Piece], fields: &[Field]) -> Result<Batch> {
         let mut batch = Batch::empty(&self.schema);
         let rows = pieces.iter().map(|piece| piece.rows).sum();
         batch.rows = rows;
-        // What a source for prediction lacks has no field and stays out.
+        // A column that a source for prediction lacks has no field and is left out.
         batch.weight = None;
         batch.group = None;
         batch.event_time = None;
@@ -121,8 +121,8 @@ impl Joined {
     }
 }
 
-/// Refuses a number of a side table that is infinite after its transform. In the data such a number
-/// is refused where it is decoded.
+/// Refuses an attribute of a side table that is infinite after its transform. In the data, such a
+/// number is refused where it is decoded.
 fn refuse_infinite(schema: &Schema, feature: usize, attribute: &Attribute) -> Result<()> {
     let spec = &schema.features[feature];
     let Some(row) = attribute.first_infinite() else { return Ok(()) };
@@ -147,7 +147,7 @@ pub(crate) fn gather_label(pieces: &[Piece], rows: usize, i: usize, role: &Role)
                 rows,
                 |b| column_of!(b, i, Column::Labels { mask, .. } => mask.as_deref().unwrap_or_default()),
             );
-            // `None` says that every row has a label.
+            // A mask of `None` says that every row has a label.
             mask.contains(&false).then_some(mask)
         }
         _ => None,

@@ -1,7 +1,7 @@
-//! Decoded rows in columns.
+//! A block of decoded rows in columns.
 //!
-//! A block is what one decoding task makes. It holds one column a field, whatever the schema calls
-//! it; only an [`Assembly`](crate::assembly::Assembly) knows the places of a batch.
+//! A decoding task returns one block. The block holds one column for each field, whatever the
+//! schema calls it; only an [`Assembly`](crate::assembly::Assembly) knows the places of a batch.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::value::{Outcome, Refusal};
 /// The rows that one task has decoded.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
-    /// Rows that the columns hold.
+    /// The number of rows that the columns hold.
     pub(crate) rows: usize,
-    /// The columns, one a field.
+    /// The columns, one for each field.
     pub(crate) columns: Vec<Column>,
-    /// Rows of the data that the block stands for.
+    /// The number of rows of the data that the block covers.
     pub(crate) span: usize,
     /// The rows of the span that the columns hold, ascending; `None` stands for all.
     pub(crate) kept: Option<Vec<u32>>,
@@ -38,14 +38,14 @@ impl Block {
 #[derive(Debug)]
 pub(crate) enum Column {
     Keys(Vec<FeatureKey>),
-    /// `offsets` starts with 0 and has one entry a row more.
+    /// The keys of lists; `offsets` starts with 0 and has one entry more than there are rows.
     Lists {
         offsets: Vec<i32>,
         keys: Vec<FeatureKey>,
-        /// One a key; `None`: all are 1.
+        /// The weights of the keys; `None` stands for weights that are all 1.
         weights: Option<Vec<f32>>,
     },
-    /// Ids as they stand.
+    /// The ids as the file has them.
     Raws(Vec<RawValue<'static>>),
     RawLists {
         offsets: Vec<i32>,
@@ -55,7 +55,7 @@ pub(crate) enum Column {
     WeightedLists {
         offsets: Vec<i32>,
         ids: Vec<RawValue<'static>>,
-        /// One an id; `None`: all are 1.
+        /// The weights of the ids; `None` stands for weights that are all 1.
         weights: Option<Vec<f32>>,
     },
     Floats(Vec<f32>),
@@ -63,21 +63,21 @@ pub(crate) enum Column {
         values: Vec<f32>,
         mask: Option<Vec<bool>>,
     },
-    /// NaN where there is none.
+    /// The numbers, NaN where a value is missing.
     Numbers(Vec<f64>),
-    /// Rows of a side table.
+    /// The rows of a side table.
     Rows(Vec<u32>),
     Words(Vec<u64>),
     Times(Vec<i64>),
 }
 
-/// Texts, one after another.
+/// Some texts, one after another in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     pub(crate) bytes: Vec<u8>,
-    /// The byte behind each text.
+    /// The end of each text in the buffer.
     pub(crate) ends: Vec<usize>,
-    /// Whether there is one.
+    /// Whether each row has a text.
     pub(crate) there: Vec<bool>,
 }
 
@@ -146,7 +146,8 @@ impl Column {
         }
     }
 
-    /// Forgets all rows but the first ones, and what a row that was refused half-way has left.
+    /// Removes all rows but the first ones, and also the remains of a row that was refused
+    /// half-way.
     pub(crate) fn truncate(&mut self, rows: usize) {
         match self {
             Self::Keys(x) => x.truncate(rows),
@@ -184,7 +185,7 @@ impl Column {
         }
     }
 
-    /// Appends a row that stands in for a bad one until it is removed.
+    /// Appends a row that takes the place of a bad one until it is removed.
     pub(crate) fn push_stand_in(&mut self) {
         match self {
             Self::Keys(x) => x.push(FeatureKey::default()),
@@ -209,7 +210,7 @@ impl Column {
         }
     }
 
-    /// Removes rows, which ascend.
+    /// Removes the given rows, which ascend.
     pub(crate) fn remove(&mut self, gone: &[u32]) {
         match self {
             Self::Keys(x) => remove_sorted(x, gone),
@@ -266,7 +267,7 @@ impl Column {
     }
 }
 
-/// Removes lists; says of each of their values whether it stays.
+/// Removes lists; returns for each of their values whether it stays.
 fn remove_lists(offsets: &mut Vec<i32>, gone: &[u32]) -> Vec<bool> {
     let mut gone = gone.iter().peekable();
     let mut stays = Vec::with_capacity(offsets.last().map_or(0, |&end| end as usize));
@@ -289,7 +290,7 @@ fn retain<T>(values: &mut Vec<T>, stays: &[bool]) {
     values.retain(|_| stays.next().is_some_and(|&stays| stays));
 }
 
-/// Closes the list of a row.
+/// Ends the list of a row.
 pub(crate) fn end_list<I>(offsets: &mut Vec<i32>, ids: &[I]) -> Outcome<()> {
     offsets.push(i32::try_from(ids.len()).map_err(|_| Refusal::TooManyIds)?);
     Ok(())
@@ -306,7 +307,8 @@ macro_rules! column_of {
     };
 }
 
-/// Some rows of a block: those that the columns hold, and the rows of the data that they stand for.
+/// Some consecutive rows of a block: the rows that the columns hold, and the rows of the data that
+/// they cover.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) block: Arc<Block>,
@@ -317,13 +319,13 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Returns all of a block.
+    /// Returns a piece with all rows of a block.
     pub(crate) fn whole(block: Block) -> Self {
         let (rows, span) = (block.rows, block.span);
         Self { block: Arc::new(block), start: 0, rows, span_start: 0, span }
     }
 
-    /// Cuts the piece behind its first `span` rows of the data.
+    /// Splits the piece after its first `span` rows of the data.
     pub(crate) fn split(self, span: usize) -> (Self, Self) {
         let cut = self.span_start + span;
         let rows = self.block.rows_before(cut) - self.start;
@@ -337,8 +339,7 @@ impl Piece {
         (Self { rows, span, ..self }, rest)
     }
 
-    /// Returns those of the piece's rows of the data that were left out as bad, counted from its
-    /// first.
+    /// Returns the piece's rows of the data that were left out as bad, counted from its first row.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = usize> {
         let range = self.span_start..self.span_start + self.span;
         let places = self.block.rejected.iter().map(|&at| at as usize);
@@ -346,7 +347,7 @@ impl Piece {
         inside.map(|at| at - self.span_start)
     }
 
-    /// Returns those of the piece's rows of the data that the columns hold, counted from its first;
+    /// Returns the piece's rows of the data that the columns hold, counted from its first row;
     /// `None` stands for all.
     pub(crate) fn kept(&self) -> Option<impl Iterator<Item = usize>> {
         let kept = self.block.kept.as_ref()?;
@@ -354,7 +355,7 @@ impl Piece {
         Some(places.iter().map(|&at| at as usize - self.span_start))
     }
 
-    /// Returns the piece's part of a column with one value a row.
+    /// Returns the piece's part of a column with one value for each row.
     pub(crate) fn part<'a, T>(&self, values: &'a [T]) -> &'a [T] {
         &values[self.start..self.start + self.rows]
     }
@@ -374,7 +375,7 @@ pub(crate) fn values<T: Copy>(
 }
 
 /// Returns the lists of one column of all pieces, one after another. Weights that are all 1 are
-/// none.
+/// returned as `None`.
 pub(crate) fn lists(pieces: &[Piece], rows: usize, index: usize) -> Result<KeyColumn> {
     let mut offsets = Vec::with_capacity(rows + 1);
     let mut keys = Vec::with_capacity(rows);
@@ -387,7 +388,7 @@ pub(crate) fn lists(pieces: &[Piece], rows: usize, index: usize) -> Result<KeyCo
         let base = keys.len();
         let last = i32::try_from(base + range.len());
         last.map_err(|_| ReaderError::BatchTooLarge { rows })?;
-        // Below 2^31, as has just been seen.
+        // The sum is below 2^31, as the code above has checked.
         offsets.extend(ends[1..].iter().map(|&end| end - ends[0] + base as i32));
         keys.extend_from_slice(&values[range.clone()]);
         if let Some(own) = own.as_ref().map(|own| &own[range]).filter(|own| !all_one(own)) {

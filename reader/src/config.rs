@@ -1,4 +1,4 @@
-//! The `[data]` section of a job: which files, how they are written, in which order they are read.
+//! The `[data]` section of a job: the files, how they are written and in which order they are read.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,51 +11,52 @@ use crate::error::{ReaderError, Result};
 use crate::files;
 use crate::format::{FileFormat, Format, TextFormat, format_of};
 
-/// Rows that are shuffled together unless the job says otherwise.
+/// The number of rows that are shuffled together unless the job says otherwise.
 pub const SHUFFLE_WINDOW: usize = 262_144;
 
 /// The `[data]` section of a job: the files, how they are written and in which order they are read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataConfig {
-    /// Folder that the lists below are relative to.
+    /// The folder that the lists below are relative to.
     pub root: PathBuf,
-    /// Training files: paths, directories or globs, one or a list.
+    /// The training files: one path, directory or glob, or a list of them.
     pub train: Paths,
-    /// Validation files, given as the training files are.
+    /// The validation files, in the form of the training files.
     pub valid: Paths,
-    /// Test files, given as the training files are.
+    /// The test files, in the form of the training files.
     pub test: Paths,
-    /// Format; `auto` goes by the file's ending.
+    /// The format of the files; `auto` takes it from the ending of each file.
     pub format: Format,
-    /// Whether text files start with a header; a list of names for files that do not.
+    /// Whether text files start with a header, or a list of names for files that do not.
     pub header: Header,
-    /// One character between cells; by default `,` in CSV and a tab in TSV.
+    /// The character between cells; by default `,` in CSV and a tab in TSV.
     pub delimiter: Option<Byte>,
-    /// One character around cells that hold delimiters; empty: quotes mean nothing.
+    /// The character around cells that hold delimiters; if it is empty, quotes have no meaning.
     pub quote: Quote,
     /// The character before the fraction of a number in text files: `.` or `,`.
     pub decimal: Decimal,
-    /// Texts that stand for a missing value, besides the empty cell.
+    /// The texts that stand for a missing value, besides the empty cell.
     pub null: Vec<String>,
-    /// One character between the ids of a multi-hot cell.
+    /// The character between the ids of a multi-hot cell.
     pub list_separator: Byte,
-    /// Bad rows that a pass over the data may leave out; 0: the first one is an error. Which errors
-    /// are of one row: [`ReaderError::is_about_one_row`]. Side tables may have none.
+    /// The number of bad rows that a pass over the data may leave out; with 0 the first one is an
+    /// error. [`ReaderError::is_about_one_row`] says which errors make a row bad. Side tables may
+    /// not have any.
     #[serde(skip_serializing_if = "is_default")]
     pub max_bad_rows: u64,
-    /// A file that gets the rows left out as bad, one JSON object a line, each row once.
+    /// The file to which the bad rows are written, one JSON object per line, each row once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejects: Option<PathBuf>,
-    /// Share of the training rows that is used, drawn by seed, file and row; absent: all.
+    /// The share of the training rows that is used, drawn by seed, file and row; all if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Share>,
-    /// Share of the training rows labelled 0 that an epoch uses; absent: all.
+    /// The share of the training rows with label 0 that an epoch uses; all if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub negatives: Option<NegativesConfig>,
     /// Whether training rows are shuffled in every epoch.
     pub shuffle: bool,
-    /// Rows that are shuffled together.
+    /// The number of rows that are shuffled together.
     pub shuffle_window: WindowRows,
 }
 
@@ -85,24 +86,24 @@ impl Default for DataConfig {
 
 impl DataConfig {
     /// Returns the files that a list of paths, directories and globs stands for, relative to
-    /// [`DataConfig::root`]: sorted within each entry, entries in their order.
+    /// [`DataConfig::root`]. The entries keep their order; the files of each entry are sorted.
     ///
     /// # Errors
-    /// An entry that matches no file, and a file that two entries match.
+    /// An entry matches no file, or two entries match the same file.
     pub fn files(&self, paths: &Paths) -> Result<Vec<PathBuf>> {
         files::expand(&self.root, &paths.0)
     }
 
-    /// Returns whether a file is text, by these settings and its ending.
+    /// Returns whether a file is text, by these settings and the ending of the file.
     ///
     /// # Errors
-    /// A file whose ending says nothing, where the settings say nothing either.
+    /// Neither the settings nor the ending name a format.
     pub fn is_text(&self, path: &std::path::Path) -> Result<bool> {
         let format = format_of(path, self.format)?;
         Ok(matches!(format, FileFormat::Text(..)))
     }
 
-    /// Checks the settings that no single key can check.
+    /// Checks the conditions that concern more than one setting.
     pub(crate) fn check(&self) -> Result<()> {
         let quote = self.quote.byte();
         let formats = [TextFormat::Csv, TextFormat::Tsv];
@@ -122,11 +123,12 @@ impl DataConfig {
         Ok(())
     }
 
-    /// Returns the position of the label whose zeros are thinned out in training, and the share of
-    /// them that stays.
+    /// Returns the position of the label whose zeros are sampled in training, and the share of them
+    /// that is kept.
     ///
     /// # Errors
-    /// A label that the schema does not have, and none where it has several.
+    /// The settings name a label that the schema does not have, or no label although the schema has
+    /// several.
     pub fn negatives(&self, schema: &Schema) -> Result<Option<(usize, f64)>> {
         let Some(NegativesConfig { keep, label }) = &self.negatives else { return Ok(None) };
         let refuse = |problem: String| ReaderError::Setting {
@@ -162,14 +164,14 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Rows labelled 0, thinned out for training. Each epoch draws others, so that all are used in the
-/// end; what is learned of too few zeros is corrected where a model scores.
+/// The sampling of rows with label 0 in training. Each epoch draws other rows, so that all are used
+/// in the end; scoring corrects the model for the zeros that were left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NegativesConfig {
-    /// Share that an epoch uses.
+    /// The share that an epoch uses.
     pub keep: Share,
-    /// The label; may be absent where there is one.
+    /// The name of the label; it may be absent if the schema has one label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
@@ -180,7 +182,7 @@ pub struct NegativesConfig {
 pub struct Share(f64);
 
 impl Share {
-    /// Returns the share, if it is one.
+    /// Returns the share, or `None` if the number is not above 0 and at most 1.
     pub fn new(share: f64) -> Option<Self> {
         (share > 0.0 && share <= 1.0).then_some(Self(share))
     }
@@ -198,7 +200,7 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// Entries of a file list. In a job: one string, or a list of strings.
+/// The entries of a file list, which a job writes as one string or a list of strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paths(pub Vec<String>);
 
@@ -247,13 +249,13 @@ impl<'de> Deserialize<'de> for Paths {
     }
 }
 
-/// The source of a text file's column names. In a job: `true`, or a list of names.
+/// The source of a text file's column names, which a job writes as `true` or a list of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Header {
     /// The first record names the columns.
     #[default]
     Yes,
-    /// The job, because the file has none.
+    /// The job names the columns, because the file does not.
     Names(Vec<String>),
 }
 
@@ -300,12 +302,12 @@ impl<'de> Deserialize<'de> for Header {
     }
 }
 
-/// One ASCII character that structures text. In a job: a string of one character.
+/// One ASCII character that structures text, which a job writes as a string of one character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Byte(u8);
 
 impl Byte {
-    /// Returns the character, if it can separate cells: one byte and not the end of a line.
+    /// Returns the character if it can separate cells: it is one byte and not the end of a line.
     pub fn new(character: char) -> Option<Self> {
         let byte = u8::try_from(character).ok()?;
         (byte.is_ascii() && byte != b'\n' && byte != b'\r').then_some(Self(byte))
@@ -339,12 +341,13 @@ impl<'de> Deserialize<'de> for Byte {
     }
 }
 
-/// The quote character. In a job: a string of one character, or the empty string for none.
+/// The quote character, which a job writes as a string of one character, or an empty string for
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quote(Option<Byte>);
 
 impl Quote {
-    /// The setting under which quotes mean nothing.
+    /// The setting under which quotes have no meaning.
     pub const NONE: Self = Self(None);
 
     /// Returns the setting for this character, or for none.
@@ -386,7 +389,7 @@ pub enum Decimal {
     Comma,
 }
 
-/// A number of rows that fits a window: 1 to 2³¹ − 1, because rows of a window are numbered in 32
+/// A number of rows for a window: 1 to 2³¹ − 1, because the rows of a window are numbered in 32
 /// bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]

@@ -1,8 +1,9 @@
-//! Counts of what the passes over a dataset have read and left out so far, for observers of a run.
+//! The counts of what the passes over a dataset have read and left out so far, for monitoring a
+//! run.
 //!
 //! # Concurrency
-//! Added to by the tasks that decode, a few times a megabyte, and read at any time: plain atomic
-//! counters that decide nothing.
+//! The decoding tasks add to the counters a few times per megabyte, and any thread may read them at
+//! any time. They are plain atomic counters, and no decision depends on them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,14 +16,14 @@ pub(crate) struct Counts {
     bad: [AtomicU64; BAD_ROWS.len()],
 }
 
-/// Why a row was left out as bad.
+/// The reason why a row was left out as bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRowKind {
-    /// A value that cannot be used.
+    /// A value of the row cannot be used.
     Value,
-    /// More or fewer cells than the header has.
+    /// The row has more or fewer cells than the header.
     Cells,
-    /// A record that is not what its format says.
+    /// The row does not have the form that its format requires.
     Record,
 }
 
@@ -39,7 +40,7 @@ impl BadRowKind {
         }
     }
 
-    /// Returns the kind of an error that is about one row.
+    /// Returns the kind of the bad row, if the error is about one row.
     fn of(error: &ReaderError) -> Option<Self> {
         match error {
             ReaderError::Value { .. } => Some(Self::Value),
@@ -50,14 +51,15 @@ impl BadRowKind {
     }
 }
 
-/// The counts of the passes over a dataset, the first passes and those that were taken up again
-/// among them.
+/// The counts over all passes of a dataset, including the first passes and passes that were
+/// resumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
-    /// Bytes that were decoded: of text as it is without compression, of Parquet the columns that
-    /// the job reads as the file has them, of Arrow whole record batches.
+    /// The number of bytes that were decoded: for text the decompressed bytes, for Parquet the
+    /// bytes in the file of the columns that the job reads, for Arrow whole record batches.
     pub bytes: u64,
-    /// Rows that were left out as bad, in the order of [`BAD_ROWS`]; a row counts once a pass.
+    /// The numbers of rows that were left out as bad, in the order of [`BAD_ROWS`]; each pass
+    /// counts a row again.
     pub bad_rows: [u64; BAD_ROWS.len()],
 }
 

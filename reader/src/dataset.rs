@@ -1,4 +1,4 @@
-//! A list of files as one set of rows.
+//! A dataset: a list of files as one set of rows.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,29 +22,29 @@ use crate::source::DataFile;
 use crate::stream::{BatchOrder, BatchStream};
 use crate::text::{OtherColumns, TextFile};
 
-/// Rows of a window where nothing is shuffled: enough to keep the pool busy, and few enough that
-/// they are still in a cache when batches are cut from them.
+/// The number of rows of a window if nothing is shuffled: enough to keep the pool busy, and few
+/// enough that they are still in a cache when batches are cut from them.
 const PLAIN_WINDOW: usize = 8192;
 
-/// Whether the data must have what only training and evaluation need: labels, weights, groups,
-/// times.
+/// Whether the data must have the columns that only training and evaluation need: labels, weights,
+/// groups, times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
-    /// A file without them is an error.
+    /// A file without such a column is an error.
     #[default]
     Required,
-    /// Columns that not all files have are left out of the batches: prediction.
+    /// A column that some file lacks is left out of the batches, as prediction wants it.
     Optional,
 }
 
-/// Files whose headers, types and sizes have been checked against a schema.
+/// A list of files whose headers, types and sizes have been checked against a schema.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     files: Arc<Vec<DataFile>>,
     schema: Arc<Schema>,
     sides: SideTables,
     statistics: Statistics,
-    /// Labels and the like that the files do not have.
+    /// The labels and similar columns that the files do not have.
     lacking: Vec<Slot>,
     rules: TextRules,
     shuffle_window: usize,
@@ -58,8 +58,8 @@ impl Dataset {
     /// Opens files (see [`DataConfig::files`]) and checks them before any row is read.
     ///
     /// # Errors
-    /// A file that cannot be read, is empty, cut off, or lacks a column; a column whose type does
-    /// not fit; no row at all.
+    /// A file cannot be read, is empty or truncated, or lacks a column; a column has a type that
+    /// does not fit; there is no row at all.
     pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         Self::open_with(config, files, schema, Labels::Required)
     }
@@ -77,7 +77,7 @@ impl Dataset {
         Self::open_beside(config, files, schema, labels, &SideTables::load(config, schema)?)
     }
 
-    /// Opens files as [`Dataset::open_with`] does, with side tables that have been read before for
+    /// Opens files as [`Dataset::open_with`] does, with side tables that have already been read for
     /// the same schema.
     ///
     /// # Errors
@@ -95,9 +95,9 @@ impl Dataset {
         Self::of_sources(config, sources, schema, labels, sides.clone())
     }
 
-    /// Opens a dataset of one text stream, such as standard input, which can be read once. Its
-    /// format is the text format that `data.format` names, and CSV otherwise; its compression is
-    /// recognised; `name` is its name in messages.
+    /// Opens a dataset of one text stream, such as standard input, which can be read once. The
+    /// format is the text format that `data.format` names, or else CSV; the compression is
+    /// recognised; `name` stands for the stream in messages.
     ///
     /// # Errors
     /// See [`Dataset::open`].
@@ -165,16 +165,16 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Returns the same data with the statistics that its transforms need: those of the training
-    /// data, for every dataset that a model sees.
+    /// Returns the same data with the statistics that its transforms need. Every dataset that a
+    /// model sees uses the statistics of the training data.
     #[must_use]
     pub fn with_statistics(mut self, statistics: Statistics) -> Self {
         self.statistics = statistics;
         self
     }
 
-    /// Returns the same files with only those of their rows that `data.sample` and `data.negatives`
-    /// leave: the training data. The first passes see the sample with all its negatives.
+    /// Returns the training data: the same files with only those rows that `data.sample` and
+    /// `data.negatives` keep. The first passes read the sample with all its rows of label 0.
     ///
     /// # Errors
     /// See [`DataConfig::negatives`].
@@ -188,28 +188,29 @@ impl Dataset {
         Ok(self)
     }
 
-    /// Returns the rows that passes so far have left out as bad, each once, by file and row; empty
-    /// unless `data.rejects` names a file that wants them.
+    /// Returns the rows that all passes so far have left out as bad, each once, by file and row.
+    /// The list is empty unless `data.rejects` names a file.
     pub fn rejects(&self) -> Vec<Reject> {
         self.rejects.rows()
     }
 
-    /// Returns the messages of the first few rows that were left out as bad.
+    /// Returns the messages of the first few bad rows.
     pub fn first_rejects(&self) -> Vec<String> {
         self.rejects.examples()
     }
 
-    /// Returns what all passes so far have read and left out; clones of a dataset count together.
+    /// Returns the counts of what all passes so far have read and left out; clones of a dataset
+    /// share them.
     pub fn counts(&self) -> ReadCounts {
         self.counts.now()
     }
 
-    /// Returns whether bad rows may be left out, which every pass must do alike.
+    /// Returns whether bad rows may be left out; all passes must leave out the same rows.
     pub(crate) fn leaves_out(&self) -> bool {
         self.policy.max_bad > 0
     }
 
-    /// Returns whether what a pass decodes includes a label or the like that the files do not have.
+    /// Returns whether a field reads a label or similar column that the files do not have.
     pub(crate) fn lacks(&self, field: &Field) -> bool {
         self.lacking.contains(&field.slot)
     }
@@ -238,23 +239,24 @@ impl Dataset {
         self.files.iter().map(|file| file.path())
     }
 
-    /// Returns the number of rows, if the files say it (Parquet does).
+    /// Returns the number of rows, if the files record it (as Parquet does).
     pub fn rows(&self) -> Option<u64> {
         self.files.iter().map(DataFile::rows).sum()
     }
 
-    /// Returns whether label `index` of the schema is in the data; only a dataset opened with
+    /// Returns whether the data has label `index` of the schema; only a dataset opened with
     /// [`Labels::Optional`] can lack one.
     pub fn has_label(&self, index: usize) -> bool {
         !self.lacking.contains(&Slot::Label(index))
     }
 
     /// Returns the batches from a position to the end of its epoch. The order of rows is a function
-    /// of the seed, the cursor's epoch, the files and the shuffle window; threads do not change it.
-    /// Rows that are left out, because they are bad or not drawn, keep their places in it.
+    /// of the seed, the cursor's epoch, the files and the shuffle window; the number of threads
+    /// does not change it. Rows that are left out, because they are bad or not drawn, keep their
+    /// places in the order.
     ///
     /// # Errors
-    /// Statistics that a transform needs and [`Dataset::with_statistics`] was not given.
+    /// A transform needs statistics that [`Dataset::with_statistics`] was not given.
     pub fn batches(
         &self,
         order: BatchOrder,
@@ -268,7 +270,7 @@ impl Dataset {
         let reading = Arc::new(reading);
         let window = match (order.shuffle, reading.is_stream()) {
             (true, _) => self.shuffle_window,
-            // Rows of a stream go on as soon as a batch is full.
+            // Rows of a stream are passed on as soon as a batch is full.
             (false, true) => order.batch_rows.max(1),
             (false, false) => PLAIN_WINDOW.max(order.batch_rows),
         };
@@ -276,8 +278,8 @@ impl Dataset {
         Ok(BatchStream::new(reading, assembly, order, window, from, workers))
     }
 
-    /// Returns a pass before the first epoch: bad rows and those that are not sampled stay out as
-    /// in training, but all negatives are seen, because every epoch draws others.
+    /// Returns a pass before the first epoch. Bad rows and rows that are not sampled are left out
+    /// as in training, but all rows of label 0 are read, because every epoch draws others.
     pub(crate) fn first_pass(&self, fields: Vec<Field>) -> Result<Reading> {
         let mut reading = self.reading(fields)?;
         let thinning = Thinning { negatives: None, ..self.policy.thinning };

@@ -1,7 +1,7 @@
-//! Errors between a file and a batch.
+//! The errors of reading files into batches.
 //!
-//! A message names the file and the place in it, shows the text that was refused (shortened) and
-//! says what the operator can do about it.
+//! A message names the file and the place in it, shows the refused text (shortened) and says what
+//! the operator can do.
 
 use std::fmt;
 use std::io;
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 use zillion_feature::SchemaError;
 
-/// Result of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, ReaderError>;
 
-/// Why rows cannot be read.
+/// The reason why rows cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
@@ -32,7 +32,7 @@ pub enum ReaderError {
         /// The pattern as given.
         pattern: String,
     },
-    /// A path, directory or glob without a single file.
+    /// A path, directory or glob that matches no file.
     #[error(
         "`{pattern}` matches no file (looked for {looked_for}); check the path and `data.root`"
     )]
@@ -42,13 +42,13 @@ pub enum ReaderError {
         /// The path that the pattern led to.
         looked_for: PathBuf,
     },
-    /// The same file twice in one list.
+    /// A file that appears twice in one list.
     #[error("{path} is listed twice, and its rows would count twice; list it once")]
     ListedTwice {
         /// The path of the file.
         path: PathBuf,
     },
-    /// A file whose ending says nothing about its format.
+    /// A file whose ending names no format.
     #[error(
         "{path} has an ending that names no format; set `data.format` to parquet, arrow, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`"
     )]
@@ -56,12 +56,12 @@ pub enum ReaderError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// The operating system refused, or compressed data is damaged or cut off.
+    /// An error of the operating system, or compressed data that is damaged or truncated.
     #[error("cannot {what} ({source}): {path}")]
     Io {
         /// The action that failed.
         what: &'static str,
-        /// The operating system's (or the decompressor's) reason.
+        /// The reason that the operating system (or the decompressor) gives.
         source: io::Error,
         /// The path of the file.
         path: PathBuf,
@@ -72,14 +72,14 @@ pub enum ReaderError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// Files without a single row.
+    /// A list of files without a single row.
     #[error(
         "{path} has no rows, only a header or metadata ({files} file(s) looked at); give a file with rows"
     )]
     NoRows {
         /// The number of files that were looked at.
         files: usize,
-        /// The first of them.
+        /// The path of the first of these files.
         path: PathBuf,
     },
     /// A Parquet or Arrow file that cannot be decoded.
@@ -94,7 +94,7 @@ pub enum ReaderError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// Text in an encoding other than UTF-8.
+    /// A text in an encoding other than UTF-8.
     #[error("{path} is {encoding}, not UTF-8; convert it (`iconv -t UTF-8`)")]
     Encoding {
         /// The encoding that the file seems to have.
@@ -109,7 +109,7 @@ pub enum ReaderError {
         column: String,
         /// The feature, label or setting that reads it.
         used_by: String,
-        /// The nearest columns, and what else may help.
+        /// The most similar columns, and what else may help.
         hint: String,
         /// The path of the file.
         path: PathBuf,
@@ -129,7 +129,8 @@ pub enum ReaderError {
     ColumnType {
         /// The name of the column.
         column: String,
-        /// Its type, what the feature, label or setting that reads it needs, and what to do.
+        /// The type of the column, the type that the feature, label or setting needs, and what to
+        /// do.
         mismatch: String,
         /// The path of the file.
         path: PathBuf,
@@ -139,7 +140,7 @@ pub enum ReaderError {
     Value {
         /// The name of the column.
         column: String,
-        /// Row and byte or row group.
+        /// The row, and its byte or row group.
         place: Place,
         /// The text, what is wrong with it and what to do.
         problem: String,
@@ -151,14 +152,14 @@ pub enum ReaderError {
     CellCount {
         /// The row and its byte.
         place: Place,
-        /// Cells of the record.
+        /// The number of cells of the record.
         found: usize,
-        /// Cells of the header.
+        /// The number of cells of the header.
         expected: usize,
         /// The path of the file.
         path: PathBuf,
     },
-    /// A row that is not what its format says.
+    /// A row that does not have the form that its format requires.
     #[error("{place}: {problem}: {path}")]
     Record {
         /// The row and its byte.
@@ -193,7 +194,7 @@ pub enum ReaderError {
     /// A batch with more ids in one multi-hot column than an `i32` offset can count.
     #[error("a batch of {rows} rows holds 2^31 ids or more in one column; lower the batch size")]
     BatchTooLarge {
-        /// Rows of the batch.
+        /// The number of rows of the batch.
         rows: usize,
     },
     /// A cursor behind the last row.
@@ -203,10 +204,10 @@ pub enum ReaderError {
     BeyondEnd {
         /// The row from which reading should have gone on.
         row: u64,
-        /// Rows that there are.
+        /// The number of rows of the data.
         rows: u64,
     },
-    /// A stream asked for a second time.
+    /// A second attempt to read a stream.
     #[error("{path} is a stream and can be read only once; write it to a file to read it again")]
     StreamConsumed {
         /// The name of the stream.
@@ -222,7 +223,7 @@ pub enum ReaderError {
         /// The name of the table.
         table: String,
     },
-    /// More bad rows than a pass may leave out.
+    /// A number of bad rows above the limit of a pass.
     #[error(
         "more than {limit} bad row(s) in one pass; mend the data or raise `data.max_bad_rows`. The first: {}",
         examples.join("; ")
@@ -230,10 +231,10 @@ pub enum ReaderError {
     TooManyBadRows {
         /// The number of bad rows that may be left out.
         limit: u64,
-        /// The messages of the first few.
+        /// The messages of the first few bad rows.
         examples: Vec<String>,
     },
-    /// The output of a conversion holds something else, or another conversion's parts.
+    /// An output of a conversion that holds other files, or parts of another conversion.
     #[error(
         "{}: {what}; convert to another place, or set `force` to make all of it anew",
         path.display()
@@ -241,7 +242,7 @@ pub enum ReaderError {
     OtherConversion {
         /// The difference that was found.
         what: String,
-        /// The description of the conversion.
+        /// The path of the manifest of the conversion.
         path: PathBuf,
     },
     /// A schema whose statistics are absent.
@@ -268,7 +269,7 @@ impl ReaderError {
 /// The place of a row in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Data row of the file, counted from 1; a header is not a row.
+    /// The data row of the file, counted from 1; a header is not a row.
     pub row: u64,
     /// The second coordinate, which helps to find the row.
     pub near: Near,
@@ -277,11 +278,11 @@ pub struct Place {
 /// The second coordinate of a [`Place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Near {
-    /// Byte of the (decompressed) text at which the row starts, counted from 0.
+    /// The byte of the (decompressed) text at which the row starts, counted from 0.
     Byte(u64),
-    /// Row group of a Parquet file, counted from 0.
+    /// The row group of a Parquet file, counted from 0.
     RowGroup(usize),
-    /// Record batch of an Arrow file, counted from 0.
+    /// The record batch of an Arrow file, counted from 0.
     RecordBatch(usize),
 }
 
@@ -295,7 +296,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Returns what is wrong with a record of another width than the header.
+/// Returns the message about a record that has another number of cells than the header.
 pub(crate) fn cell_count(found: usize, expected: usize) -> String {
     format!(
         "{found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row"

@@ -1,19 +1,21 @@
-//! Estimates of the number of distinct values, from less than all of them.
+//! The estimation of the number of distinct values from less than all of them.
 //!
-//! Two different questions. [`Sketch`] has seen every value and must not keep them: HyperLogLog
-//! (Flajolet, Fusy, Gandouet, Meunier 2007; small counts by linear counting). [`extrapolate`] has
-//! kept every value of a sample and must say how many the rest will bring: between the lower bound
-//! of Chao's estimator (the extrapolation of Colwell et al. 2012) and the power law that the
-//! sample's end follows (Heaps), with their geometric mean as the estimate. Logs are skewed: the
-//! truth lies between the two, because new ids keep coming for longer than Chao assumes and come
-//! more and more slowly than a power law.
+//! The two estimators answer different questions. [`Sketch`] has seen every value and must not keep
+//! them: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier 2007), with linear counting for small
+//! counts. [`extrapolate`] has kept every value of a sample and estimates how many the rest will
+//! add: between the lower bound of Chao's estimator (the extrapolation of Colwell et al. 2012) and
+//! the power law that the end of the sample follows (Heaps), with their geometric mean as the
+//! estimate. Logs are skewed, so the truth lies between the two: new ids keep coming for longer
+//! than Chao assumes and come more and more slowly than a power law.
+//!
+//! [`extrapolate`]: Frequencies::extrapolate
 
 use zillion_feature::FeatureKey;
 
-/// Bits of a key that choose a register.
+/// The number of bits of a key that choose a register.
 const INDEX_BITS: u32 = 14;
 
-/// A count of distinct keys in 16 KiB, with a standard error of 0.8 %.
+/// A counter of distinct keys in 16 KiB, with a standard error of 0.8 %.
 #[derive(Clone, Debug)]
 pub struct Sketch {
     registers: Vec<u8>,
@@ -51,13 +53,13 @@ impl Sketch {
 /// The number of values of a sample that occur once, twice and at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frequencies {
-    /// Values in the sample, counted as often as they occur.
+    /// The number of values in the sample, each counted as often as it occurs.
     pub values: u64,
-    /// Distinct values in the sample.
+    /// The number of distinct values in the sample.
     pub distinct: u64,
-    /// Distinct ones that occur once.
+    /// The number of distinct values that occur once.
     pub once: u64,
-    /// Distinct ones that occur twice.
+    /// The number of distinct values that occur twice.
     pub twice: u64,
 }
 
@@ -85,8 +87,8 @@ impl Frequencies {
         all
     }
 
-    /// Estimates the number of distinct values among `total` values of which these are a sample;
-    /// exact where it is all of them.
+    /// Estimates the number of distinct values among `total` values, of which these are a sample.
+    /// The result is exact if the sample holds all of them.
     pub fn extrapolate(&self, total: u64) -> Estimate {
         let seen = self.distinct as f64;
         if total <= self.values || self.distinct == 0 {
@@ -105,8 +107,8 @@ impl Frequencies {
             }
             false => seen,
         };
-        // The slope of the number of distinct values in log-log at the sample's end is once /
-        // distinct.
+        // In log-log scale, the slope of the number of distinct values at the end of the sample is
+        // once / distinct.
         let high = (seen * (total as f64 / n).powf(once / seen)).min(seen + more).max(low);
         Estimate { low, value: (low * high).sqrt(), high }
     }

@@ -1,4 +1,4 @@
-//! Arrow arrays to columns: which loop for which role and type.
+//! The choice of the loop that converts an Arrow array to a column, by role and type.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{
@@ -18,12 +18,13 @@ use crate::field::Role;
 use crate::side_lookup::SideLookup;
 use crate::value::{self, Refusal};
 
-/// Appends an array, with a stand-in for each row that alone is refused; those go to `bad`. A piece
-/// that is refused is forgotten and tried again in halves, so that no decoder need know how to go
-/// on behind a value that it refuses, and a few bad rows cost a few small pieces.
+/// Appends an array, with a stand-in for each bad row, and adds the bad values to `bad`. If a piece
+/// of the array is refused, its values are removed and its two halves are tried again. So no
+/// decoder has to continue behind a value that it refuses, and a few bad rows cost a few small
+/// pieces.
 ///
 /// # Errors
-/// What is not about one row.
+/// An error that is not about one row.
 pub(crate) fn append_or_reject(
     column: &mut Column,
     role: &Role,
@@ -172,7 +173,7 @@ fn list_ids<I: ArrayId>(
     let first = ends[0] as usize;
     let values = array.values().slice(first, ends[array.len()] as usize - first);
     let mut elements = Vec::with_capacity(values.len());
-    // Elements without a value are left out; `None` marks them.
+    // Elements without a value are left out; the decoder marks them by `None`.
     let decoded = if raw == RawType::String {
         texts(&values, |text| {
             elements.push(rules.present(text).map(|t| t.id()).transpose()?);

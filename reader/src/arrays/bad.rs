@@ -1,10 +1,10 @@
-//! Values of arrays that are refused.
+//! The type for values of arrays that are refused, and the panic for unexpected types.
 
 use arrow_array::Array;
 
 use crate::value::Refusal;
 
-/// A value that was refused: its row in the array and its text.
+/// A refused value: its row in the array and its text.
 #[derive(Debug)]
 pub(crate) struct Bad {
     pub(crate) row: usize,
@@ -12,7 +12,8 @@ pub(crate) struct Bad {
     pub(crate) text: Option<Vec<u8>>,
 }
 
-/// Panics because an array has a type that the check of types refuses: a defect of this crate.
+/// Panics because the array has a type that the type check should have refused: a defect of this
+/// crate.
 pub(super) fn unexpected(array: &dyn Array) -> ! {
     unreachable!("a column of type {} passed the check of types", array.data_type())
 }

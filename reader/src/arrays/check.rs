@@ -1,4 +1,4 @@
-//! Whether a column's type fits what a field makes of it.
+//! The check that the type of a column fits the field that reads the column.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result
         Role::Id { raw, .. } | Role::RawId { raw } => (fits_id(*raw, found), wanted_id(*raw)),
         Role::Ids { raw } | Role::RawIds { raw } | Role::WeightedIds { raw } => match found {
             DataType::List(element) => (fits_id(*raw, element.data_type()), wanted_id(*raw)),
-            // One text cell that holds several ids, as in CSV.
+            // The field reads one text cell that holds several ids, as in CSV.
             found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
         },
         Role::Text => (is_text(found), "strings"),
@@ -83,7 +83,7 @@ fn is_time(found: &DataType) -> bool {
     matches!(found, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
 }
 
-/// Returns the unit that a type of dates or timestamps counts, if it counts one.
+/// Returns the unit in which a type of dates or timestamps counts, if it is a count of a time unit.
 fn counts(found: &DataType) -> Option<TimeUnit> {
     match found {
         DataType::Timestamp(ArrowUnit::Second, _) => Some(TimeUnit::Second),
@@ -92,12 +92,12 @@ fn counts(found: &DataType) -> Option<TimeUnit> {
         }
         DataType::Timestamp(ArrowUnit::Microsecond, _) => Some(TimeUnit::Microsecond),
         DataType::Timestamp(ArrowUnit::Nanosecond, _) => Some(TimeUnit::Nanosecond),
-        // A day is no moment.
+        // A date of whole days is not a moment.
         _ => None,
     }
 }
 
-/// Returns the type in words.
+/// Returns the name of a type for messages.
 fn name(found: &DataType) -> String {
     match found {
         DataType::Utf8 => "a column of strings".to_owned(),

@@ -1,8 +1,8 @@
-//! Arrays of numbers and booleans.
+//! The conversion of arrays of numbers and booleans.
 //!
-//! The common cases (numbers that cannot be refused) are loops over slices that vectorise. Whatever
-//! they meet that might be refused sends the array through the slow loops, value by value through
-//! the functions that text goes through too; those find the first bad row.
+//! The common cases (numbers that cannot be refused) are loops over slices that vectorise. If such
+//! a loop meets a value that may be refused, the array goes through the slow loops instead, value
+//! by value through the functions that also read text; the slow loops find the first bad row.
 
 use std::fmt::Display;
 
@@ -17,10 +17,10 @@ use zillion_feature::{FeatureKey, RawType, RawValue};
 use super::bad::{Bad, unexpected};
 use crate::value::{self, Outcome, Refusal, Transform};
 
-/// Whole numbers of any width.
+/// A whole number of any width.
 pub(super) trait Whole: Copy {
     fn id<I: RawId>(self, raw: RawType) -> Result<I, ValueError>;
-    /// Returns the key of a value that [`Whole::fits`].
+    /// Returns the key of a value for which [`Whole::fits`] is true.
     fn mix(self) -> FeatureKey;
     fn fits(self, raw: RawType) -> bool;
     fn time(self) -> Outcome<i64>;
@@ -52,7 +52,7 @@ macro_rules! impl_whole {
 impl_whole!(i64, id_from_i64, from_i64: i8, i16, i32, i64);
 impl_whole!(u64, id_from_u64, from_u64: u8, u16, u32, u64);
 
-/// Ids out of arrays.
+/// An id that can be read from an array.
 pub(super) trait ArrayId: RawId {
     /// Appends the ids of an array of whole numbers or booleans.
     fn append_whole(
@@ -146,7 +146,7 @@ where
     Ok(())
 }
 
-/// Writes `missing` where the array has no value.
+/// Writes `missing` to each place where the array has no value.
 fn patch<T: Copy>(array: &dyn Array, values: &mut [T], missing: T) {
     if let Some(nulls) = array.nulls().filter(|n| n.null_count() > 0) {
         for (row, value) in values.iter_mut().enumerate() {
@@ -157,7 +157,7 @@ fn patch<T: Copy>(array: &dyn Array, values: &mut [T], missing: T) {
     }
 }
 
-/// Appends the numbers of an array, transformed.
+/// Transforms the numbers of an array and appends them.
 pub(super) fn numbers(
     array: &ArrayRef,
     map: &Transform,
@@ -196,7 +196,7 @@ pub(super) fn numbers(
     })
 }
 
-/// Appends all values of an array, transformed; what it holds where it has no value comes along.
+/// Transforms and appends all values of an array, also the undefined contents of its null places.
 fn extend<T: ArrowPrimitiveType>(
     floats: &mut Vec<f32>,
     array: &PrimitiveArray<T>,

@@ -1,11 +1,11 @@
-//! Calls into decoders that may panic on damaged bytes.
+//! A guard for calls into decoders that may panic on damaged bytes.
 
 use std::any::Any;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a call into a decoder of Parquet or Arrow and turns a panic into an error. The decoder
-/// checks most of what it reads, but on damaged bytes some of its paths panic; a damaged file is an
+/// Calls a decoder of Parquet or Arrow and turns a panic into an error. The decoders check most of
+/// what they read, but some of their code panics on damaged bytes; a damaged file must give an
 /// error like any other.
 pub(crate) fn without_panic<T, E: Display>(
     call: impl FnOnce() -> Result<T, E>,

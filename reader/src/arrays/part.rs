@@ -1,7 +1,7 @@
-//! One decoder: some columns of one row group, read on from where the last piece ended.
+//! The decoder of some columns of one row group, which continues where its last piece ended.
 //!
-//! A row group is decoded piece by piece, because it may be larger than a window, and where it is
-//! large by several parts side by side, because columns do not depend on each other.
+//! A row group is decoded piece by piece, because it may be larger than a window. A large row group
+//! is decoded by several parts in parallel, because columns do not depend on each other.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -30,21 +30,21 @@ pub(crate) struct Part {
     paged: Option<Box<dyn PagedFields>>,
     /// The reader of the other fields, if there are any.
     reader: Option<Box<dyn GroupBatches>>,
-    /// For each field the position of its column in the batches of `reader`.
+    /// The position of each field's column in the batches of `reader`.
     positions: Vec<usize>,
     plan: Arc<GroupPlan>,
     dictionaries: Vec<DictionaryKeys>,
-    /// The rows that the reader returned and the last piece did not take.
+    /// The rows that the reader has returned and that no piece has taken yet.
     rest: Option<RecordBatch>,
-    /// Rows of the row group that are decoded or skipped.
+    /// The number of rows of the row group that have been decoded or skipped.
     row: u64,
     rules: TextRules,
     picker: Picker,
-    /// The position of the label in what the reader returns, and the draw that decides which of the
-    /// rows labelled 0 stay.
+    /// The position of the label in the batches of the reader, and the draw that decides which rows
+    /// with label 0 are kept.
     negatives: Option<(usize, Draw)>,
     group: usize,
-    /// Rows of the file before the row group.
+    /// The number of rows of the file before the row group.
     rows_before: u64,
     path: PathBuf,
 }
@@ -52,11 +52,11 @@ pub(crate) struct Part {
 /// The rows that a part has decoded.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
-    /// One a field; stand-ins where a value is bad.
+    /// The columns, one for each field, with stand-ins where a value is bad.
     pub(crate) columns: Vec<Column>,
-    /// The rows that the columns hold, out of all that were read.
+    /// The rows that the columns hold, among all rows that were read.
     pub(crate) kept: Kept,
-    /// Bad values, by their rows in the columns.
+    /// The bad values, by their rows in the columns.
     pub(crate) bad: Vec<BadValue>,
 }
 
@@ -68,7 +68,8 @@ pub(crate) struct BadValue {
 }
 
 impl Decoded {
-    /// Takes in what another part has decoded of the same rows: of other fields, those that follow.
+    /// Appends the columns that another part has decoded from the same rows; they belong to the
+    /// fields that follow.
     pub(crate) fn beside(&mut self, other: Self) {
         self.columns.extend(other.columns);
         self.bad.extend(other.bad);
@@ -100,7 +101,7 @@ impl Part {
             rows_before: start.rows_before,
             path: path.to_owned(),
         };
-        // Pages are decoded from the first row on, and whole.
+        // Pages can be decoded only from the first row on, and only whole.
         if start.row == 0 && !picker.thins() {
             let columns = &plan.columns[part.fields.clone()];
             let roles = &roles[part.fields.clone()];
@@ -110,14 +111,14 @@ impl Part {
         Ok(part)
     }
 
-    /// Opens a reader, from where this part stands, of the columns that are not decoded from their
+    /// Opens a reader, at the current row of this part, of the columns that are not decoded from
     /// pages.
     fn open_reader(&mut self) -> Result<()> {
         let columns = &self.plan.columns[self.fields.clone()];
         let is_paged = |field: usize| self.paged.as_ref().is_some_and(|paged| paged.has(field));
         let others = columns.iter().enumerate().filter(|&(field, _)| !is_paged(field));
         let mut roots: Vec<usize> = others.map(|(_, &column)| column).collect();
-        // The label decides who stays, so every part reads it.
+        // Every part reads the label, because the label decides which rows are kept.
         let label = self.picker.negatives.map(|(field, draw)| (self.plan.columns[field], draw));
         roots.extend(label.map(|(column, _)| column));
         roots.sort_unstable();
@@ -134,7 +135,7 @@ impl Part {
         Ok(())
     }
 
-    /// Decodes the next `rows` rows into one column a field.
+    /// Decodes the next `rows` rows into one column for each field.
     pub(crate) fn decode(&mut self, rows: usize, fields: &[Field]) -> Result<Decoded> {
         let label = self.picker.negatives.map(|(field, _)| &fields[field].role);
         let fields = &fields[self.fields.clone()];
@@ -142,7 +143,8 @@ impl Part {
         let mut decoded = Decoded { columns: empty(), ..Decoded::default() };
         let paged = self.paged.as_mut();
         if paged.is_some_and(|paged| !paged.decode(rows, fields, &mut decoded.columns)) {
-            // Something that needs a closer look: from here on through arrays, which report it.
+            // A page has something that this path cannot decode. From here on the rows are decoded
+            // through arrays, which report the error.
             decoded.columns = empty();
             self.paged = None;
             self.open_reader()?;
@@ -160,7 +162,8 @@ impl Part {
                 self.rest = Some(batch.slice(taken, batch.num_rows() - taken));
             }
             let batch = self.draw(batch.slice(0, taken), label, &mut decoded.kept)?;
-            // With more bad rows than a pass may have, what follows does not matter any more.
+            // If there are more bad rows than a pass may have, the rows behind them do not matter
+            // any more.
             if decoded.bad.len() as u64 <= self.picker.max_bad {
                 self.append(&batch, fields, &mut decoded, rows - left)?;
             }
@@ -171,7 +174,7 @@ impl Part {
     }
 
     /// Returns the rows of a batch that are drawn. `label` is the role of the label whose zeros are
-    /// thinned out: it says which numbers of its column are zeros.
+    /// sampled: the role tells which numbers of the label's column are zeros.
     fn draw(
         &self,
         batch: RecordBatch,
@@ -189,7 +192,7 @@ impl Part {
             (self.negatives, label)
         {
             let mut row = 0;
-            // A label that is none is refused where it is decoded; nothing is refused here.
+            // A value that is not a label is refused where it is decoded, not here.
             let scanned = scan(batch.column(position), |x| {
                 let is_negative = x.is_some_and(|x| value::label(x, *at_least) == Ok(0.0));
                 drawn[row] &= !is_negative || draw.keeps(first + row as u64);
@@ -218,8 +221,8 @@ impl Part {
         }
     }
 
-    /// Appends the rows of a batch that were drawn. `begun` rows of the piece stand before the
-    /// batch, those that were not drawn among them.
+    /// Appends the drawn rows of a batch. `begun` is the number of rows of the piece before the
+    /// batch, including those that were not drawn.
     fn append(
         &mut self,
         batch: &RecordBatch,
@@ -229,7 +232,7 @@ impl Part {
     ) -> Result<()> {
         let Decoded { columns, kept, bad } = decoded;
         let first = kept.rows - batch.num_rows();
-        // Rows of the file, counted from 1, of rows of the batch.
+        // The rows of the batch are numbered as rows of the file, from 1.
         let start = self.rows_before + self.row + 1;
         let (group, source) = (self.group, &self.plan.source);
         let path = &self.path;
@@ -242,8 +245,8 @@ impl Part {
             problem: explain(refused.refusal, field, refused.text.as_deref()),
             path: path.clone(),
         };
-        // All columns, even behind a bad value: the row that is reported must not depend on how the
-        // columns were split between parts.
+        // All columns are decoded, also behind a bad value: the row that is reported must not
+        // depend on how the columns were divided between parts.
         let mut first_bad: Option<(Bad, &Field)> = None;
         for (i, field) in fields.iter().enumerate() {
             if self.paged.as_ref().is_some_and(|paged| paged.has(i)) {

@@ -10,16 +10,16 @@ use crate::block::Column;
 use crate::error::{Near, ReaderError, Result};
 use crate::field::Field;
 
-/// The columns that are decoded of a file of row groups (record batches of an Arrow file).
+/// The columns to decode from a file of row groups (record batches of an Arrow file).
 #[derive(Clone, Debug)]
 pub(crate) struct GroupPlan {
     pub(crate) source: Arc<dyn GroupSource>,
-    /// For each field the position of its column in the file.
+    /// The position of each field's column in the file.
     pub(crate) columns: Vec<usize>,
 }
 
 impl GroupPlan {
-    /// Returns the bytes that decoding a row group takes from the file.
+    /// Returns the number of bytes of the file that decoding a row group reads.
     pub(crate) fn bytes(&self, group: usize) -> u64 {
         self.source.bytes(group, &self.columns)
     }
@@ -27,10 +27,10 @@ impl GroupPlan {
 
 /// A file whose row groups become Arrow arrays.
 pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
-    /// Returns the bytes that decoding some columns of a row group takes from the file.
+    /// Returns the number of bytes of the file that decoding some columns of a row group reads.
     fn bytes(&self, group: usize, columns: &[usize]) -> u64;
 
-    /// Opens a reader of the columns `roots`, which ascend, from a row of a row group on.
+    /// Opens a reader of the columns `roots` (ascending), which starts at a row of a row group.
     fn open(&self, roots: Vec<usize>, start: Start) -> Result<Box<dyn GroupBatches>>;
 
     /// Opens the fields that can be decoded without arrays. Field `i` reads column `columns[i]`.
@@ -44,30 +44,31 @@ pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the place of a row group in messages.
+    /// Returns the place of a row group as messages show it.
     fn near(&self, group: usize) -> Near;
 
-    /// Returns the error about a row group that cannot be decoded.
+    /// Returns the error for a row group that cannot be decoded.
     fn damaged(&self, group: usize, reason: String) -> ReaderError;
 }
 
-/// A reader of one row group, some rows at a time.
+/// A reader of one row group that returns some rows at a time.
 pub(crate) trait GroupBatches: Send {
-    /// Decodes the next rows; `None` at the end.
+    /// Decodes the next rows; returns `None` at the end.
     fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String>;
 }
 
 /// The fields of a row group that are decoded from the file's own pages.
 pub(crate) trait PagedFields: Send {
-    /// Returns whether a field is among them.
+    /// Returns whether a field is decoded from pages.
     fn has(&self, field: usize) -> bool;
 
-    /// Appends the next `rows` rows of its fields to their columns. `false`: the pages hold
-    /// something that only arrays can decode or report, and the columns may have some of the rows.
+    /// Appends the next `rows` rows of the fields to their columns. Returns `false` if the pages
+    /// hold something that only arrays can decode or report; the columns may then have some of the
+    /// rows.
     fn decode(&mut self, rows: usize, fields: &[Field], columns: &mut [Column]) -> bool;
 }
 
-/// The row group that a reader is opened for, and the row from which on.
+/// The row group that a reader is opened for, and the row at which it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     pub(crate) group: usize,

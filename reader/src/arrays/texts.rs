@@ -1,4 +1,4 @@
-//! Arrow arrays of strings and byte strings to ids and keys.
+//! The conversion of Arrow arrays of strings and byte strings to ids and keys.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use zillion_feature::raw_value::{RawId, id_from_bytes};
 use super::bad::{Bad, unexpected};
 use crate::value::Outcome;
 
-/// The rules for strings: which stand for a missing value, and what separates ids. They are those
-/// of text files, so that both agree.
+/// The rules for strings: the texts that stand for a missing value, and the separator of ids. The
+/// rules are those of text files, so that both kinds of files agree.
 #[derive(Clone, Debug)]
 pub(crate) struct TextRules {
     null: Arc<Vec<Vec<u8>>>,
@@ -37,14 +37,14 @@ impl TextRules {
     }
 }
 
-/// The keys of a dictionary's entries, computed once for all the arrays that share it.
+/// The keys of a dictionary's entries, computed once for all arrays that share the dictionary.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DictionaryKeys {
     dictionary: Option<ArrayRef>,
     keys: Vec<FeatureKey>,
 }
 
-/// A string, known to be UTF-8, or a byte string that may be.
+/// A string, which is UTF-8, or a byte string, which may be UTF-8.
 #[derive(Clone, Copy)]
 pub(crate) enum Text<'a> {
     Valid(&'a str),
@@ -69,8 +69,8 @@ impl Text<'_> {
     }
 }
 
-/// Visits the rows of an array of strings or byte strings; `None` where a row has no value. An
-/// array of another type is not visited.
+/// Visits the rows of an array of strings or byte strings, with `None` for a row without a value.
+/// An array of another type is not visited.
 pub fn visit_texts(array: &ArrayRef, mut visit: impl FnMut(Option<&[u8]>)) {
     if is_text(array) {
         let visited = texts(array, |text| {
@@ -144,8 +144,8 @@ pub(super) fn dictionary_keys(
     }
     let entries = &cache.keys;
     keys.extend(array.keys().iter().map(|entry| {
-        // A damaged file may point behind its dictionary; Arrow checks that, and this does not rely
-        // on it.
+        // A damaged file may refer to an entry behind its dictionary. Arrow checks that; this code
+        // does not rely on it.
         let entry = entry.and_then(|e| entries.get(e as usize));
         entry.copied().unwrap_or(missing)
     }));

@@ -1,4 +1,4 @@
-//! Types of converted columns: what a cell is decoded by, and the array that the values become.
+//! The types of converted columns: the role that decodes a cell, and the array of the values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,23 +21,23 @@ use crate::field::{Field, Role, Slot};
 pub enum ColumnType {
     /// Signed whole numbers of 64 bits.
     Int64,
-    /// Whole numbers from 0 on.
+    /// Unsigned whole numbers of 64 bits.
     Uint64,
     /// Floating-point numbers of 64 bits.
     Float,
     /// Texts, which are UTF-8.
     Text,
-    /// 0 or 1, in any of the spellings that a label may have.
+    /// The numbers 0 and 1, in any of the spellings that a label may have.
     Label,
     /// Lists of ids of this type.
     List(RawType),
-    /// Lists of ids with a weight each, which become two columns: what lists are in a sparse
-    /// vector.
+    /// Lists of ids with a weight for each id (as in a sparse vector); such lists become two
+    /// columns.
     Weighted(RawType),
 }
 
 impl ColumnType {
-    /// Returns the type of ids of one value a row.
+    /// Returns the type of a column with one id in each row.
     pub fn of_raw(raw: RawType) -> Self {
         match raw {
             RawType::I64 => Self::Int64,
@@ -124,7 +124,7 @@ pub(super) fn arrow_fields(name: &str, of: ColumnType) -> Vec<ArrowField> {
     }
 }
 
-/// Returns the column that has the weights of another one's lists.
+/// Returns the name of the column that holds the weights of another column's lists.
 pub(super) fn weights_of(name: &str) -> String {
     format!("{name}.weights")
 }
@@ -153,7 +153,7 @@ pub(super) fn array_of(pieces: &[Piece], field: usize, of: ColumnType) -> Result
             let mut builder = Float64Builder::new();
             for piece in pieces {
                 let Column::Numbers(own) = at(piece, field) else { return Err(defect(field)) };
-                // NaN stands for a missing value: others are refused where they are read.
+                // NaN stands for a missing value: any other NaN is refused where it is read.
                 piece
                     .part(own)
                     .iter()
@@ -221,7 +221,7 @@ fn raw_of(of: ColumnType) -> RawType {
     if of == ColumnType::Uint64 { RawType::U64 } else { RawType::I64 }
 }
 
-/// Gathers the texts of all pieces, each piece's bytes at once.
+/// Copies the texts of all pieces into one array; the bytes of each piece are copied at once.
 fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
     let (mut bytes, mut ends, mut there) = (Vec::new(), vec![0i32], Vec::new());
     for piece in pieces {
@@ -231,7 +231,7 @@ fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
         ends.extend(piece.part(&own.ends).iter().map(|&end| (end - start + base) as i32));
         there.extend_from_slice(piece.part(&own.there));
     }
-    // Offsets have 31 bits.
+    // Arrow's offsets have 31 bits.
     if i32::try_from(bytes.len()).is_err() {
         return Err(ReaderError::BatchTooLarge { rows: there.len() });
     }
@@ -241,7 +241,7 @@ fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
     Ok(Arc::new(texts.map_err(not_built)?))
 }
 
-/// Returns a list of values without nulls, said so in its type.
+/// Returns the list array with a type that says that its values are never null.
 fn without_nulls(lists: ListArray) -> Result<ArrayRef> {
     let (field, offsets, values, _) = lists.into_parts();
     let item = Arc::new(ArrowField::new_list_field(field.data_type().clone(), false));
@@ -253,12 +253,12 @@ fn not_built(error: arrow_schema::ArrowError) -> ReaderError {
     ReaderError::Setting { problem: error.to_string(), key: "group rows".to_owned() }
 }
 
-/// Panics because a column has not the variant that its role decodes into: a defect of this crate.
+/// Panics because a column does not have the variant of its role: a defect of this crate.
 fn defect(field: usize) -> ReaderError {
     unreachable!("field {field} was decoded into a column of another role")
 }
 
-/// Ids of one type on their way to an array.
+/// The ids of one type before they become an array.
 enum Values {
     Signed(Int64Builder),
     Unsigned(UInt64Builder),
@@ -274,8 +274,8 @@ impl Values {
         }
     }
 
-    /// Appends a value. A grammar has each whole number in a type that fits it, and the declared
-    /// one fits too.
+    /// Appends a value. A grammar returns each whole number in a type that fits it, and the
+    /// declared type fits it too.
     #[inline]
     fn push(&mut self, value: &RawValue<'_>) {
         match (self, value) {
@@ -295,7 +295,7 @@ impl Values {
     }
 }
 
-/// Lets the builder of lists hold the values.
+/// The implementation that lets the builder of lists hold the values.
 impl arrow_array::builder::ArrayBuilder for Values {
     fn len(&self) -> usize {
         match self {
