@@ -1,4 +1,5 @@
-//! The settings that read files to score: the `[data]` section under the environment and `--set`.
+//! The settings for reading files to score: the `[data]` section, overridden by the environment and
+//! `--set`.
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
@@ -8,28 +9,26 @@ use zillion_trainer::Job;
 use crate::exit::Stop;
 use crate::job_file;
 
-/// Returns the `[data]` section of a checkpoint's job with the environment and `--set` laid over
-/// it.
+/// Returns the `[data]` section of a checkpoint's job, overridden by the environment and `--set`.
 pub fn of_checkpoint(job: &Job, sets: &[String]) -> Result<DataConfig> {
     let data = Value::try_from(&job.data)
         .context("cannot read the [data] section of the checkpoint's job")?;
     overlay_data(data, sets, "the checkpoint carries the job")
 }
 
-/// Returns the default `[data]` section with the environment and `--set` laid over it. A version
-/// knows its columns, but not how a file is written.
+/// Returns the default `[data]` section, overridden by the environment and `--set`. The defaults
+/// are used because a version knows its columns, but not the format of a file.
 pub fn of_file(sets: &[String]) -> Result<DataConfig> {
     overlay_data(Value::Table(Table::new()), sets, "the version carries the job")
 }
 
 fn overlay_data(data: Value, sets: &[String], rest: &str) -> Result<DataConfig> {
     let mut job = Table::from_iter([("data".to_owned(), data)]);
-    // That file belongs to training; a command that scores names another one.
+    // The file of rejected rows belongs to training; a command that scores names a file of its own.
     if let Some(data) = job.get_mut("data").and_then(Value::as_table_mut) {
         data.remove("rejects");
     }
-    // The environment may hold settings for training, too: of those, only where the data is matters
-    // here.
+    // The environment may also hold settings for training. Only those of `[data]` matter here.
     let environment = std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_DATA__"));
     job_file::overlay(&mut job, environment, sets)?;
     if let Some(key) = job.keys().find(|k| *k != "data") {

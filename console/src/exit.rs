@@ -1,4 +1,4 @@
-//! Exit codes, and errors as text.
+//! The exit codes of commands, and the formatting of errors as text.
 
 use std::process::ExitCode;
 
@@ -14,26 +14,26 @@ const REFUSED: u8 = 3;
 /// An error that a person must resolve on the command line before the command can act.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
-    /// The command line does not say enough.
+    /// The command line or the job file is incomplete or wrong.
     #[error("{0}")]
     Usage(String),
-    /// Going on would destroy something or end badly.
+    /// The command was refused, because it would destroy something or is bound to fail.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Marks what is wrong with a job file or an override.
+/// Turns an error in a job file or an override into a usage error.
 pub fn as_usage(error: anyhow::Error) -> anyhow::Error {
     Stop::Usage(format!("{error:#}")).into()
 }
 
-/// Returns an error in words: what was tried, then each cause that says something new. What can be
-/// left out of the data instead is said too.
+/// Formats an error as text: what was tried, then each cause that adds information, then a remedy
+/// where there is one, such as leaving bad rows out of the data.
 pub fn format_error(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
-        // Many of our messages quote their cause.
+        // Many messages of this project already quote their cause.
         if !text.contains(&cause) {
             let colon = if text.is_empty() { "" } else { ": " };
             text = format!("{text}{colon}{cause}");
@@ -46,8 +46,8 @@ pub fn format_error(error: &anyhow::Error) -> String {
     text
 }
 
-/// Names the flags of `zillion train` that an error of the trainer leaves to its caller. A library
-/// knows settings and no flags.
+/// Returns a hint with the flags of `zillion train` that resolve an error of the trainer. The
+/// trainer cannot name them itself: a library knows settings, but not flags.
 fn name_flags(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     match cause.downcast_ref()? {
         Error::WouldOverwrite { .. } => {
@@ -58,7 +58,7 @@ fn name_flags(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str>
     }
 }
 
-/// Returns whether leaving a row out of the data would help.
+/// Returns whether an error is about one row, so that leaving that row out of the data would help.
 fn is_of_one_row(cause: &(dyn std::error::Error + 'static)) -> bool {
     let reader = cause.downcast_ref::<ReaderError>().or_else(|| match cause.downcast_ref() {
         Some(Error::Reader(error)) => Some(error),
@@ -67,8 +67,8 @@ fn is_of_one_row(cause: &(dyn std::error::Error + 'static)) -> bool {
     reader.is_some_and(ReaderError::is_about_one_row)
 }
 
-/// Returns the exit code of an error: 1 failed, 2 the job file or the command line is wrong, 3 a
-/// guard refused.
+/// Returns the exit code of an error: 1 if the command failed, 2 if the job file or the command
+/// line is wrong, 3 if a guard refused.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     let mut code = FAILED;
     for cause in error.chain() {
@@ -111,12 +111,12 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Returns the code of a command that has said what it found.
+/// Returns the exit code 1, for a command that has already printed the problem that it found.
 pub fn failed() -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// Returns the same where a guard would stop.
+/// Returns the exit code 3, for a command that has already printed why a guard refuses.
 pub fn refused() -> ExitCode {
     ExitCode::from(REFUSED)
 }

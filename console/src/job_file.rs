@@ -1,4 +1,5 @@
-//! The layers of a job: file (and what it extends) < environment < `--set`.
+//! The layers of a job, from the weakest to the strongest: the job file (and the files that it
+//! extends), the environment, `--set`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +9,17 @@ use zillion_config::merge;
 
 use crate::exit::as_usage;
 
-/// Environment variables that begin like a setting and are none.
+/// The environment variables that begin like a setting but are not settings.
 const NOT_SETTINGS: [&str; 3] = ["ZILLION_FAILPOINT", "ZILLION_LOG", "ZILLION_REGISTRY"];
-/// Those of a server, which are no job's.
+/// The prefix of the environment variables that are settings of a server, not of a job.
 pub const SERVE_PREFIX: &str = "ZILLION_SERVE__";
-/// Settings at the root that an environment variable without `__` may give.
+/// The settings at the root of a job that an environment variable without `__` may set.
 const ROOT_SETTINGS: [&str; 2] = ["name", "seed"];
-/// A job file may extend another one; longer chains are taken for a cycle.
+/// The largest number of `extends` steps from a job file to the last file of its chain; a longer
+/// chain is taken for a cycle.
 const MAX_EXTENDS: usize = 16;
 
-/// Reads a job file and lays the environment and the command line over it.
+/// Reads a job file and overrides its settings by the environment and the command line.
 pub fn load(
     path: &Path,
     environment: impl Iterator<Item = (String, String)>,
@@ -28,7 +30,7 @@ pub fn load(
     Ok(Value::Table(job))
 }
 
-/// Lays the environment and the command line over a job that is already read.
+/// Overrides the settings of a job that is already read by the environment and the command line.
 pub fn overlay(
     job: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
@@ -38,7 +40,7 @@ pub fn overlay(
     lay_over(job, environment, sets).map_err(as_usage)
 }
 
-/// Lays the environment and the command line over settings that do not belong to a job.
+/// Overrides settings that do not belong to a job by the environment and the command line.
 pub fn lay_over(
     job: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
@@ -85,7 +87,7 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
     Ok(merged)
 }
 
-/// Returns whether a variable is for something else than the job.
+/// Returns whether an environment variable belongs to something other than the job.
 fn is_of_others(name: &str) -> bool {
     NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
 }
@@ -104,7 +106,7 @@ fn environment_key(name: &str) -> Option<String> {
     }
 }
 
-/// Returns `a.b` and a value as the table that TOML makes of `a.b = value`. A value that is not
+/// Returns the table that TOML makes of `a.b = value`, for a key `a.b`. A value that is not valid
 /// TOML is taken as text.
 fn assignment(key: &str, value: &str) -> Result<Table> {
     if let Ok(table) = format!("{key} = {value}").parse::<Table>() {

@@ -1,12 +1,12 @@
 //! The part of a command line that `zillion`'s own commands and its benchmarks share.
 //!
-//! * [`job_file`]: a job file under the environment and `--set`;
-//! * [`exit`]: exit codes, and errors as text;
+//! * [`job_file`]: a job file, overridden by the environment and `--set`;
+//! * [`exit`]: exit codes, and the formatting of errors as text;
 //! * [`signals`]: the flag that Ctrl-C sets;
 //! * [`progress`] and [`profile`]: the progress and the timeline of a training run;
-//! * here: the compute pool, durable files, registries, and results on stdout.
+//! * this module: the compute pool, durable files, registries, and results on stdout.
 //!
-//! It has no commands, and no library crate may depend on it.
+//! This crate has no commands, and no library crate may depend on it.
 
 pub mod data_settings;
 pub mod exit;
@@ -22,13 +22,15 @@ use anyhow::{Context, Result};
 use zillion_device::{Failpoint, Files, SystemClock, Workers, machine};
 use zillion_registry::Registry;
 
-/// Starts the one compute pool of the process, with a thread for each processor by default.
+/// Starts the compute pool of the process, with one thread for each processor by default. A process
+/// has only one pool.
 pub fn compute_pool(threads: Option<NonZeroUsize>) -> Result<Arc<Workers>> {
     let workers = Workers::new(threads.unwrap_or_else(machine::cpus))?;
     Ok(Arc::new(workers))
 }
 
-/// Returns durable files. `ZILLION_FAILPOINT=N:kill` disturbs the N-th operation, for crash tests.
+/// Returns access to files with durable writes. For crash tests, a setting such as
+/// `ZILLION_FAILPOINT=N:kill` disturbs the N-th operation.
 pub fn durable_files() -> Result<Files> {
     match std::env::var("ZILLION_FAILPOINT") {
         Ok(text) => {
@@ -44,7 +46,7 @@ pub fn open_registry(url: &str) -> Result<Registry> {
     Ok(Registry::open(url, durable_files()?, Arc::new(SystemClock::new()))?)
 }
 
-/// Opens the registry at a URL, and makes it if it does not exist.
+/// Opens the registry at a URL, and creates it if it does not exist.
 pub fn create_registry(url: &str) -> Result<Registry> {
     Ok(Registry::create(url, durable_files()?, Arc::new(SystemClock::new()))?)
 }
@@ -56,9 +58,10 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line on stdout. A closed pipe is no error: `zillion … | head` has read enough.
+/// Prints a line on stdout. A closed pipe is not an error: in `zillion … | head`, `head` has read
+/// enough.
 pub fn print_line(line: &str) {
     use std::io::Write as _;
-    // A command that only prints ends at the first write after its reader has gone, by the signal.
+    // A command that only prints is ended by SIGPIPE at its first write after the reader has gone.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

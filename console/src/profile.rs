@@ -1,8 +1,8 @@
-//! `--profile`: a run's timeline as a Chrome trace, and what it comes to in words.
+//! The `--profile` flag: the timeline of a run as a Chrome trace, and a summary of it as text.
 //!
 //! The file is the JSON of the Trace Event Format (complete events, `"ph": "X"`, in microseconds),
-//! which Perfetto and chrome://tracing open. A line is an event, so that it can be searched by
-//! other tools, too.
+//! which Perfetto and chrome://tracing open. Each event is on a line of its own, so that other
+//! tools can search the file too.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -19,22 +19,22 @@ use crate::exit::Stop;
 /// The arguments of a command that can record where its time goes.
 #[derive(Debug, clap::Args)]
 pub struct ProfileArgs {
-    /// Record what every thread does: a Chrome trace for Perfetto in this file, and what it comes
-    /// to at the end
+    /// Record what every thread does: write a Chrome trace for Perfetto to this file, and print a
+    /// summary at the end of the run
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Record the first batch and one in N; doubled as often as the file would become too large
+    /// Record the first batch and one in N; N is doubled whenever the file would become too large
     #[arg(long, value_name = "N", default_value = "20", requires = "profile")]
     pub profile_every: NonZeroU64,
 }
 
-/// Spans of recorded batches in a file; one is 130 to 200 bytes.
+/// The largest number of spans of recorded batches in a file; one span takes 130 to 200 bytes.
 const MOST_SPANS: usize = 90_000;
-/// Kinds of kernels that are listed.
+/// The largest number of kernel kinds that the summary lists.
 const LISTED: usize = 16;
 
-/// Returns how the run is to be recorded, and refuses now a file that could not be written at its
-/// end.
+/// Returns the options for recording a run, or `None` without `--profile`. A file that could not be
+/// written at the end of the run is refused here, before the run begins.
 pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     let Some(path) = &args.profile else { return Ok(None) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -45,8 +45,8 @@ pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     Ok(Some(ProfileOptions { every: args.profile_every, most_spans: MOST_SPANS }))
 }
 
-/// Measures the machine, and says what a recorded run comes to on it; where a file is wanted,
-/// writes it and tells.
+/// Measures the limits of the machine and returns the summary of a recorded run. If `--profile`
+/// names a file, writes the trace to it and prints the summary to stderr.
 pub fn report(args: &ProfileArgs, report: &TrainReport) -> Result<Option<Summary>> {
     let Some(timeline) = &report.profile else { return Ok(None) };
     let limits = Limits::probe(timeline.workers)?;
@@ -147,7 +147,7 @@ fn write(
     Ok(())
 }
 
-/// Returns the summary as lines for a person.
+/// Formats the summary as lines of text for a person.
 fn text(summary: &Summary) -> Vec<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
     let limits = &summary.limits;

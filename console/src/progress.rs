@@ -1,5 +1,5 @@
-//! Progress of training: a bar on a terminal, otherwise plain lines, always on stderr, so that
-//! stdout stays free for results.
+//! The progress of training: a bar on a terminal, otherwise plain lines. The output always goes to
+//! stderr, so that stdout stays free for results.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zillion_trainer::{EpochReport, EvalReport, Observer, StepReport, TaskReport};
 
-/// Plain lines come at most this often.
+/// The shortest time between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Shows progress on stderr.
+/// An observer of training that shows the progress on stderr.
 pub struct Progress {
     bar: Option<ProgressBar>,
     last_line: Instant,
@@ -23,8 +23,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Begins to show progress: as a bar where stderr is a terminal, otherwise as a line now and
-    /// then.
+    /// Begins to show progress: a bar if stderr is a terminal, otherwise a line every few seconds.
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
@@ -124,7 +123,7 @@ fn validation(report: &EvalReport) -> String {
     text
 }
 
-/// Formats one figure as it is, and several with the names of their tasks.
+/// Formats a single figure without a name, and several figures with the names of their tasks.
 fn by_task(figures: &[(String, Option<f64>)]) -> String {
     match figures {
         [(_, only)] => number(*only),

@@ -1,4 +1,5 @@
-//! The first Ctrl-C or SIGTERM asks a run to finish its batch and checkpoint; the second one kills.
+//! The handling of Ctrl-C and SIGTERM: the first signal asks a run to finish its batch and write a
+//! checkpoint, the second one kills the process.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,11 +8,12 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Returns a flag that is set by the first signal.
+/// Installs the signal handlers and returns the flag that the first signal sets.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Registered first, so that it runs first: it acts only if the flag was set before.
+        // This handler kills the process if the flag is already set. Handlers run in the order of
+        // their registration, so this one must come before the one that sets the flag.
         flag::register_conditional_default(signal, stop.clone())
             .context("cannot install a signal handler")?;
         flag::register(signal, stop.clone()).context("cannot install a signal handler")?;
