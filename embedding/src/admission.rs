@@ -1,5 +1,4 @@
-//! The admission of keys: the counts or draws that decide when a key gets a row, behind one
-//! interface.
+//! The admission of keys: one interface for the counts and draws that decide when a key gets a row.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -21,16 +20,16 @@ use zillion_rows::{Admission, is_drawn};
 /// The admission of one shard's part of a table.
 #[derive(Debug)]
 pub(crate) enum KeyAdmission {
-    /// The occurrences are counted exactly.
+    /// An exact count of the occurrences of each key.
     Counts(Candidates),
-    /// Counts in a filter.
+    /// An approximate count in a Bloom filter.
     Filter(Filter),
-    /// Each occurrence is drawn.
+    /// A random draw for each occurrence.
     Draw { p: f64, seed: u64 },
 }
 
 impl KeyAdmission {
-    /// `None` where every key gets a row at once.
+    /// Creates the admission of the slots in `slots`; `None` where every key gets a row at once.
     pub(crate) fn new(shape: &TableShape, slots: Range<usize>) -> Option<Self> {
         Some(match shape.spec.admission {
             Admission::All => return None,
@@ -51,8 +50,8 @@ impl KeyAdmission {
         }
     }
 
-    /// Counts `times` occurrences of a key without a row, in `step`. True where its row must be
-    /// made now.
+    /// Counts `times` occurrences of a key without a row in `step`. Returns `true` if its row must
+    /// be made now.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         match self {
             Self::Counts(candidates) => candidates.admit(key, times, step),
@@ -61,7 +60,7 @@ impl KeyAdmission {
         }
     }
 
-    /// Whether [`KeyAdmission::admit`] would say so.
+    /// Returns whether [`KeyAdmission::admit`] would return `true`.
     pub(crate) fn would_admit(&self, key: FeatureKey, times: u32, step: u32) -> bool {
         match self {
             Self::Counts(candidates) => candidates.would_admit(key, times),
@@ -70,7 +69,7 @@ impl KeyAdmission {
         }
     }
 
-    /// The exact counts, where there are any.
+    /// Returns the exact counts, if the admission has them.
     pub(crate) fn counts(&self) -> Option<&Candidates> {
         match self {
             Self::Counts(candidates) => Some(candidates),
@@ -78,7 +77,7 @@ impl KeyAdmission {
         }
     }
 
-    /// The same to write.
+    /// Returns the exact counts for writing, if the admission has them.
     pub(crate) fn counts_mut(&mut self) -> Option<&mut Candidates> {
         match self {
             Self::Counts(candidates) => Some(candidates),
@@ -86,7 +85,7 @@ impl KeyAdmission {
         }
     }
 
-    /// The filter, where there is one.
+    /// Returns the filter, if the admission has one.
     pub(crate) fn filter(&self) -> Option<&Filter> {
         match self {
             Self::Filter(filter) => Some(filter),
@@ -94,7 +93,7 @@ impl KeyAdmission {
         }
     }
 
-    /// The same to write.
+    /// Returns the filter for writing, if the admission has one.
     pub(crate) fn filter_mut(&mut self) -> Option<&mut Filter> {
         match self {
             Self::Filter(filter) => Some(filter),
@@ -102,7 +101,7 @@ impl KeyAdmission {
         }
     }
 
-    /// Begins to keep what is counted as it is, for a snapshot.
+    /// Begins to keep the present counts for a snapshot.
     pub(crate) fn begin_snapshot(&mut self) {
         match self {
             Self::Counts(candidates) => candidates.begin_snapshot(),
@@ -111,7 +110,7 @@ impl KeyAdmission {
         }
     }
 
-    /// Notes that what was counted in a slot is written.
+    /// Notes that the counts of a slot have been written to the snapshot.
     pub(crate) fn slot_written(&mut self, slot: usize) {
         match self {
             Self::Counts(candidates) => candidates.slot_written(slot),
@@ -120,7 +119,7 @@ impl KeyAdmission {
         }
     }
 
-    /// Keeps nothing any more.
+    /// Ends the snapshot and frees the counts that were kept for it.
     pub(crate) fn end_snapshot(&mut self) {
         match self {
             Self::Counts(candidates) => candidates.end_snapshot(),
@@ -129,7 +128,7 @@ impl KeyAdmission {
         }
     }
 
-    /// Bytes of what is kept for a snapshot.
+    /// Returns the bytes that are kept for a snapshot.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         match self {
             Self::Counts(candidates) => candidates.snapshot_bytes(),
@@ -138,7 +137,8 @@ impl KeyAdmission {
         }
     }
 
-    /// Keys that wait and are known by name.
+    /// Returns the number of candidates that are counted exactly. A filter does not store keys and
+    /// counts as 0.
     pub(crate) fn len(&self) -> usize {
         self.counts().map_or(0, Candidates::len)
     }
@@ -151,22 +151,24 @@ impl KeyAdmission {
         }
     }
 
-    /// Candidates of one slot.
+    /// Returns the number of candidates of one slot.
     pub(crate) fn slot_len(&self, slot: usize) -> usize {
         self.counts().map_or(0, |c| c.slot_len(slot))
     }
 
-    /// The candidates of one slot, in key order.
+    /// Returns the candidates of one slot, in key order.
     pub(crate) fn in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
         self.counts().map_or_else(Vec::new, |c| c.in_slot(slot))
     }
 
-    /// Drops the candidates of one slot that were last seen before `oldest`; returns how many.
+    /// Drops the candidates of one slot that were last seen before `oldest`, and returns their
+    /// number.
     pub(crate) fn evict(&mut self, slot: usize, oldest: u32) -> u64 {
         self.counts_mut().map_or(0, |c| c.evict(slot, oldest))
     }
 
-    /// Candidates that went since the last call because their slot had too many.
+    /// Returns the number of candidates that were dropped since the last call because their slot
+    /// had too many.
     pub(crate) fn take_lapsed(&mut self) -> u64 {
         self.counts_mut().map_or(0, |c| std::mem::take(&mut c.lapsed))
     }

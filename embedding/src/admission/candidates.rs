@@ -1,10 +1,11 @@
-//! Keys that have been seen and do not have a row yet: how often each occurred, exactly.
+//! The candidates of a table: keys that have been seen and do not have a row yet, with an exact
+//! count of their occurrences.
 //!
-//! A candidate is an entry of the same cache-line buckets as a row's (see [`Index`]): the slot's
-//! number, which all keys of a slot share, makes place for a count of twelve bits, and where a
-//! row's number would stand is the step that it was last seen in. That is 12.8 bytes at a full
-//! bucket, at most 18 while the slots grow, and what is free between them: ten million candidates
-//! take less than 200 MB.
+//! A candidate is an entry of the same cache-line buckets that rows use (see [`Index`]). All keys
+//! of a slot share the slot's number, so its bits hold a count of twelve bits instead; the step in
+//! which the key was last seen stands in place of a row number. This takes 12.8 bytes at a full
+//! bucket, at most 18 while the slots grow, and the free memory between the slots: ten million
+//! candidates take less than 200 MB.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -20,7 +21,7 @@ use zillion_rows::candidate::LARGEST_THRESHOLD;
 use crate::admission::candidates::before::Before;
 use crate::index::{Counted, Index};
 
-/// Bits of a count, those of the slot's number.
+/// The number of bits of a count, which is that of a slot's number.
 const COUNT_BITS: u32 = SLOTS.trailing_zeros();
 /// The position of the lowest bit of a count in a stored key.
 const SHIFT: u32 = u64::BITS - COUNT_BITS;
@@ -30,15 +31,16 @@ const _: () = assert!(LARGEST_THRESHOLD == 1 << COUNT_BITS, "a count has the bit
 
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    /// Occurrences that a key needs.
+    /// The number of occurrences that a key needs.
     at_least: u32,
-    /// From keys, with their counts on top, to the step that they were last seen in.
+    /// The index from keys, with their counts in the top bits, to the step in which each was last
+    /// seen.
     index: Index<Counted>,
-    /// Present while a snapshot is written.
+    /// The candidates as they were before a snapshot; present while the snapshot is written.
     before: Option<Box<Before>>,
-    /// Candidates that a slot may have; `None` for any number.
+    /// The number of candidates that a slot may have; `None` for any number.
     most: Option<usize>,
-    /// Candidates that went because their slot had so many.
+    /// The number of candidates that were dropped because their slot had too many.
     pub(crate) lapsed: u64,
 }
 
@@ -47,14 +49,15 @@ fn stored(key: FeatureKey, count: u32) -> u64 {
 }
 
 impl Candidates {
-    /// No candidates of the slots in `slots`; a key is admitted at its `at_least`th occurrence,
-    /// which is [`LARGEST_THRESHOLD`] at most. A slot has at most `most` of them.
+    /// Creates an empty set of candidates for the slots in `slots`. A key is admitted at its
+    /// `at_least`th occurrence, which is [`LARGEST_THRESHOLD`] at most. A slot has at most `most`
+    /// candidates.
     pub(crate) fn new(slots: Range<usize>, at_least: u32, most: Option<usize>) -> Self {
         debug_assert!(at_least <= LARGEST_THRESHOLD, "a count has twelve bits");
         Self { at_least, index: Index::new(slots), before: None, most, lapsed: 0 }
     }
 
-    /// From now on a slot has at most so many.
+    /// Sets the number of candidates that a slot may have.
     pub(crate) fn limit(&mut self, most: usize) {
         self.most = Some(most);
     }
@@ -67,7 +70,7 @@ impl Candidates {
         self.index.bytes()
     }
 
-    /// Candidates of one slot.
+    /// Returns the number of candidates of one slot.
     pub(crate) fn slot_len(&self, slot: usize) -> usize {
         self.index.slot_len(slot)
     }
@@ -77,8 +80,8 @@ impl Candidates {
         self.index.prefetch(key);
     }
 
-    /// Counts `times` more occurrences of a key without a row. True where it now has enough: it is
-    /// then no candidate any more, and its row must be made.
+    /// Counts `times` more occurrences of a key without a row. Returns `true` if the key now has
+    /// enough: it is then no candidate any more, and its row must be made.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         if let Some((word, last_step)) = self.index.entry(key) {
             let count = (word >> SHIFT) as u32;
@@ -91,8 +94,9 @@ impl Candidates {
                 return false;
             }
             self.index.remove(key);
-            // Slots whose keys are all let in lose none by lapse, and would keep the memory of
-            // their best days. Now and then is enough: it halves.
+            // A slot whose keys are all admitted drops no candidates for age, and so would keep the
+            // memory of its largest size. It is enough to tidy the slot whenever the number of its
+            // candidates has halved.
             let left = self.index.slot_len(key.slot());
             if left == 0 || left.is_power_of_two() {
                 self.index.tidy(key.slot());
@@ -112,7 +116,8 @@ impl Candidates {
         false
     }
 
-    /// Drops the eighth of a slot's candidates that was not seen for longest, at least one.
+    /// Drops the eighth of a slot's candidates that has not been seen for longest, and at least
+    /// one.
     fn make_room(&mut self, slot: usize) {
         let mut entries = self.in_slot(slot);
         entries.sort_by_key(|&(_, candidate)| candidate.last_step);
@@ -127,18 +132,19 @@ impl Candidates {
         self.lapsed += goes as u64;
     }
 
-    /// Whether [`Candidates::admit`] would say so.
+    /// Returns whether [`Candidates::admit`] would return `true`.
     pub(crate) fn would_admit(&self, key: FeatureKey, times: u32) -> bool {
         let before = self.index.stored(key).map_or(0, |word| (word >> SHIFT) as u32);
         before.saturating_add(times) >= self.at_least
     }
 
-    /// Adds a candidate as a checkpoint kept it; the key must not be there, and the count fit.
+    /// Adds a candidate from a checkpoint. The key must not be present, and the count must fit into
+    /// its bits.
     pub(crate) fn restore(&mut self, key: FeatureKey, candidate: Candidate) {
         self.index.insert_tagged(key, stored(key, candidate.count), candidate.last_step);
     }
 
-    /// The candidates of one slot, in key order.
+    /// Returns the candidates of one slot, in key order.
     pub(crate) fn in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
         let top = (slot as u64) << SHIFT;
         let entries = self.index.slot_entries(slot).map(|(word, last_step)| {
@@ -150,13 +156,13 @@ impl Candidates {
         entries
     }
 
-    /// Begins a snapshot of the candidates as they are.
+    /// Begins a snapshot of the present candidates.
     pub(crate) fn begin_snapshot(&mut self) {
         self.before = Some(Box::new(Before::new(self.index.slots())));
     }
 
-    /// The candidates that one slot had when the snapshot began, in key order. The slot is not
-    /// written yet.
+    /// Returns the candidates that one slot had when the snapshot began, in key order. The slot
+    /// must not have been written yet.
     pub(crate) fn before_in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
         let now = self.in_slot(slot);
         match &self.before {
@@ -165,24 +171,25 @@ impl Candidates {
         }
     }
 
-    /// Notes that a slot is written.
+    /// Notes that a slot has been written to the snapshot.
     pub(crate) fn slot_written(&mut self, slot: usize) {
         if let Some(before) = &mut self.before {
             before.forget(slot);
         }
     }
 
-    /// Ends the snapshot and frees what was kept for it.
+    /// Ends the snapshot and frees the entries that were kept for it.
     pub(crate) fn end_snapshot(&mut self) {
         self.before = None;
     }
 
-    /// Bytes of what is kept for a snapshot.
+    /// Returns the bytes that are kept for a snapshot.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         self.before.as_ref().map_or(0, |before| before.bytes())
     }
 
-    /// Drops the candidates of one slot that were last seen before `oldest`; returns how many.
+    /// Drops the candidates of one slot that were last seen before `oldest`, and returns their
+    /// number.
     pub(crate) fn evict(&mut self, slot: usize, oldest: u32) -> u64 {
         let top = (slot as u64) << SHIFT;
         let entries = self.index.slot_entries(slot).filter(|&(_, last_step)| last_step < oldest);
@@ -251,7 +258,7 @@ mod tests {
         let mut candidates = Candidates::new(0..1, 3, Some(16));
         for step in 0..100u32 {
             assert!(!candidates.admit(FeatureKey(step.into()), 1, step + 1));
-            // One that keeps coming is not forgotten.
+            // A key that comes in every step is not forgotten.
             assert!(!candidates.admit(FeatureKey(1 << 40), 0, step + 1));
             assert!(candidates.len() <= 16);
         }

@@ -1,16 +1,18 @@
-//! A counting Bloom filter: how often keys without a row occurred, in memory that does not grow
-//! with the keys.
+//! A counting Bloom filter: the occurrences of keys without a row, in memory that does not grow
+//! with the number of keys.
 //!
 //! A key has a block of one cache line in the filter of its slot, and some counters in that block;
-//! its count is the least of them. Only those that are at the least are raised (Cohen and Matias
-//! 2003, "minimal increase"), so that a count is never too small and seldom too large. The load
-//! that keeps the share of too large counts within the error is found from the Poisson distribution
-//! of keys over blocks, because blocks are not filled evenly (Putze, Sanders, Singler 2007).
+//! its count is the smallest of these counters. Only the counters that have this smallest value are
+//! raised (Cohen and Matias 2003, "minimal increase"), so a count is never too small and seldom too
+//! large. The load that keeps the share of too large counts within the error is computed from the
+//! Poisson distribution of keys over blocks, because blocks are not filled evenly (Putze, Sanders,
+//! Singler 2007).
 //!
 //! # Ageing
-//! A filter for ever fills up. When a slot has as many counters in use as the load allows, its
-//! counters are halved (as TinyLFU does, Einziger et al. 2017): keys that came once are forgotten.
-//! That depends on the keys of the slot and their order alone, and so not on the number of shards.
+//! Without ageing, a filter would fill up. When a slot has as many counters in use as the load
+//! allows, its counters are halved (as TinyLFU does, Einziger et al. 2017), so keys that came once
+//! are forgotten. The moment depends only on the keys of the slot and their order, and so not on
+//! the number of shards.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -30,17 +32,17 @@ pub(crate) struct Filter {
     shape: FilterShape,
     first_slot: usize,
     slots: Vec<SlotFilter>,
-    /// Present while a snapshot is written.
+    /// The blocks as they were before a snapshot; present while the snapshot is written.
     before: Option<Before>,
 }
 
 #[derive(Debug, Default)]
 struct SlotFilter {
-    /// Empty until the slot's first key.
+    /// The blocks of the slot; empty until its first key.
     blocks: Vec<Block>,
     /// The number of counters above zero.
     used: u32,
-    /// Blocks that count anything.
+    /// The number of blocks with a counter above zero.
     counting: u32,
 }
 
@@ -105,7 +107,7 @@ impl Filter {
         prefetch_read(&self.slots[key.slot() - self.first_slot].blocks, self.shape.block(key));
     }
 
-    /// The count of a key, which is not too small unless counts have been halved.
+    /// Returns the count of a key, which is never too small unless counts have been halved.
     #[inline(always)]
     fn count(&self, key: FeatureKey) -> u32 {
         let slot = &self.slots[key.slot() - self.first_slot];
@@ -114,12 +116,13 @@ impl Filter {
         counts.min().unwrap_or(0)
     }
 
-    /// Whether `times` more occurrences are enough.
+    /// Returns whether `times` more occurrences are enough to admit the key.
     pub(crate) fn would_admit(&self, key: FeatureKey, times: u32) -> bool {
         self.count(key).saturating_add(times) >= self.shape.at_least
     }
 
-    /// Counts `times` more occurrences of a key without a row. True where it now has enough.
+    /// Counts `times` more occurrences of a key without a row. Returns `true` if the key now has
+    /// enough.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32) -> bool {
         let count = self.count(key).saturating_add(times);
         if count >= self.shape.at_least {
@@ -157,7 +160,7 @@ impl Filter {
         false
     }
 
-    /// The blocks of one slot that count anything: their numbers and contents.
+    /// Returns the numbers and contents of the blocks of one slot that have a counter above zero.
     pub(crate) fn in_slot(
         &self,
         slot: usize,
@@ -170,13 +173,13 @@ impl Filter {
         self.slots[slot - self.first_slot].counting as usize
     }
 
-    /// Keeps from now on what blocks are before they change.
+    /// Begins to keep a copy of each block before its first change.
     pub(crate) fn begin_snapshot(&mut self) {
         self.before = Some(Before::new(self.first_slot..self.first_slot + self.slots.len()));
     }
 
-    /// The blocks of one slot that counted anything when the snapshot began. The slot is not
-    /// written yet.
+    /// Returns the blocks of one slot that had a counter above zero when the snapshot began. The
+    /// slot must not have been written yet.
     pub(crate) fn before_in_slot(
         &self,
         slot: usize,
@@ -188,7 +191,7 @@ impl Filter {
         counting(blocks.into_iter())
     }
 
-    /// Notes that a slot is written: nothing of it is kept any more.
+    /// Notes that a slot has been written to the snapshot, and frees its copies.
     pub(crate) fn slot_written(&mut self, slot: usize) {
         self.before.iter_mut().for_each(|before| before.forget(slot));
     }
@@ -197,12 +200,12 @@ impl Filter {
         self.before = None;
     }
 
-    /// Bytes of what is kept for a snapshot.
+    /// Returns the bytes that are kept for a snapshot.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         self.before.as_ref().map_or(0, Before::bytes)
     }
 
-    /// Puts a block back as a checkpoint kept it. Its number is below the shape's.
+    /// Restores a block from a checkpoint. Its number must be below the shape's number of blocks.
     pub(crate) fn restore(&mut self, slot: usize, number: usize, words: &[u64]) {
         let shape = self.shape;
         let slot = &mut self.slots[slot - self.first_slot];
@@ -225,7 +228,8 @@ impl SlotFilter {
     }
 }
 
-/// The blocks of a slot that count anything: their numbers, and their words in a checkpoint.
+/// Returns the blocks that have a counter above zero: their numbers, and their words in a
+/// checkpoint.
 fn counting(
     blocks: impl Iterator<Item = Block>,
 ) -> impl Iterator<Item = (usize, [u64; BLOCK_WORDS])> {
@@ -247,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// A filter of the first 64 slots, and keys that fall into them.
+    /// Returns a filter of the first 64 slots, and keys that fall into them.
     fn small(at_least: u32, keys: u64, error: f64) -> (Filter, impl Iterator<Item = FeatureKey>) {
         let shape = FilterShape::new(at_least, keys, error);
         let keys = (0..).map(FeatureKey::from_u64).filter(|key| key.slot() < 64);
@@ -257,11 +261,11 @@ mod tests {
     #[test]
     fn the_error_is_as_asked_for_when_the_filter_is_full() {
         for (at_least, error) in [(2, 0.01), (5, 0.001), (15, 0.05), (40, 0.01)] {
-            // As many keys of 64 slots as there are to be of all 4096.
+            // The number of keys that 64 of the 4,096 slots have.
             let each = 50_000;
             let (mut filter, mut keys) = small(at_least, each * SLOTS as u64 / 64, error);
             for _ in 0..each {
-                // Often enough to be in the way of others, too seldom to be let in.
+                // The count is large enough to disturb other keys and too small to be admitted.
                 filter.admit(keys.next().unwrap(), at_least - 1);
             }
             let fresh = keys.take(200_000).filter(|&key| filter.would_admit(key, 1)).count();
@@ -312,7 +316,7 @@ mod tests {
                     exact.remove(&key);
                 }
             }
-            // What a checkpoint keeps is all that there is.
+            // The blocks of a checkpoint restore the whole state of the filter.
             let mut other = Filter::new(0..SLOTS, shape);
             for slot in 0..SLOTS {
                 filter.in_slot(slot).for_each(|(number, words)| other.restore(slot, number, &words));

@@ -1,4 +1,5 @@
-//! Counting and admitting the keys of a table that have no row yet.
+//! The admission of one shard's part of a table: counting and admitting the keys that have no row
+//! yet.
 
 use zillion_feature::FeatureKey;
 use zillion_rows::Candidate;
@@ -7,8 +8,8 @@ use crate::admission::KeyAdmission;
 use crate::table::Table;
 
 impl Table {
-    /// Adds a candidate as a checkpoint kept it; false where the table has none or the key has a
-    /// row.
+    /// Adds a candidate from a checkpoint. Returns `false` if the table has no candidates or the
+    /// key has a row.
     pub(crate) fn restore_candidate(&mut self, key: FeatureKey, candidate: Candidate) -> bool {
         let has_row = self.has(key);
         match self.candidates.as_mut().and_then(KeyAdmission::counts_mut) {
@@ -27,23 +28,24 @@ impl Table {
         self.candidates.as_mut()
     }
 
-    /// Candidates of one of this shard's slots.
+    /// Returns the number of candidates of one of this shard's slots, as far as they are counted
+    /// exactly.
     pub(crate) fn slot_candidates(&self, slot: usize) -> usize {
         self.candidates.as_ref().map_or(0, |c| c.slot_len(slot))
     }
 
-    /// The candidates of one slot, in key order.
+    /// Returns the candidates of one slot, in key order.
     pub(crate) fn candidates_in(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
         self.candidates.as_ref().map_or_else(Vec::new, |c| c.in_slot(slot))
     }
 
-    /// The candidates that one slot had when the snapshot began, in key order.
+    /// Returns the candidates that one slot had when the snapshot began, in key order.
     pub(crate) fn candidates_before(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
         let counts = self.candidates.as_ref().and_then(KeyAdmission::counts);
         counts.map_or_else(Vec::new, |c| c.before_in_slot(slot))
     }
 
-    /// Whether a key without a row gets one now; counted.
+    /// Counts the occurrences of a key without a row, and returns whether the key gets a row now.
     #[inline(always)]
     pub(crate) fn admit(
         &mut self,
@@ -59,7 +61,7 @@ impl Table {
         admitted
     }
 
-    /// Whether a push would not yet make a row of a key that has none.
+    /// Returns whether a push would leave a key without a row waiting.
     pub(crate) fn waits(&self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
         self.candidates.as_ref().is_some_and(|c| !c.would_admit(key, times(), step))
     }

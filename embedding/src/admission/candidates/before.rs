@@ -1,11 +1,12 @@
-//! Candidates as they were when a snapshot began, while keys go on being counted.
+//! The candidates as they were when a snapshot began, while keys are counted further.
 //!
-//! Each change of a candidate lists what it was before; of a key, the first entry counts. Lists are
-//! shortened to one entry a key whenever they have doubled: they stay within twice the keys that
-//! were touched.
+//! Before each change of a candidate, its old value is listed; only the first entry of a key is
+//! used. A list is shortened to one entry for each key whenever it has doubled, so it has at most
+//! twice as many entries as keys were touched.
 //!
 //! # Invariants
-//! * Slots are written in ascending order: those below `pending` are, and keep no list.
+//! * Slots are written in ascending order. The slots below `pending` have been written and keep no
+//!   list.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -16,7 +17,7 @@ use zillion_feature::FeatureKey;
 
 use zillion_rows::Candidate;
 
-/// Entries that a list may have before it is shortened.
+/// The number of entries that a list may have before it is shortened.
 const FEWEST: usize = 64;
 
 /// The candidates as they were before they changed, by slot.
@@ -30,14 +31,14 @@ pub(super) struct Before {
 
 #[derive(Debug, Default)]
 struct List {
-    /// In the order of the changes; `None` where the key was no candidate.
+    /// The old values in the order of the changes; `None` where the key was no candidate.
     entries: Vec<(FeatureKey, Option<Candidate>)>,
-    /// Entries after the last time that the list was shortened.
+    /// The number of entries after the list was last shortened.
     shortened: usize,
 }
 
 impl List {
-    /// The first entry of each key, in key order.
+    /// Keeps the first entry of each key, in key order.
     fn first_of_each(entries: &mut Vec<(FeatureKey, Option<Candidate>)>) {
         entries.sort_by_key(|&(key, _)| key);
         entries.dedup_by_key(|(key, _)| *key);
@@ -53,7 +54,7 @@ impl Before {
         }
     }
 
-    /// Lists what a key was, before it changes.
+    /// Lists the value that a key has before a change.
     pub(super) fn note(&mut self, key: FeatureKey, was: Option<Candidate>) {
         if key.slot() < self.pending {
             return;
@@ -66,7 +67,8 @@ impl Before {
         }
     }
 
-    /// Returns a slot's candidates as they were, given those of now; both in key order.
+    /// Returns a slot's candidates as they were when the snapshot began, computed from the present
+    /// ones; both are in key order.
     pub(super) fn restore(
         &self,
         slot: usize,
@@ -85,7 +87,7 @@ impl Before {
         all
     }
 
-    /// Notes that a slot is written.
+    /// Notes that a slot has been written to the snapshot.
     pub(super) fn forget(&mut self, slot: usize) {
         self.slots[slot - self.first_slot] = List::default();
         self.pending = slot + 1;

@@ -1,10 +1,11 @@
-//! Blocks of a filter as they were when a snapshot began, while keys go on being counted.
+//! The blocks of a filter as they were when a snapshot began, while keys are counted further.
 //!
-//! A block is kept before it changes for the first time, which is a bit of its slot; halving a slot
-//! changes all of its blocks.
+//! A block is copied before its first change, and a bit of its slot marks it as copied; halving a
+//! slot changes all of its blocks.
 //!
 //! # Invariants
-//! * Slots are written in ascending order: those below `pending` are, and keep nothing.
+//! * Slots are written in ascending order. The slots below `pending` have been written and keep no
+//!   copies.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -24,7 +25,7 @@ pub(super) struct Before {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// A bit a block, set where it is kept; empty until one is.
+    /// One bit for each block, set if the block is kept; empty until the first block is kept.
     marks: Vec<u64>,
     blocks: Vec<(u32, Block)>,
 }
@@ -38,7 +39,7 @@ impl Before {
         }
     }
 
-    /// Keeps a block that is about to change, of `blocks` in its slot.
+    /// Keeps a copy of a block before it changes; `blocks` is the number of blocks in its slot.
     pub(super) fn keep(&mut self, slot: usize, number: usize, blocks: usize, block: Block) {
         if slot < self.pending {
             return;
@@ -54,14 +55,14 @@ impl Before {
         }
     }
 
-    /// Puts what is kept of a slot over its blocks as they are.
+    /// Overwrites the changed blocks of a slot with their kept copies.
     pub(super) fn restore(&self, slot: usize, blocks: &mut [Block]) {
         for &(number, block) in &self.slots[slot - self.first_slot].blocks {
             blocks[number as usize] = block;
         }
     }
 
-    /// Notes that a slot is written.
+    /// Notes that a slot has been written to the snapshot.
     pub(super) fn forget(&mut self, slot: usize) {
         self.slots[slot - self.first_slot] = Kept::default();
         self.pending = slot + 1;
