@@ -1,9 +1,9 @@
-//! Rows of a version as the beginning of new training: weights are taken over, what an optimizer
-//! remembers is not there and begins anew.
+//! The start of a new training from the rows of a version: weights are taken over, and the state of
+//! the optimizers, which a version does not have, starts anew.
 //!
 //! # Invariants
 //! Keys come in the version's order, so that rows do not depend on shards or threads. A table with
-//! a fixed vocabulary keeps it: of a version's rows those are taken whose keys it has.
+//! a fixed vocabulary keeps it: only the rows of a version whose keys it has are taken over.
 
 mod table;
 
@@ -19,24 +19,25 @@ use zillion_rows::layer::WholeRow;
 /// The result of taking over the rows of a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adopted {
-    /// Rows whose weights were taken.
+    /// The number of rows whose weights were taken over.
     pub rows: u64,
-    /// Rows of keys that a fixed vocabulary does not have.
+    /// The number of rows whose keys a fixed vocabulary does not have.
     pub unknown: u64,
 }
 
-/// Floats of a version's row, and where they go.
+/// The ranges of floats in a version's row, and the ranges in the table's row that they are copied
+/// to.
 pub(crate) type Moves = Vec<(Range<usize>, Range<usize>)>;
 
 impl TableSet {
-    /// Takes the rows of a version's table over, given in key order with their layout there.
-    /// Segments go by name: one that the version does not have begins as in any new row. Where rows
-    /// grow, those that are taken over are full. Counts come along, so that what is popular stays
-    /// so for eviction; steps do not.
+    /// Takes over the rows of a version's table, given in key order with their layout in the
+    /// version. Segments are matched by name: a segment that the version does not have begins as in
+    /// any new row. If the table has narrow rows (`grow`), the rows that are taken over are full.
+    /// Counts are taken over, so that popular rows stay popular for eviction; steps are not.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for a segment or a row of another length, or where no segment is there;
-    /// [`Error::TooManyRows`] beyond the table's limit; no memory.
+    /// Returns [`Error::Mismatch`] for a segment or a row of another length, or if no segment
+    /// matches; [`Error::TooManyRows`] above the table's limit; and an error if there is no memory.
     pub fn adopt<'a>(
         &mut self,
         table: TableId,

@@ -1,4 +1,4 @@
-//! One row of a version as the beginning of a row that learns.
+//! The start of a row in training from a row of a version.
 
 use zillion_feature::FeatureKey;
 
@@ -8,8 +8,8 @@ use crate::table::Table;
 use zillion_rows::layer::WholeRow;
 
 impl Table {
-    /// Gives a key the weights of a version's row; the rest of its row is as in a new one. False
-    /// where the vocabulary is fixed and does not have the key.
+    /// Gives a key the weights of a version's row; the rest of its row is as in a new one. Returns
+    /// `false` if the vocabulary is fixed and does not have the key.
     pub(crate) fn adopt(
         &mut self,
         key: FeatureKey,
