@@ -1,4 +1,4 @@
-//! Versions and moves of pointers as lines of text.
+//! Descriptions of versions and of pointer moves as lines of text.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -63,7 +63,7 @@ pub(super) fn pointers_line(model: &Model) -> Result<String> {
     Ok(if shown.is_empty() { "no pointer is set".to_owned() } else { shown.join("  ") })
 }
 
-/// Formats the time since a moment in one unit.
+/// Formats the time since a moment as a number of one unit.
 fn format_age(then: SystemTime) -> String {
     let seconds = SystemTime::now().duration_since(then).unwrap_or_default().as_secs();
     match seconds {

@@ -1,4 +1,4 @@
-//! `zillion model diff`: what one version changes against another.
+//! `zillion model diff`: compares two versions of a model.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! `zillion model export`: a version as files that other programs open.
+//! `zillion model export`: writes a version as files that other programs open.
 //!
 //! # Crash consistency
-//! Each file is there whole or not at all, and `export.json`, which describes them, is written
-//! last: a folder without it is an export that did not end.
+//! Each file is complete or absent. The description of the files, `export.json`, is written last: a
+//! folder without it holds an export that did not finish.
 
 mod describe;
 mod rows;
@@ -26,9 +26,9 @@ use crate::args::{ExportArgs, ExportPart};
 use crate::registry::{cache_folder, open_model};
 use crate::text::{bytes, grouped};
 
-/// The version of the form of [`MANIFEST`].
+/// The version of the format of [`MANIFEST`].
 const FORMAT: u32 = 1;
-/// Says what the other files are.
+/// The name of the file that describes the other files.
 const MANIFEST: &str = "export.json";
 
 pub(super) fn run(args: &ExportArgs) -> Result<()> {
@@ -68,8 +68,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Makes the folder, or refuses one that has something in it. An export that is replaced loses its
-/// description first.
+/// Creates the folder, or refuses a folder that is not empty. If an old export is replaced, its
+/// description is removed first.
 fn prepare(folder: &Path, force: bool, files: &Files) -> Result<()> {
     files.create_dir(folder)?;
     files.sweep(folder)?;
@@ -90,7 +90,7 @@ fn prepare(folder: &Path, force: bool, files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// A version on its way out.
+/// A version that is being exported.
 struct Export<'a> {
     model: Model,
     cache: Cache,
@@ -101,7 +101,7 @@ struct Export<'a> {
     schema: Schema,
     /// The descriptions of the files that were written, in order.
     written: Vec<Value>,
-    /// Parts of the description.
+    /// The description of the tables, once they are written.
     tables: Option<Value>,
     graph: Option<Value>,
 }
@@ -131,8 +131,8 @@ impl<'a> Export<'a> {
         })
     }
 
-    /// Returns a file of the version; its bytes are hashed once more, because nothing else would
-    /// notice that a cache was damaged.
+    /// Returns the bytes of a file of the version. The bytes are hashed again, because nothing else
+    /// would detect a damaged cache.
     fn read(&self, file: &VersionFile) -> Result<bytes::Bytes> {
         let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
         let bytes = self.cache.read(&self.model, &file.name(), &described, &mut Unthrottled)?;
@@ -148,7 +148,7 @@ impl<'a> Export<'a> {
         Ok(bytes)
     }
 
-    /// Writes a file of bytes that are at hand.
+    /// Writes a file whose bytes are already in memory.
     fn put(&mut self, path: &str, what: &str, bytes: &[u8], more: Value) -> Result<()> {
         self.files.write_bytes(self.output.join(path), bytes)?;
         self.wrote(path, what, bytes.len() as u64, more);
@@ -163,7 +163,7 @@ impl<'a> Export<'a> {
         self.written.push(entry);
     }
 
-    /// Copies the side tables, which are in formats that other programs open already.
+    /// Copies the side tables unchanged, because other programs can already open their formats.
     fn sides(&mut self) -> Result<()> {
         let version = self.version.clone();
         if !version.sides.is_empty() {
@@ -200,7 +200,7 @@ impl<'a> Export<'a> {
         Ok(())
     }
 
-    /// Describes how the graph's columns are fed, by their features and the segments of their
+    /// Describes the inputs of the graph's columns by their features and the segments of their
     /// tables.
     fn columns(&self, graph: &Graph) -> Result<Vec<OnnxColumn>> {
         let layouts: Vec<TableLayout> = self.version.tables.iter().map(|t| t.layout()).collect();
@@ -224,7 +224,7 @@ impl<'a> Export<'a> {
         Ok(columns)
     }
 
-    /// Returns the metadata that every file carries.
+    /// Returns the metadata that every exported file contains.
     fn metadata(&self) -> BTreeMap<String, String> {
         let version = &self.version;
         let entries = [
@@ -236,9 +236,9 @@ impl<'a> Export<'a> {
         entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// Writes the description and gives it back.
+    /// Writes the description of the export and returns it.
     fn finish(self) -> Result<Value> {
-        // Names in folders below are durable before the description says that they are there.
+        // The names in subfolders are made durable before the description lists them.
         for folder in ["rows", "sides"].map(|name| self.output.join(name)) {
             if folder.is_dir() {
                 self.files.sync_dir(folder)?;

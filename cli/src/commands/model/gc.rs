@@ -1,4 +1,4 @@
-//! `zillion model gc`: files that no version in use needs are removed.
+//! `zillion model gc`: removes the files that no version in use needs.
 
 use std::time::Duration;
 

@@ -45,7 +45,7 @@ pub(super) fn run(args: &GraphArgs) -> Result<()> {
     Ok(())
 }
 
-/// A graph as the zoo built it.
+/// A graph as the zoo built it, before any pass.
 enum Built {
     Train(TrainGraph),
     Infer(Graph),
@@ -78,11 +78,11 @@ fn outputs(graph: &Graph) -> Vec<NodeId> {
     graph.outputs.iter().map(|&(_, id)| id).collect()
 }
 
-/// The pass whose subject is the plan of the buffers and not the graph.
+/// The name of the pass that changes the plan of the buffers and not the graph.
 const PLAN: &str = "in_place";
 
-/// Compares the bytes of a batch's buffers: with one buffer for every value, as planned without the
-/// pass, and with it.
+/// Compares the bytes of a batch's buffers in three cases: with one buffer for every value, as
+/// planned without the pass, and as planned with the pass.
 fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
     let bytes = |passes: Passes| -> Result<Memory> {
         let program = built.program(Settings { passes, ..settings })?;
@@ -109,7 +109,8 @@ fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
     ))
 }
 
-/// Returns the graph that arguments name, how its job runs it, and how large a batch is.
+/// Returns the graph that the arguments name, the settings by which its job runs it, and the sizes
+/// of a batch.
 fn built(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
     if let Some(name) = &args.model {
         if args.train || !args.set.is_empty() {
@@ -148,7 +149,8 @@ fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
     })?;
     let model = open_registry(registry)?.model(model)?;
     let file = model.version(version)?.graph;
-    // Fetched, looked at and forgotten: no cache of a server need know of it.
+    // The files are fetched to a temporary folder and then deleted, so the cache of a server is not
+    // used.
     let folder = tempfile::tempdir().context("cannot make a folder for the graph")?;
     let cache = Cache::open(folder.path(), model.name(), durable_files()?)?;
     let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
@@ -161,7 +163,7 @@ fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> 
     if pass == "all" {
         return Ok(stages);
     }
-    // Complains about a name that there is not.
+    // An unknown name of a pass is an error.
     passes.off(pass)?;
     match stages.iter().position(|stage| stage.pass == Some(pass)) {
         Some(after) => Ok(stages[after - 1..=after].to_vec()),
@@ -178,7 +180,7 @@ fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> 
     }
 }
 
-/// Returns the job of a file, or of the checkpoint in a folder.
+/// Returns the job of a job file, or of the checkpoint in a folder.
 fn job(path: &Path, sets: &[String]) -> Result<Job> {
     if !path.is_dir() {
         let value = job_file::load(path, std::env::vars(), sets)?;
@@ -195,7 +197,8 @@ fn job(path: &Path, sets: &[String]) -> Result<Job> {
     Ok(checkpoint.job()?)
 }
 
-/// Lists the nodes, one in a line. A composed layer's own name stands behind that of its last node.
+/// Lists the nodes, one per line. The names of composed layers and outputs follow on lines of their
+/// own, each with the name of its node.
 fn listing(graph: &Graph) -> String {
     let mut rows = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {

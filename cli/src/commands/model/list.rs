@@ -30,7 +30,7 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
         return Ok(());
     };
     let model = registry.model(name)?;
-    // A name without a version is an error and no empty list.
+    // A model without versions is an error; an empty list would hide a misspelt name.
     if model.latest()?.is_none() {
         let models = registry.models()?.join(", ");
         bail!(

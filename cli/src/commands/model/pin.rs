@@ -1,4 +1,4 @@
-//! `zillion model pin`: a version is kept whatever `gc` removes.
+//! `zillion model pin`: keeps a version, whichever versions `gc` removes.
 
 use anyhow::Result;
 use zillion_console::print_line;

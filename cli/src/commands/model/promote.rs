@@ -1,4 +1,4 @@
-//! `zillion model promote`: a pointer moves to a version.
+//! `zillion model promote`: moves a pointer to a version.
 
 use anyhow::Result;
 use zillion_console::print_line;
@@ -11,7 +11,7 @@ use crate::registry::{current_user, given_version, open_model, print_store_retri
 pub(super) fn run(args: &PromoteArgs) -> Result<()> {
     let version = given_version(args.number.or(args.version))?;
     let model = open_model(&args.model)?;
-    // A pointer must not name a version that cannot be loaded.
+    // A pointer must not name a version whose files are missing.
     model.check_files(version)?;
     let kind = MoveKind::Promote;
     let entry = model.promote(&args.to, version, kind, &current_user(), args.note.clone())?;

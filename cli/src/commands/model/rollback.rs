@@ -1,4 +1,4 @@
-//! `zillion model rollback`: a pointer moves back.
+//! `zillion model rollback`: moves a pointer back.
 
 use anyhow::Result;
 use zillion_console::print_line;

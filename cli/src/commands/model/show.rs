@@ -1,4 +1,4 @@
-//! `zillion model show`: a version, or the moves of a pointer.
+//! `zillion model show`: shows a version, or the moves of a pointer.
 
 use anyhow::Result;
 use zillion_console::{print_json, print_line};
@@ -7,13 +7,13 @@ use super::describe::{move_line, pointers_line, version_line};
 use crate::args::ShowArgs;
 use crate::registry::{newest_version, open_model};
 
-/// Moves of a pointer that are shown.
+/// The largest number of moves of a pointer that are shown.
 const SHOWN_MOVES: usize = 20;
 
 pub(super) fn run(args: &ShowArgs) -> Result<()> {
     let model = open_model(&args.model)?;
     if let Some(pointer) = &args.pointer {
-        // A name that was never set is an error and no empty log.
+        // A pointer that was never set is an error; an empty log would hide a misspelt name.
         model.pointer(pointer)?;
         let moves = model.moves(pointer, None, SHOWN_MOVES)?;
         if args.json {

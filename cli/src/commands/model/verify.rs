@@ -1,4 +1,4 @@
-//! `zillion model verify`: every byte of a version is read.
+//! `zillion model verify`: reads every byte of a version and checks it.
 
 use anyhow::Result;
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! `zillion table explain`: all that a checkpoint knows of one key, and what its table will do with
-//! it.
+//! `zillion table explain`: shows all that a checkpoint holds about one key, and the effect that
+//! the rules of its table will have on it.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ use crate::text::{self, grouped};
 struct Report {
     checkpoint: PathBuf,
     step: u64,
-    /// `0x` and 16 hexadecimal digits.
+    /// The key as `0x` and 16 hexadecimal digits.
     mixed_key: String,
     /// The id in the data, where it can be recovered from the key.
     id: Option<String>,
@@ -68,7 +68,8 @@ pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
     Ok(())
 }
 
-/// Describes in sentences what the rules of the table have done with the key and will do.
+/// Describes in sentences the effect that admission, growth and eviction have had on the key and
+/// will have.
 fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
     let mut words = Vec::new();
     words.push(match (known.admission, &known.waiting) {
@@ -106,7 +107,7 @@ fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
     if let Some(row) = &known.row
         && let Some(at) = row.grows_at
     {
-        // A row that was restored with enough of them grows at its next push.
+        // A restored row that already has enough pushes grows at its next push.
         words.push(format!(
             "its row is narrow, and what it does not have reads as its initial row: {} more pushes make it full",
             grouped(u64::from(at.saturating_sub(row.count).max(1)))
@@ -147,8 +148,8 @@ fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
             if let Some(rows) = most_rows {
                 said += &format!(", and the least when the table has {} rows", grouped(rows));
             }
-            // Without `below` and a limit of its own a table has this one, or a job that is not
-            // valid.
+            // A table without `below` and without a limit of its own shares the limit of all
+            // tables, because a job without any of the three is not valid.
             if outlook.shares_limit || (most_rows.is_none() && below.is_none()) {
                 said += ", and the least when all tables are at their limit";
             }
@@ -172,7 +173,7 @@ fn occurrences(n: u32) -> String {
     }
 }
 
-/// Describes a rank among the rows of the table.
+/// Describes the share of the table's rows that rank below a row.
 fn above(share: f64) -> String {
     format!("above {:.1} % of the rows", 100.0 * share)
 }

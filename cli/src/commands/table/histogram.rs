@@ -1,4 +1,5 @@
-//! `zillion table histogram`: how one figure is spread over the rows of a checkpoint's tables.
+//! `zillion table histogram`: shows how one measure is distributed over the rows of a checkpoint's
+//! tables.
 
 use std::path::{Path, PathBuf};
 
@@ -14,9 +15,9 @@ use crate::args::{HistogramOf, TableHistogramArgs};
 use crate::svg::{self, Axis, Panel, Scale, Shapes, Unit};
 use crate::text::{self, grouped, percent};
 
-/// Columns of the widest bar.
+/// The width of the longest bar, in characters.
 const BAR: f64 = 40.0;
-/// Panels side by side in a plot.
+/// The number of panels side by side in a plot.
 const PANELS: usize = 3;
 
 #[derive(Serialize)]
@@ -43,7 +44,8 @@ pub(crate) fn run(args: &TableHistogramArgs) -> Result<()> {
     };
     let mut tables = Vec::with_capacity(specs.len());
     for spec in specs {
-        // One at a time: its mapping goes before the next one comes.
+        // One table is open at a time: its memory mapping is released before the next table is
+        // opened.
         let view = checkpoint.table(spec.clone(), &workers)?;
         tables.push(view.histogram(&workers, of, args.bins.into(), step));
     }
@@ -68,7 +70,7 @@ fn words(of: Measure) -> &'static str {
     }
 }
 
-/// Returns a bound of a bin.
+/// Formats a bound of a bin.
 fn bound(value: f64, of: Measure) -> String {
     match of {
         Measure::Norm => format!("{value:.4}"),

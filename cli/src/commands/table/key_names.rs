@@ -1,5 +1,5 @@
-//! The ids that a table's keys were mixed from: integers by unmixing, missing values by their
-//! feature, texts from files that contain them.
+//! The ids from which a table's keys were made. Integers are recovered by inverting the mixing
+//! function, missing values by their feature, and texts from files that contain them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ impl KeyNames {
         Self { features, texts: BTreeMap::new() }
     }
 
-    /// Looks for the texts of keys in files that are written as the job's are.
+    /// Searches the given files, which have the format of the job's data, for the texts of keys.
     pub(super) fn look(
         &mut self,
         job: &Job,
@@ -72,7 +72,7 @@ impl KeyNames {
         if let Some(text) = self.texts.get(&key) {
             return Some(text.clone());
         }
-        // Where features of other kinds share the table, the feature of a key is unknown.
+        // If features of different types share the table, the feature of a key is unknown.
         let first = values(self.features.first()?);
         if self.features.iter().any(|f| values(f) != first) {
             return None;

@@ -1,4 +1,4 @@
-//! The table that an argument names.
+//! The lookup of the table that an argument names.
 
 use anyhow::Result;
 use zillion_console::exit::Stop;

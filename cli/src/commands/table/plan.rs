@@ -1,5 +1,5 @@
-//! `zillion table plan`: rows, bytes and hit rates of a job's tables under other settings, from one
-//! pass over data.
+//! `zillion table plan`: forecasts rows, bytes and hit rates of a job's tables under other
+//! settings, from one pass over data.
 
 mod advice;
 mod plot;
@@ -21,7 +21,7 @@ use crate::raw_files::estimate_rows;
 use crate::svg;
 use crate::text::grouped;
 
-/// A table with the bytes that other settings would cost.
+/// A table, with functions that compute its bytes under other settings.
 struct Planned<'a> {
     spec: &'a TableSpec,
     plan: &'a TablePlan,
@@ -29,13 +29,13 @@ struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    /// Returns the bytes of some rows, as the job declares the table.
+    /// Returns the bytes of a number of rows under the settings of the job.
     fn bytes(&self, rows: u64) -> u64 {
         self.spec.memory(rows, self.shards)
     }
 
-    /// Returns the bytes under an admission: those of rows, and those of the counts of keys that
-    /// wait.
+    /// Returns the bytes under an admission: those of the rows, and those of the counts of
+    /// candidates, which are keys without a row.
     fn admitted_bytes(&self, point: &AdmissionPoint) -> u64 {
         let waiting = self.plan.usage.keys.saturating_sub(point.rows);
         let counting = TableSpec {
@@ -46,7 +46,7 @@ impl Planned<'_> {
         self.bytes(point.rows) + counts
     }
 
-    /// Returns the threshold that the job has now.
+    /// Returns the number of occurrences at which the job admits a key.
     fn own_threshold(&self) -> u32 {
         match self.spec.admission {
             Admission::All => 1,
@@ -56,7 +56,7 @@ impl Planned<'_> {
         }
     }
 
-    /// Returns the limit that the job has now.
+    /// Returns the number of unseen steps after which the job evicts a row, if it sets one.
     fn own_limit(&self) -> Option<u64> {
         match self.spec.eviction {
             Eviction::Unseen { steps } => Some(steps),
@@ -75,7 +75,7 @@ struct Outcome<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     data_rows: Option<u64>,
     tables: Vec<TableOutcome<'a>>,
-    /// Tables whose rows are the buckets of numbers.
+    /// The names of the tables whose rows are the buckets of numbers.
     buckets: &'a [String],
 }
 
@@ -85,7 +85,8 @@ struct TableOutcome<'a> {
     plan: &'a TablePlan,
     bytes: u64,
     bytes_per_row: u64,
-    /// The bytes in the order of the points of `admission`, `eviction` (at the peak) and `cache`.
+    /// The bytes at each point of `admission`. The two fields below hold those of `eviction` (at
+    /// the peak) and of `cache`.
     admission_bytes: Vec<u64>,
     eviction_bytes: Vec<u64>,
     cache_bytes: Vec<u64>,
@@ -96,7 +97,8 @@ pub(crate) fn run(args: &TablePlanArgs) -> Result<()> {
     let path = &args.job.job;
     let value = job_file::load(path, std::env::vars(), &args.job.set)?;
     let job = Job::from_value(value).with_context(|| path.display().to_string())?;
-    // Files on the command line are where the caller says, not below the job's data.root.
+    // Files that are named on the command line are relative to the current folder, not to the job's
+    // `data.root`.
     let (sample, known) = match args.sample.is_empty() {
         true if job.data.train.is_empty() => {
             let message =

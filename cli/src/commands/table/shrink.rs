@@ -1,4 +1,4 @@
-//! `zillion table shrink`: a checkpoint again, without the rows of one table that are hardly used.
+//! `zillion table shrink`: writes a checkpoint again, without the rarely used rows of one table.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Report {
     evaluated: Option<Evaluated>,
 }
 
-/// The metrics of the same rows through both checkpoints.
+/// The metrics of the same rows, scored through both checkpoints.
 #[derive(Serialize)]
 struct Evaluated {
     before: EvalReport,
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &TableShrinkArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the rule that the command line names: exactly one, as the parser has seen to.
+/// Returns the rule that the command line names. The parser makes sure that exactly one is given.
 fn keep(args: &TableShrinkArgs) -> Result<Keep> {
     let by = match args.by {
         ShrinkBy::Count => Order::Count,

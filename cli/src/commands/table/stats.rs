@@ -1,4 +1,4 @@
-//! `zillion table stats`: what the tables of a checkpoint hold.
+//! `zillion table stats`: summarizes the contents of a checkpoint's tables.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use super::named::find_table;
 use crate::args::TableStatsArgs;
 use crate::text::{self, bytes, grouped, percent};
 
-/// Columns of the widest bar.
+/// The width of the longest bar, in characters.
 const BAR: f64 = 40.0;
 
 #[derive(Serialize)]
@@ -34,7 +34,8 @@ pub(crate) fn run(args: &TableStatsArgs) -> Result<()> {
     let step = checkpoint.manifest.step;
     let mut tables = Vec::with_capacity(specs.len());
     for spec in specs {
-        // One at a time: its mapping goes before the next one comes.
+        // One table is open at a time: its memory mapping is released before the next table is
+        // opened.
         tables.push(checkpoint.table(spec.clone(), &workers)?.survey(&workers, step));
     }
     let report = Report { checkpoint: checkpoint.path().to_owned(), step, tables };

@@ -1,4 +1,4 @@
-//! `zillion table top`: the first rows of a table by some order, or one row.
+//! `zillion table top`: lists the first rows of a table in some order, or shows one row.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use super::named::find_table;
 use crate::args::{TableTopArgs, TopBy};
 use crate::text::{self, grouped};
 
-/// Weights of a row that a list shows.
+/// The number of weights of a row that the list shows.
 const SHOWN: usize = 4;
 
 #[derive(Serialize)]
@@ -28,11 +28,11 @@ struct Report {
 
 #[derive(Serialize)]
 struct Row {
-    /// `0x` and 16 hexadecimal digits.
+    /// The key as `0x` and 16 hexadecimal digits.
     key: String,
     /// The id in the data, where it can be recovered from the key.
     id: Option<String>,
-    /// The number of pushes.
+    /// The number of pushes of the row.
     count: u32,
     last_step: u32,
     norm: f32,
@@ -63,11 +63,11 @@ struct WholeRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     clicks: Option<f32>,
     norm: f32,
-    /// Whether not all floats are there yet; those that are not are zeros here.
+    /// Whether the row does not have all of its floats yet; the missing floats are zeros here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_narrow: bool,
     segments: Vec<Segment>,
-    /// Optimizer state, segment after segment.
+    /// The optimizer state, one segment after another.
     state: Vec<f32>,
 }
 
@@ -148,7 +148,7 @@ fn numbers(values: &[f32]) -> String {
     values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Looks one id up: its row, or the count that it has while it waits for a row.
+/// Looks up one id and shows its row, or the count that it has while it has no row.
 fn one(
     args: &TableTopArgs,
     checkpoint: &Checkpoint,

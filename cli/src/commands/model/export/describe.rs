@@ -5,8 +5,8 @@ use zillion_feature::{
     Buckets, FeatureKey, FeatureKind, FeatureSpec, NumericTransform, Schema, Statistics,
 };
 
-/// Returns every feature: where its value comes from, what becomes of it, in which table its rows
-/// are.
+/// Returns a description of every feature: the source of its value, the transformation of the
+/// value, and the table that holds its rows.
 pub(super) fn features(schema: &Schema, statistics: &Statistics) -> Value {
     schema.features.iter().map(|f| feature(f, schema, statistics)).collect()
 }
@@ -62,7 +62,8 @@ fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> V
                     statistics.columns.get(&feature.name).and_then(|c| c.boundaries.clone())
                 }
             };
-            // As numbers of 64 bits, which is what a value is compared with.
+            // The boundaries are written as 64-bit numbers, because values are compared with them
+            // in 64 bits.
             let exact = boundaries.map(|b| b.into_iter().map(f64::from).collect::<Vec<_>>());
             say("boundaries", json!(exact));
         }
@@ -75,8 +76,8 @@ fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> V
     Value::Object(said)
 }
 
-/// Describes the side tables. The column of the data that holds their keys is named by the features
-/// that they fill.
+/// Describes the side tables. The column of the data that holds their keys is part of the
+/// description of the features that they fill.
 pub(super) fn sides(schema: &Schema) -> Value {
     let side = |s: &zillion_feature::SideSpec| json!({ "name": s.name, "key_type": s.raw });
     schema.sides.iter().map(side).collect()

@@ -1,4 +1,4 @@
-//! Rows of tables as Parquet.
+//! Export of the rows of tables as Parquet.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use super::Export;
 use crate::bar::Bar;
 
 impl Export<'_> {
-    /// Writes every table: the rows that the chain leaves, with the newest values of each key.
+    /// Writes every table with the newest values of each key that the chain of versions still
+    /// holds.
     pub(super) fn rows(&mut self, workers: &Arc<Workers>) -> Result<()> {
         let source = self.cache.rows(&self.model, &self.chain, workers, &mut Unthrottled)?;
         self.files.create_dir(self.output.join("rows"))?;
@@ -25,7 +26,8 @@ impl Export<'_> {
             let spec = self.spec(table, &ids);
             let path = format!("rows/{}.parquet", table.name);
             let target = self.output.join(&path);
-            // An upper bound: keys that several layers have are counted in each.
+            // The sum is an upper bound, because a key that several layers hold is counted in each
+            // of them.
             let most = source.layers().iter().map(|layer| layer.rows(index)).sum();
             let mut bar = Bar::new(&table.name, most, "rows");
             let rows = source
@@ -74,8 +76,8 @@ impl Export<'_> {
     }
 }
 
-/// Describes the row that an unknown key reads, in words that a program can act on. Where all
-/// unknown keys read one row, the description contains that row.
+/// Describes the row that an unknown key reads, in a form that a program can use. If all unknown
+/// keys read the same row, the description contains that row.
 fn unknown(table: &TableSpec) -> Value {
     let same = |s: &SegmentSpec| match (table.unknown, s.initializer) {
         (Unknown::Zero, _) => Some(vec![0.0; s.dim]),
@@ -94,16 +96,16 @@ fn unknown(table: &TableSpec) -> Value {
     })
 }
 
-/// Returns the features whose keys a table has.
+/// Returns the features that read a table.
 fn of_table<'a>(schema: &'a Schema, table: &'a str) -> impl Iterator<Item = &'a FeatureSpec> {
     schema.sparse().filter(move |f| {
         f.table().and_then(|t| schema.tables.get(t.index())).is_some_and(|name| name == table)
     })
 }
 
-/// The ids that a table's keys were made of.
+/// The ids from which a table's keys were made.
 struct Ids {
-    /// `i64`, `u64`, `bucket` or `none`.
+    /// The kind of the ids: `i64`, `u64`, `bucket` or `none`.
     what: &'static str,
     column: Option<KeyedIds>,
     reason: Option<String>,

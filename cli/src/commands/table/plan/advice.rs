@@ -1,19 +1,20 @@
-//! Advice from the curves of a table, in sentences: the strongest setting whose price is small.
+//! Advice from the curves of a table, in sentences: the strongest setting whose cost is small.
 
 use super::Planned;
 use crate::text::{bytes, grouped};
 
-/// Values that an admission may take from their rows, and an eviction may bring back too late.
+/// The largest shares of values that an admission may leave without a row, and that an eviction may
+/// bring back too late.
 const VALUES: f64 = 0.03;
 const RETURNS: f64 = 0.01;
-/// Rows that a setting must save to be worth having.
+/// The smallest share of rows that a setting must save to be recommended.
 const ROWS: f64 = 0.1;
-/// A law of growth that misses by more is not to be built on.
+/// The largest error of a law of growth that is still reported without a warning.
 const FORESIGHT: f64 = 0.1;
-/// Share of what any cache can reach that a cache should.
+/// The share of the best possible hit rate that a recommended cache must reach.
 const REACHED: f64 = 0.95;
 
-/// Sentences about one table.
+/// Returns the advice about one table, one sentence per setting.
 pub(super) fn of(table: &Planned<'_>) -> Vec<String> {
     let usage = &table.plan.usage;
     if usage.keys == 0 {
@@ -60,8 +61,8 @@ fn admission(table: &Planned<'_>) -> String {
     )
 }
 
-/// Describes what the growth that the job declares saves. A row is pushed once a step, so that the
-/// number of full rows is at most the number of keys that occur so often.
+/// Describes the memory that the growth of rows in the job saves. A row is pushed at most once per
+/// step, so the number of full rows is at most the number of keys with that many occurrences.
 fn widths(table: &Planned<'_>) -> Option<String> {
     let usage = &table.plan.usage;
     let at = table.spec.grow?.at;
@@ -184,7 +185,8 @@ mod tests {
         let grow = Some(zillion_rows::Growth { at: 7, from: None });
         let spec = TableSpec { grow, ..spec() };
         let mut tracker = Tracker::new(Grid::of(&spec), 1 << 20);
-        // A hundred keys in every step, and one that comes once.
+        // The sample has a hundred keys that occur in every step, and in each step one key that
+        // occurs only once.
         for step in 0..500u64 {
             let ids = (0..100).chain([1000 + step]).map(|id| (FeatureKey::from_u64(id), 1));
             tracker.step(101, ids);
@@ -197,7 +199,8 @@ mod tests {
             undivided: Vec::new(),
         };
         let said = of(&Planned { spec: &spec, plan: &plan, shards: 1 }).join("\n");
-        // 500 of 600 rows, and at 10 occurrences 100 times 9 of 50,500 values.
+        // Admission at 10 occurrences removes 500 of 600 rows, and 9 values of each of the other
+        // 100 keys: 900 of 50,500 values.
         assert!(
             said.contains("admission count 10 removes 83.3 % of rows and 1.8 % of values"),
             "{said}"

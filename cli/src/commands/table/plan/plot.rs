@@ -1,4 +1,4 @@
-//! The curves as panels: one row a table.
+//! Plots of the curves of tables: one row of panels per table.
 
 use super::Planned;
 use crate::svg::{Axis, Panel, Scale, Shapes, Unit};

@@ -1,11 +1,11 @@
-//! The curves as tables of text.
+//! Curves of tables as tables of text.
 
 use zillion_trainer::PlanReport;
 
 use super::{Planned, advice};
 use crate::text::{self, bytes, grouped, percent};
 
-/// Points of the growth that are shown, besides the end.
+/// The number of points of the growth that are shown besides the end.
 const GROWTH: usize = 4;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
@@ -56,7 +56,7 @@ fn of_table(table: &Planned<'_>) -> String {
         ));
     }
     for lines in [growth(table), admission(table), eviction(table), cache(table), sizes(table)] {
-        // A heading alone says nothing.
+        // A section that has only a heading is left out.
         if lines.len() > 1 {
             text.push_str(&indented(&text::table(&lines, 0)));
             text.push('\n');
@@ -76,7 +76,7 @@ fn head(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|&cell| cell.to_owned()).collect()
 }
 
-/// Returns a share, and how far it may be off.
+/// Formats a share with its possible error.
 fn within(share: f64, error: f64) -> String {
     match error {
         0.0 => percent(share),
