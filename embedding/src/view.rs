@@ -1,8 +1,8 @@
-//! A look into a table of a checkpoint: figures over all of its rows, the first by some order, one
-//! key.
+//! A read-only view of a table of a checkpoint: figures over all rows, the first rows by some
+//! order, and the row of one key.
 //!
-//! Parts are mapped and verified, not loaded: what a look costs is one pass over the mapping.
-//! Nothing here is on the way of training or serving.
+//! Parts are mapped and verified, not loaded, so that a query costs one pass over the mapping.
+//! Training and serving do not use this module.
 
 mod explain;
 mod histogram;
@@ -31,14 +31,16 @@ pub use crate::view::explain::{
 pub use crate::view::histogram::{Histogram, Measure, Range};
 pub use crate::view::shrink::{Keep, Shrink, TableSize};
 
-/// Norms that quantiles are taken from: of more rows, of those evenly spaced in key order.
+/// The largest number of norms from which quantiles are taken. If a table has more rows, rows that
+/// are evenly spaced in key order are taken.
 const NORMS: usize = 1 << 22;
 
 /// One table of a checkpoint.
 #[derive(Debug)]
 pub struct TableView {
     shape: TableShape,
-    /// In slot order, a power of two; behind them, in the same way, those of narrow rows.
+    /// The parts of full rows in slot order, whose number is a power of two, followed by the parts
+    /// of narrow rows in the same form.
     parts: Vec<RowPart>,
     /// The number of parts of full rows.
     full: usize,
@@ -46,14 +48,15 @@ pub struct TableView {
     file_bytes: u64,
 }
 
-/// One row of it.
+/// One row of a table of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowView<'a> {
     /// The key of the row.
     pub key: FeatureKey,
-    /// All segments, in f32 and without padding; zeros where a narrow row has nothing.
+    /// The weights of all segments, in f32 and without padding; zeros where a narrow row has no
+    /// floats.
     pub weights: Cow<'a, [f32]>,
-    /// Optimizer state of all segments, of a narrow row that of what it has.
+    /// The optimizer state of all segments; of a narrow row, the state of the floats that it has.
     pub state: &'a [f32],
     /// Whether the row is narrow: not all of its floats are there yet.
     pub is_narrow: bool,
@@ -61,7 +64,8 @@ pub struct RowView<'a> {
     pub count: u32,
     /// The step of the last push.
     pub last_step: u32,
-    /// Shows and clicks, as they had decayed by then; `None` where the table does not keep them.
+    /// The shows and clicks, decayed to the step of the last push; `None` if the table does not
+    /// keep them.
     pub used: Option<Use>,
 }
 
@@ -70,22 +74,22 @@ pub struct RowView<'a> {
 pub struct Waiting {
     /// The number of occurrences so far.
     pub count: u32,
-    /// The step that it was last seen in.
+    /// The step in which the key was last seen.
     pub last_step: u32,
 }
 
-/// The order of rows, the largest first; equal rows are ordered by key.
+/// The order of rows, with the largest first; equal rows are ordered by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Pushes, then the step of the last one.
     Count,
     /// L2 norm of the weights.
     Norm,
-    /// The step of the last push, then pushes.
+    /// The step of the last push, then the number of pushes.
     Recent,
 }
 
-/// Figures over all rows of a table.
+/// A survey of all rows of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TableSurvey {
     /// The name of the table.
@@ -94,25 +98,26 @@ pub struct TableSurvey {
     pub rows: u64,
     /// The number of rows that are narrow until they have been pushed often enough.
     pub narrow_rows: u64,
-    /// Keys that wait to be admitted.
+    /// The number of keys that wait to be admitted.
     pub candidates: u64,
-    /// Bytes of weights in memory, padding included.
+    /// The bytes of weights in memory, including padding.
     pub payload_bytes: u64,
-    /// Bytes of optimizer state and metadata in memory.
+    /// The bytes of optimizer state and metadata in memory.
     pub state_bytes: u64,
-    /// Bytes of the index in memory, at the worst moment of its growth.
+    /// The bytes of the index in memory, at the worst moment of its growth.
     pub index_bytes: u64,
-    /// Bytes of the candidates' counts in memory, likewise.
+    /// The bytes of the candidates' counts in memory, at the worst moment of their growth.
     pub candidate_bytes: u64,
-    /// Bytes of the checkpoint's files, and of those that it stands on.
+    /// The bytes of the checkpoint's files for this table, including the files of checkpoints that
+    /// it stands on.
     pub file_bytes: u64,
-    /// Rows by their number of pushes.
+    /// The numbers of rows by their number of pushes.
     pub counts: Vec<Bin>,
-    /// Rows by the steps since their last push.
+    /// The numbers of rows by the steps since their last push.
     pub ages: Vec<Bin>,
-    /// Candidates by their occurrences.
+    /// The numbers of candidates by their occurrences.
     pub waiting: Vec<Bin>,
-    /// L2 norms of the rows; absent without rows.
+    /// The L2 norms of the rows; absent if there are no rows.
     pub norms: Option<Norms>,
     /// The balance of rows over the slots.
     pub slots: SlotBalance,
@@ -121,7 +126,7 @@ pub struct TableSurvey {
 /// The number of rows in a range of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bin {
-    /// The least value, a power of two (or 0).
+    /// The smallest value of the range, a power of two (or 0).
     pub from: u64,
     /// The largest value of the range.
     pub to: u64,
@@ -129,39 +134,40 @@ pub struct Bin {
     pub rows: u64,
 }
 
-/// L2 norms of rows.
+/// The distribution of the L2 norms of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Norms {
     /// The mean of the norms.
     pub mean: f64,
     /// The smallest norm.
     pub min: f32,
-    /// A tenth is below.
+    /// The norm below which a tenth of the rows lie.
     pub p10: f32,
     /// The median of the norms.
     pub p50: f32,
-    /// Nine tenths are below.
+    /// The norm below which nine tenths of the rows lie.
     pub p90: f32,
-    /// 99 of 100 are below.
+    /// The norm below which 99 of 100 rows lie.
     pub p99: f32,
     /// The largest norm.
     pub max: f32,
 }
 
-/// The number of rows of the slots.
+/// The distribution of the rows over the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SlotBalance {
-    /// Slots with rows, of 4096.
+    /// The number of slots with rows, out of 4,096.
     pub used: u64,
-    /// Rows of the emptiest slot.
+    /// The number of rows of the emptiest slot.
     pub min: u64,
-    /// Rows of a slot on average.
+    /// The mean number of rows of a slot.
     pub mean: f64,
-    /// Rows of the fullest slot.
+    /// The number of rows of the fullest slot.
     pub max: u64,
 }
 
-/// Values by powers of two: bin 0 holds 0, bin `i` from `2^(i-1)`.
+/// A count of values by powers of two: bin 0 holds the value 0, and bin `i` the values from
+/// `2^(i-1)`.
 #[derive(Debug)]
 struct Bins([u64; 34]);
 
@@ -201,7 +207,7 @@ impl TableView {
     ///
     /// # Errors
     /// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it;
-    /// [`Error::Mismatch`](crate::Error::Mismatch) a table that the checkpoint does not have.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) names a table that the checkpoint does not have.
     pub fn open(
         workers: &Workers,
         folder: &Path,
@@ -239,12 +245,12 @@ impl TableView {
         self.parts.iter().map(|part| part.len() as u64).sum()
     }
 
-    /// The row of a key.
+    /// Returns the row of a key.
     pub fn get(&self, key: FeatureKey) -> Option<RowView<'_>> {
         self.find(key).map(|(part, row)| self.view(part, row))
     }
 
-    /// The part that has the row of a key, and where it has it.
+    /// Returns the part that has the row of a key, and the position of the row in it.
     fn find(&self, key: FeatureKey) -> Option<(&RowPart, usize)> {
         let (full, narrow) = self.parts.split_at(self.full);
         let among = |parts| {
@@ -265,13 +271,13 @@ impl TableView {
         view
     }
 
-    /// Rows that are narrow.
+    /// Returns the number of narrow rows.
     pub fn narrow_rows(&self) -> u64 {
         self.parts[self.full..].iter().map(|part| part.len() as u64).sum()
     }
 
-    /// Bytes of so many rows in memory, so many of them narrow: of weights, and of state and
-    /// metadata.
+    /// Returns the bytes in memory of `rows` rows, of which `narrow_rows` are narrow: first of
+    /// weights, then of state and metadata.
     fn row_bytes(&self, rows: u64, narrow_rows: u64) -> (u64, u64) {
         let bytes = |shape: &TableShape, rows: u64| {
             (rows * shape.spec.weight_bytes() as u64, rows * 4 * shape.companion_stride as u64)
@@ -288,7 +294,7 @@ impl TableView {
         Some(Waiting { count, last_step })
     }
 
-    /// The first `n` rows by an order.
+    /// Returns the first `n` rows in an order.
     pub fn top(&self, workers: &Workers, order: Order, n: usize) -> Vec<RowView<'_>> {
         let tops = workers.map(self.parts.len(), |i| {
             let part = &self.parts[i];
@@ -313,7 +319,7 @@ impl TableView {
         all.into_iter().map(|(_, _, (part, row))| self.view(&self.parts[part], row)).collect()
     }
 
-    /// Figures over all rows; `step` is what ages count back from.
+    /// Returns a survey of all rows. Ages are counted back from `step`.
     pub fn survey(&self, workers: &Workers, step: u64) -> TableSurvey {
         let rows = self.rows();
         let step = u32::try_from(step).unwrap_or(u32::MAX);
@@ -370,7 +376,8 @@ impl RowView<'_> {
     }
 }
 
-/// A row as it is stored; a narrow one with the weights that it has, whose norm is that of the row.
+/// Returns a row as it is stored. A narrow row has only the weights that are stored; their norm is
+/// the norm of the row.
 fn view(part: &RowPart, row: usize) -> RowView<'_> {
     let stored = part.stored(row);
     RowView {
@@ -389,14 +396,15 @@ fn view(part: &RowPart, row: usize) -> RowView<'_> {
 fn rank(row: &RowView<'_>, order: Order) -> u64 {
     let (high, low) = match order {
         Order::Count => (row.count, row.last_step),
-        // A norm is not negative, and the bits of such numbers are in their order.
+        // A norm is not negative, and the bits of non-negative floats have the order of the
+        // numbers.
         Order::Norm => (row.norm().to_bits(), 0),
         Order::Recent => (row.last_step, row.count),
     };
     u64::from(high) << u32::BITS | u64::from(low)
 }
 
-/// Leaves the `n` largest, in falling order.
+/// Keeps the `n` largest values, in descending order.
 fn first<T: Ord>(all: &mut Vec<T>, n: usize) {
     all.sort_unstable_by(|a, b| b.cmp(a));
     all.truncate(n);
@@ -466,7 +474,7 @@ mod tests {
             ..table("ids", false, vec![segment("v", 3, OptimizerSpec::Sgd { lr: 0.5 }, 0.0)])
         };
         let mut set = TableSet::new(vec![spec.clone()], shards(3)).unwrap();
-        // Id i comes in steps i, i + 1, … 300.
+        // Id i occurs in steps i, i + 1, … 300.
         for step in 1..=300u64 {
             let keys = (1..=step).map(key).collect::<Vec<_>>();
             let plan = plan_of(&[keys]);
@@ -482,7 +490,8 @@ mod tests {
         assert!(survey.file_bytes > bytes.iter().map(|b| b.len() as u64).sum());
         assert_eq!(survey.ages, [Bin { from: 8, to: 15, rows: 299 }]);
         assert_eq!(survey.waiting, [Bin { from: 1, to: 1, rows: 1 }]);
-        // Pushes that found a row: one fewer than steps.
+        // The push before admission is not counted, so that each count is one less than the id's
+        // steps.
         let counts: Vec<u64> = survey.counts.iter().map(|bin| bin.rows).collect();
         assert_eq!(counts, [1, 2, 4, 8, 16, 32, 64, 128, 44]);
         assert_eq!(survey.slots.min, 0);

@@ -1,4 +1,5 @@
-//! Everything that a checkpoint knows of one key, and what its table's rules will do with it.
+//! A report on one key: everything that a checkpoint knows of it, and what the table's rules will
+//! do with it.
 
 use serde::Serialize;
 use zillion_device::Workers;
@@ -8,22 +9,23 @@ use crate::eviction::Due;
 use crate::view::{TableView, Waiting};
 use zillion_rows::{Admission, Eviction};
 
-/// Steps within which a slot has its turn at the latest.
+/// The number of steps within which every slot has its turn of eviction.
 const ROUND: u64 = zillion_feature::SLOTS as u64;
 
-/// One key of a table.
+/// A report on one key of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KeyReport {
     /// The name of the table.
     pub table: String,
-    /// The mixed key. Not serialised: many readers of JSON hold numbers of 53 bits.
+    /// The mixed key. It is not serialised, because many readers of JSON hold integers of only 53
+    /// bits.
     #[serde(skip)]
     pub key: FeatureKey,
-    /// The virtual slot that it falls into.
+    /// The slot of the key.
     pub slot: usize,
-    /// Rows of the table.
+    /// The number of rows of the table.
     pub rows: u64,
-    /// Its row, if it has one.
+    /// The row of the key, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row: Option<RowReport>,
     /// The count of the key while it waits for a row.
@@ -31,36 +33,36 @@ pub struct KeyReport {
     pub waiting: Option<Waiting>,
     /// The forecast of the key's admission.
     pub admission: AdmissionForecast,
-    /// The forecast of the key's eviction; absent where the table does not know the key.
+    /// The forecast of the key's eviction; absent if the table does not know the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionForecast>,
 }
 
-/// A row, beside the others of its table.
+/// A report on a row, compared with the other rows of its table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RowReport {
-    /// The number of pushes that make the row full, where it is narrow.
+    /// The number of pushes at which a narrow row becomes full; absent for a full row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grows_at: Option<u32>,
     /// The number of pushes.
     pub count: u32,
-    /// Share of the table's rows that were pushed less often.
+    /// The share of the table's rows that were pushed less often.
     pub count_above: f64,
     /// The step of the last push.
     pub last_step: u32,
-    /// Share of the table's rows whose last push is older.
+    /// The share of the table's rows whose last push is older.
     pub last_step_above: f64,
-    /// The epoch of changes that the row changed in last.
+    /// The dirty epoch in which the row changed last.
     pub dirty_epoch: u32,
-    /// L2 norm of the whole row.
+    /// The L2 norm of the whole row.
     pub norm: f32,
-    /// Share of the table's rows with a smaller norm.
+    /// The share of the table's rows with a smaller norm.
     pub norm_above: f64,
     /// The segments of the row, in order.
     pub segments: Vec<SegmentReport>,
 }
 
-/// A segment of a row.
+/// A report on a segment of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SegmentReport {
     /// The name of the segment.
@@ -69,77 +71,78 @@ pub struct SegmentReport {
     pub dim: usize,
     /// The L2 norm of the weights.
     pub norm: f32,
-    /// Share of the table's rows whose segment has a smaller norm.
+    /// The share of the table's rows whose segment has a smaller norm.
     pub norm_above: f64,
 }
 
-/// The circumstances of training beside the table's own settings.
+/// The circumstances of training that are not settings of the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outlook {
-    /// Steps that have been done.
+    /// The number of steps that have been done.
     pub step: u64,
     /// Whether the table is frozen.
     pub is_frozen: bool,
-    /// Whether all tables share a limit of their bytes.
+    /// Whether all tables share one limit in bytes.
     pub shares_limit: bool,
 }
 
-/// The admission of a key: what has happened or will happen.
+/// A forecast of the admission of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum AdmissionForecast {
     /// The key has a row.
     HasRow,
-    /// The next push makes its row.
+    /// The next push creates the row of the key.
     NextPush,
-    /// The push that brings the last of these occurrences makes its row.
+    /// The push with the last missing occurrence creates the row of the key.
     Waits {
-        /// Occurrences that are missing.
+        /// The number of occurrences that are missing.
         missing: u32,
-        /// Occurrences that the table asks for.
+        /// The number of occurrences that the table requires.
         at_least: u32,
     },
-    /// The same, but occurrences are counted in a filter, which knows no key by name.
+    /// The key waits, but occurrences are counted in a filter, which does not store keys.
     Filtered {
-        /// Occurrences that the table asks for.
+        /// The number of occurrences that the table requires.
         at_least: u32,
     },
-    /// Each occurrence makes its row by chance.
+    /// Each occurrence creates the row of the key with some probability.
     Drawn {
-        /// The probability at one occurrence.
+        /// The probability for one occurrence.
         p: f64,
     },
-    /// A dense table has a fixed vocabulary, and the key is not in it.
+    /// The key never gets a row, because it is not in the fixed vocabulary of a dense table.
     Never,
-    /// The table is frozen and takes no keys as long as that is so.
+    /// The table is frozen, and takes no new keys as long as it is.
     Frozen,
 }
 
-/// The eviction of a key that is not seen again.
+/// A forecast of the eviction of a key, if it is not seen again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum EvictionForecast {
     /// The key stays in the table.
     Stays,
-    /// The row is pinned: it stays in any case.
+    /// The row is pinned, and is never evicted.
     Pinned,
-    /// The table is frozen: it stays as long as that is so.
+    /// The table is frozen, and the key stays as long as it is.
     Frozen,
-    /// The key waits for its row, and its count is dropped where its slot has too many waiting
-    /// keys: those are dropped first that were not seen for longest.
+    /// The key waits for its row. Its count is dropped if its slot has too many waiting keys; the
+    /// keys that were not seen for longest are dropped first.
     Crowded {
-        /// Counts that a slot may have by the table's own settings.
+        /// The number of counts that a slot may have by the table's own settings.
         #[serde(skip_serializing_if = "Option::is_none")]
         most_in_slot: Option<usize>,
     },
     /// The row is evicted when other rows have a higher priority.
     Ranked {
-        /// The kind of the eviction: what rows are worth.
+        /// The kind of the eviction, which defines the worth of rows.
         by: &'static str,
-        /// Below this it goes at its slot's turn; absent where rows go to make room alone.
+        /// The worth below which a row is evicted at its slot's turn; absent if rows are evicted
+        /// only to make room.
         #[serde(skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// Rows that the table may have by its own settings.
+        /// The number of rows that the table may have by its own settings.
         #[serde(skip_serializing_if = "Option::is_none")]
         most_rows: Option<u64>,
     },
@@ -147,15 +150,15 @@ pub enum EvictionForecast {
     Goes {
         /// The step at whose end the key leaves.
         at_step: u64,
-        /// Steps without a push after which the table lets go.
+        /// The number of steps without a push after which the table evicts a key.
         unseen: u64,
-        /// Whether it may go before, because a limit makes room for others.
+        /// Whether the key may leave earlier, to make room for others at a limit.
         or_before: bool,
     },
 }
 
-/// Returns the step at whose end a key of `slot` is evicted that was pushed in `last_step` and is
-/// not seen again, where `now` steps have been done; `None` where the key stays.
+/// Returns the step at whose end a key of `slot` is evicted if it was pushed in `last_step` and is
+/// not seen again, after `now` steps; `None` if the key stays.
 pub(super) fn eviction_step(
     eviction: &Eviction,
     slot: usize,
@@ -173,8 +176,8 @@ pub(super) fn eviction_step(
 }
 
 impl TableView {
-    /// Everything known of a key. One pass over the table says where the key's row stands among the
-    /// others.
+    /// Returns a report on a key. One pass over the table compares the key's row with the other
+    /// rows.
     pub fn explain(&self, workers: &Workers, key: FeatureKey, outlook: Outlook) -> KeyReport {
         let slot = key.slot();
         let waiting = self.waiting(key);
@@ -228,8 +231,8 @@ impl TableView {
         }
     }
 
-    /// Counts go by steps unseen and, one slot at a time, by their number; no other rule ranks
-    /// them.
+    /// Returns the forecast for the count of a candidate. Counts are dropped after a number of
+    /// unseen steps, or if a slot has too many of them; no other rule applies to them.
     fn count_forecast(
         &self,
         key: FeatureKey,
@@ -256,7 +259,8 @@ impl TableView {
         };
         let own = of_segments(&row.weights);
         let whole = row.norm();
-        // Rows below in count, last step, norm, and the norm of each segment.
+        // The numbers of rows that are lower in count, last step, norm, and the norm of each
+        // segment.
         let below = workers.map(self.parts.len(), |i| {
             let part = &self.parts[i];
             let mut below = vec![0u64; 3 + own.len()];
@@ -343,7 +347,7 @@ mod tests {
         assert_eq!(of(&lru, pinned, now).1, Some(Pinned));
         let most_rows = lru.most_rows();
         assert_eq!(of(&lru, row, now).1, Some(Ranked { by: "lru", below: None, most_rows }));
-        // No rule but the number of a slot's counts lets one go.
+        // Only the number of a slot's counts limits them here.
         let most_in_slot = lru.candidates_in_slot();
         assert!(most_in_slot.is_some());
         assert_eq!(of(&lru, waits, now).1, Some(Crowded { most_in_slot }));
@@ -351,14 +355,14 @@ mod tests {
         assert_eq!(of(&lru, row, frozen), (AdmissionForecast::HasRow, Some(Frozen)));
         assert_eq!(of(&lru, waits, frozen), (AdmissionForecast::Frozen, Some(Frozen)));
         assert_eq!(of(&lru, key(99), frozen), (AdmissionForecast::Frozen, None));
-        // A count is not pinned: its key has no row yet.
+        // A count is never pinned, because its key has no row yet.
         let counting = TableSpec { pinned: vec![PinnedId::Number(3)], ..lru.clone() };
         assert_eq!(of(&counting, waits, now).1, Some(Crowded { most_in_slot }));
-        // Without a limit of its own, by the one that it shares.
+        // Without a limit of its own, the table follows the shared limit.
         let free = TableSpec { max_bytes: None, ..lru.clone() };
         assert_eq!(of(&free, waits, now).1, Some(Stays));
         assert_eq!(of(&free, waits, shared).1, Some(Crowded { most_in_slot: None }));
-        // A step that is known is the last one where a limit makes room.
+        // If a limit makes room, a known step is the latest possible one.
         let unseen = |max_bytes| TableSpec {
             eviction: Eviction::Unseen { steps: 5 },
             max_bytes,
@@ -420,7 +424,7 @@ mod tests {
             ..table("ids", false, vec![segment("v", 3, OptimizerSpec::Sgd { lr: 0.5 }, 0.0)])
         };
         let mut set = TableSet::new(vec![spec.clone()], shards(1)).unwrap();
-        // Id i comes in the steps from i on.
+        // Id i occurs in the steps from i on.
         for step in 1..=10u64 {
             let plan = plan_of(&[(1..=step).map(key).collect()]);
             let gradients = gradients(&set, &plan, step);

@@ -1,9 +1,9 @@
-//! A histogram of one figure of the rows of a table: two passes over the mapping, one for the range
-//! and one that counts.
+//! A histogram of one figure of the rows of a table. It takes two passes over the mapping: one
+//! finds the range, the other counts.
 //!
-//! Pushes and ages range over many orders of magnitude, so their bins widen with the value; steps
-//! and norms have bins of one width. Bins of whole numbers begin at whole numbers: every row lies
-//! in one bin, and the bounds of a bin are values that rows can have.
+//! Pushes and ages range over many orders of magnitude, so their bins widen with the value. Steps
+//! and norms have bins of equal width. Bins of whole numbers begin at whole numbers, so that every
+//! row lies in one bin, and the bounds of a bin are values that rows can have.
 
 use serde::Serialize;
 use zillion_device::Workers;
@@ -18,39 +18,40 @@ pub enum Measure {
     Count,
     /// The step of the last push.
     LastStep,
-    /// L2 norm of the weights.
+    /// The L2 norm of the weights.
     Norm,
-    /// Steps since the last push.
+    /// The number of steps since the last push.
     Age,
 }
 
-/// A table's rows by one figure.
+/// A histogram of a table's rows by one figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Histogram {
     /// The name of the table.
     pub table: String,
     /// The figure that is counted.
     pub of: Measure,
-    /// Rows; the sum over the bins.
+    /// The number of rows, which is the sum over the bins.
     pub rows: u64,
-    /// In ascending order, without gaps; the first and the last have rows. Empty without rows.
+    /// The bins in ascending order, without gaps. The first and the last bin have rows; there are
+    /// no bins without rows in the table.
     pub bins: Vec<Range>,
 }
 
-/// The rows whose figure lies in a range.
+/// The number of rows whose figure lies in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
     /// The smallest value of the bin.
     pub from: f64,
-    /// The largest; of norms, where the next range begins.
+    /// The largest value of the bin; for norms, the beginning of the next bin.
     pub to: f64,
     /// The number of rows in the bin.
     pub rows: u64,
 }
 
 impl TableView {
-    /// Rows by a figure, in at most `bins` ranges (fewer where there are not as many values);
-    /// `step` is what ages count back from.
+    /// Returns the histogram of a figure, in at most `bins` ranges (fewer if there are fewer
+    /// values). Ages are counted back from `step`.
     pub fn histogram(&self, workers: &Workers, of: Measure, bins: usize, step: u64) -> Histogram {
         let value = |row: &RowView<'_>| value(row, of, step);
         let ends = workers.map(self.parts.len(), |i| {
@@ -68,7 +69,7 @@ impl TableView {
             let mut counts = vec![0u64; starts.len()];
             for row in 0..part.len() {
                 let x = value(&view(part, row));
-                // The first start is the smallest value, so one of them is at or below.
+                // The first start is the smallest value, so at least one start is not above `x`.
                 let bin = starts.partition_point(|&start| start <= x);
                 if let Some(count) = counts.get_mut(bin.saturating_sub(1)) {
                     *count += 1;
@@ -103,12 +104,13 @@ fn value(row: &RowView<'_>, of: Measure, step: u64) -> f64 {
     }
 }
 
-/// Returns the beginnings of the bins: the first at `low`, all at or below `high`, no two alike.
+/// Returns the beginnings of the bins, without duplicates: the first is `low`, and none is above
+/// `high`.
 fn starts(of: Measure, low: f64, high: f64, bins: usize) -> Vec<f64> {
     let widens = matches!(of, Measure::Count | Measure::Age);
     let to = |x: f64| if widens { x.ln_1p() } else { x };
     let back = |x: f64| if widens { x.exp_m1() } else { x };
-    // The range behind the last whole number belongs to it.
+    // The interval after the last whole number belongs to that number.
     let whole = of != Measure::Norm;
     let end = if whole { high + 1.0 } else { high };
     let width = (to(end) - to(low)) / bins as f64;
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn bins_begin_at_whole_numbers_and_cover_the_range() {
         assert_eq!(starts(Measure::LastStep, 0.0, 9.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0]);
-        // Fewer values than bins: one bin a value.
+        // If there are fewer values than bins, each value has one bin.
         assert_eq!(starts(Measure::LastStep, 3.0, 5.0, 50), [3.0, 4.0, 5.0]);
         assert_eq!(starts(Measure::Age, 7.0, 7.0, 10), [7.0]);
         assert_eq!(starts(Measure::Norm, 1.0, 2.0, 2), [1.0, 1.5]);

@@ -1,14 +1,15 @@
-//! A table of a checkpoint without some of its rows, written as the same table of another one.
+//! The removal of rows from a table of a checkpoint; the other rows are written as the same table
+//! of a new checkpoint.
 //!
-//! Rows are ranked by one figure, and what goes is what ranks below a limit. Where the number of
-//! rows to keep is given, the limit is found by counting ranks digit by digit: some passes over the
-//! mapping, and no list of rows anywhere. Old parts are mapped, and one new part a thread is
-//! gathered in memory, as by a checkpoint.
+//! Rows are ranked by one figure, and rows that rank below a limit are removed. If the number of
+//! rows to keep is given, the limit is found by counting ranks digit by digit: this takes some
+//! passes over the mapping, but no list of rows. Old parts are mapped, and each thread gathers one
+//! new part in memory, as a checkpoint does.
 //!
 //! # Invariants
-//! What stays is a function of the table and the rule: rows of equal rank stay in the order of
-//! their keys, full ones before narrow ones. A pinned key's row stays by every rule, as it does in
-//! training: it ranks above all others. A new part takes the rows of whole old ones.
+//! The choice of rows depends only on the table and the rule. Among rows of equal rank the first
+//! keys stay, and full rows come before narrow ones. The row of a pinned key stays by every rule,
+//! as in training, because it ranks above all others. A new part takes the rows of whole old parts.
 
 use std::path::Path;
 
@@ -23,26 +24,26 @@ use zillion_rows::part::{
     write_candidates, write_rows,
 };
 
-/// Bits of a rank that one pass counts.
+/// The number of bits of a rank that one pass counts.
 const DIGIT: u32 = 8;
 
 /// The rule that decides which rows stay. Rows of pinned keys stay by every rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keep {
-    /// The first rows by an order: by pushes (the later push first where these are equal), by norm,
-    /// or by the last push.
+    /// The first rows in an order: by pushes (with the later last push first among equals), by
+    /// norm, or by the last push.
     First {
         /// The number of rows that stay.
         rows: u64,
         /// The order by which rows are ranked.
         by: Order,
     },
-    /// Rows that were pushed at least so often.
+    /// The rows with at least this number of pushes.
     Count(u32),
-    /// Rows whose last push lies at most so many steps back, as an eviction by the same number has
-    /// it. Keys that wait for a row go by the same rule; by others they stay.
+    /// The rows whose last push lies at most this number of steps back, as in an eviction by the
+    /// same number. Candidates are removed by the same rule; the other rules keep them.
     Seen(u64),
-    /// Rows whose L2 norm is at least this.
+    /// The rows whose L2 norm is at least this number.
     Norm(f32),
 }
 
@@ -51,11 +52,11 @@ pub enum Keep {
 pub struct TableSize {
     /// The number of rows.
     pub rows: u64,
-    /// Keys that wait to be admitted.
+    /// The number of keys that wait to be admitted.
     pub candidates: u64,
-    /// Bytes in memory: weights, state, index at the worst moment of its growth, candidates.
+    /// The bytes in memory: weights, state, index at the worst moment of its growth, candidates.
     pub memory_bytes: u64,
-    /// Bytes of the checkpoint's files, give or take what their headers say.
+    /// The approximate bytes of the checkpoint's files; their headers are not counted.
     pub file_bytes: u64,
 }
 
@@ -65,13 +66,13 @@ pub struct Shrink {
     order: Order,
     /// The least rank that stays.
     least: u64,
-    /// The number of rows with this rank that stay in each part, where not all do.
+    /// The number of rows with this rank that stay in each part; `None` if all of them stay.
     ties: Option<Vec<u64>>,
-    /// Candidates stay that were seen in this step or later.
+    /// The step since which a candidate must have been seen to stay.
     oldest: u32,
-    /// Full rows that stay, by slot.
+    /// The number of full rows that stay in each slot.
     by_slot: Vec<u64>,
-    /// Narrow rows that stay, by slot; empty where there are none.
+    /// The number of narrow rows that stay in each slot; empty if rows do not grow.
     narrow_by_slot: Vec<u64>,
     /// The size of the table now.
     pub before: TableSize,
@@ -80,11 +81,11 @@ pub struct Shrink {
 }
 
 impl TableView {
-    /// Finds the rows that stay, `step` steps having been done.
+    /// Finds the rows that stay by a rule, after `step` steps of training.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for a dense table, which has the rows of its vocabulary, and for fewer
-    /// rows than are pinned.
+    /// [`Error::Mismatch`] is returned for a dense table, which must have all rows of its
+    /// vocabulary, and if fewer rows are asked for than are pinned.
     pub fn plan_shrink(&self, workers: &Workers, keep: Keep, step: u64) -> Result<Shrink> {
         if self.shape.spec.dense {
             let reason = "a dense table keeps the rows of its vocabulary, and a key that lost its row would never \
@@ -102,8 +103,8 @@ impl TableView {
         Ok(self.plan(workers, keep, step))
     }
 
-    /// Keeps every row: what is written of it is a whole table, also where this is a checkpoint of
-    /// changes.
+    /// Returns a plan that keeps every row. It is written as a whole table, even if this checkpoint
+    /// holds only changes.
     pub fn plan_whole(&self, workers: &Workers) -> Shrink {
         self.plan(workers, Keep::Count(0), 0)
     }
@@ -158,12 +159,13 @@ impl TableView {
         shrink
     }
 
-    /// Writes what stays below `folder`, which the caller stages and renames; returns what the
-    /// manifest must keep. A filter that keys are counted in stays as it is, and its files are for
-    /// the caller to copy. `listed` is what the old one has.
+    /// Writes the rows and candidates that stay below `folder`, which the caller stages and
+    /// renames, and returns the manifest's entry. A filter in which keys are counted does not
+    /// change, and the caller must copy its files. `listed` is the table's entry in the old
+    /// checkpoint.
     ///
     /// # Errors
-    /// Where the disk refuses; parts may then be left, for the caller to sweep.
+    /// An error is returned if writing fails; parts may then be left, which the caller must remove.
     pub fn write_shrunk(
         &self,
         workers: &Workers,
@@ -199,7 +201,7 @@ impl TableView {
         })
     }
 
-    /// The rows of one width that stay.
+    /// Writes the rows of one width that stay.
     fn write_width(
         &self,
         workers: &Workers,
@@ -212,7 +214,7 @@ impl TableView {
             true => (&shrink.narrow_by_slot, self.full, self.parts.len() - self.full),
             false => (&shrink.by_slot, 0, self.full),
         };
-        // Old parts are taken whole.
+        // A new part takes whole old parts.
         let parts = part_count(by_slot, MAX_PART_ROWS).min(old_parts);
         let merged = old_parts / parts;
         let written = workers.map(parts, |part| {
@@ -253,7 +255,7 @@ impl TableView {
         Ok(ListedParts::of(parts))
     }
 
-    /// Keys that wait and were seen in `oldest` or later.
+    /// Returns the number of candidates that were seen in step `oldest` or later.
     fn waiting_keys(&self, oldest: u32) -> u64 {
         let all = self.candidates.iter().flat_map(|part| part.in_slots(&(0..SLOTS)));
         all.filter(|(_, candidate)| candidate.last_step >= oldest).count() as u64
@@ -286,13 +288,13 @@ impl TableView {
         })
     }
 
-    /// Pinned keys that have a row.
+    /// Returns the number of pinned keys that have a row.
     fn pinned_rows(&self) -> u64 {
         self.shape.pinned.keys().iter().filter(|&&key| self.find(key).is_some()).count() as u64
     }
 
-    /// The rank that the last of the first `rows` rows has, and how many of that rank are among
-    /// them.
+    /// Returns the rank of the last of the first `rows` rows, and the number of rows of this rank
+    /// that are among them.
     fn limit(&self, workers: &Workers, order: Order, rows: u64) -> Limit {
         if rows >= self.rows() {
             return Limit::at(0);
@@ -300,8 +302,8 @@ impl TableView {
         if rows == 0 {
             return Limit { least: u64::MAX, of_least: Some(0) };
         }
-        // The digits that are known of the rank, from the top, and the rows that are wanted among
-        // those with these digits.
+        // `known` has the leading digits of the rank that are known so far; `left` is the number of
+        // rows still wanted among the rows with these digits.
         let (mut known, mut left) = (0u64, rows);
         for shift in (0..u64::BITS / DIGIT).rev().map(|digit| digit * DIGIT) {
             let above = |rank: u64| rank.checked_shr(shift + DIGIT).unwrap_or(0);
@@ -318,7 +320,7 @@ impl TableView {
                 if rows >= left {
                     known |= (digit as u64) << shift;
                     if rows == left {
-                        // All that have these digits stay.
+                        // All rows with these digits stay.
                         return Limit::at(known);
                     }
                     break;
@@ -330,7 +332,7 @@ impl TableView {
     }
 }
 
-/// The least rank that stays, and how many rows of it, where not all do.
+/// The least rank that stays, and the number of rows of this rank that stay if not all do.
 #[derive(Clone, Copy)]
 struct Limit {
     least: u64,
@@ -344,7 +346,7 @@ impl Limit {
 }
 
 impl Shrink {
-    /// The rows of a part that stay, in key order.
+    /// Calls `body` for each row of a part that stays, in key order.
     fn for_each(&self, table: &TableView, part: usize, mut body: impl FnMut(usize)) {
         let mut ties = self.ties.as_ref().map(|ties| ties[part]);
         for (row, rank) in table.ranks(part, self.order).enumerate() {
@@ -363,7 +365,7 @@ impl Shrink {
     }
 }
 
-/// The oldest last step that an eviction by `steps` leaves.
+/// Returns the oldest last step that an eviction after `steps` steps keeps.
 fn oldest(step: u64, steps: u64) -> u64 {
     step.saturating_sub(steps).min(u32::MAX.into())
 }

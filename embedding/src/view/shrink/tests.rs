@@ -1,4 +1,5 @@
-//! What stays against a sort, and what is written against what was there.
+//! Tests that compare the rows that stay with a sort, and the rows that are written with the old
+//! ones.
 
 use zillion_feature::FeatureKey;
 
@@ -18,7 +19,7 @@ fn spec(at_least: u32) -> TableSpec {
     TableSpec { admission, ..table("ids", false, vec![segment("v", 3, adagrad, 0.0)]) }
 }
 
-/// A table of some hundred rows with many equal counts, as a checkpoint in small parts.
+/// Returns a table of some hundred rows with many equal counts, and its checkpoint in small parts.
 fn trained(spec: &TableSpec) -> (TableSet, tempfile::TempDir, Vec<TableParts>) {
     let workers = workers(2);
     let mut set = TableSet::new(vec![spec.clone()], shards(3)).unwrap();
@@ -77,7 +78,7 @@ fn pinned_rows_stay_by_every_rule() {
     let (_, folder, parts) = trained(&spec(1));
     let workers = workers(2);
     let all = TableView::open(&workers, folder.path(), spec(1), &parts).unwrap();
-    // The rows that every rule would let go first, and an id that has no row.
+    // The pinned ids are the rows that the rules would remove first, and an id that has no row.
     let mut ranked = all.top(&workers, Order::Count, usize::MAX);
     ranked.sort_by_key(|row| (row.count, row.last_step, row.key));
     let rarest: Vec<PinnedId> = (0..307i64)
@@ -102,7 +103,7 @@ fn pinned_rows_stay_by_every_rule() {
     pinned.sort_unstable();
     for keep in rules {
         let stay = of(keep);
-        // Of the others nothing stays, or what was pushed in the last step.
+        // None of the other rows stays, except that `Seen` keeps the rows pushed in the last step.
         let late = |key: &FeatureKey| view.get(*key).unwrap().last_step == 30;
         let expected = |key: &&FeatureKey| match keep {
             Keep::Seen(_) => pinned.contains(key) || late(key),
@@ -111,7 +112,7 @@ fn pinned_rows_stay_by_every_rule() {
         assert!(pinned.iter().all(|key| stay.contains(key)), "{keep:?}");
         assert!(stay.iter().filter(|key| !expected(key)).count() == 0, "{keep:?}");
     }
-    // They are among the rows that are asked for, and not beside them.
+    // The pinned rows count among the rows that are asked for.
     for by in [Order::Count, Order::Norm, Order::Recent] {
         ranked.sort_by_key(|row| {
             (!pinned.contains(&row.key), std::cmp::Reverse(rank(row, by)), row.key)
@@ -164,13 +165,13 @@ fn what_is_written_trains_on_and_waits_on() {
             assert_eq!(stays, wanted);
             assert!(!stays || small.get(row.key) == Some(row), "a row changed");
         }
-        // On another number of shards, and further.
+        // The written table trains on, on another number of shards.
         let mut set = TableSet::new(vec![spec.clone()], shards(5)).unwrap();
         set.restore(&workers, out.path(), &listed).unwrap();
         assert_eq!(set.statistics()[0].rows, shrink.after.rows);
         plain_step(&mut set, &workers, 31, 300);
         written.push(std::fs::read(out.path().join(&listed[0].parts[0].file)).unwrap());
-        // The same again, byte for byte.
+        // Writing again gives the same bytes.
         let again = tempfile::tempdir().unwrap();
         let files = Files::new();
         let twice = view.write_shrunk(&workers, again.path(), &files, &shrink, &parts[0]).unwrap();
