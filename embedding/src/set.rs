@@ -1,14 +1,14 @@
-//! All shards of all tables, worked on as phases of the one pool.
+//! A set of tables with all their shards, on which phases of one thread pool work.
 //!
 //! # Invariants
 //! * Results do not depend on the number of shards or threads: rows are independent of each other,
 //!   and every sum over rows is taken by slot, in slot order.
-//! * A plan's keys are ordered by slot, so that a shard's share is one run of keys and one disjoint
-//!   run of the caller's buffer.
+//! * The keys of a plan are ordered by slot, so that a shard's share is one run of keys and one
+//!   separate run of the caller's buffer.
 //!
 //! # Concurrency
-//! `&mut self` is the whole protocol: a phase that changes rows hands each shard to one thread at a
-//! time, and while one reads nothing changes.
+//! Exclusive access by `&mut self` is the only protection needed. A phase that changes rows gives
+//! each shard to one thread at a time, and no row changes while a phase reads.
 
 mod frozen;
 mod read;
@@ -38,51 +38,52 @@ use crate::statistics::{Counters, TableStatistics};
 use zillion_rows::RowShape;
 use zillion_rows::{TableLayout, TableSpec};
 
-/// The last step that fits a row's metadata.
+/// The last step that fits into the metadata of a row.
 pub const LAST_STEP: Step = Step(u32::MAX as u64);
 
-/// Live tables.
+/// A set of live tables.
 ///
-/// What keeps the order of calls in a step (and refuses another) is the parameter service's client;
-/// here every operation stands for itself.
+/// The client of the parameter service enforces the order of calls in a step; here every operation
+/// stands alone.
 #[derive(Debug)]
 pub struct TableSet {
     pub(crate) shapes: Vec<Arc<TableShape>>,
     pub(crate) layouts: Vec<TableLayout>,
     pub(crate) swept: Vec<bool>,
-    /// Tables that a step leaves as they are.
+    /// Whether each table is frozen: a step leaves a frozen table as it is.
     pub(crate) frozen: Vec<bool>,
     pub(crate) map: ShardMap,
     pub(crate) shards: Vec<Shard>,
     pub(crate) generations: Generations,
-    /// Present while changes are tracked.
+    /// The tracking of changes for deltas; present while changes are tracked.
     pub(crate) tracking: Option<Tracking>,
-    /// The checkpoint that is being written.
+    /// The checkpoint that is being written beside training.
     pub(crate) snapshot: Option<Box<Snapshot>>,
-    /// Present where checkpoints of changes alone are written.
+    /// The marks of checkpoints; present if checkpoints of changes are written.
     pub(crate) marks: Option<Marks>,
     /// The memory that all tables may have together.
     pub(crate) shared: SharedLimit,
-    /// Present where a table spills.
+    /// The spilling of tables; present if a table spills.
     pub(crate) spilling: Option<Spilling>,
 }
 
-/// The optimizer step that gradients are applied in.
+/// The optimizer step in which gradients are applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
-    /// The job's step, from 1: Adam's bias correction and the rows' last step.
+    /// The step of the job, counted from 1; used for Adam's bias correction and for the rows' last
+    /// step.
     pub step: Step,
     /// The factors of the learning rates.
     pub rates: Rates,
-    /// Multiplies the gradients, the regulariser's included: 1, or what clipping asks for.
+    /// The factor of the gradients, including the regulariser's: 1, or the factor of clipping.
     pub scale: f32,
 }
 
 impl TableSet {
-    /// Empty tables. A plan's [`TableId`] is a position in `specs`.
+    /// Creates empty tables. The [`TableId`] of a plan is a position in `specs`.
     ///
     /// # Errors
-    /// [`Error::Spec`] where a setting is out of range or two tables have one name.
+    /// [`Error::Spec`] is returned if a setting is out of range or two tables have the same name.
     pub fn new(specs: Vec<TableSpec>, shards: NonZeroUsize) -> Result<Self> {
         for (i, spec) in specs.iter().enumerate() {
             if specs[..i].iter().any(|s| s.name == spec.name) {
@@ -110,7 +111,7 @@ impl TableSet {
         })
     }
 
-    /// The layouts of the tables' rows.
+    /// Returns the layouts of the tables' rows.
     pub fn layouts(&self) -> &[TableLayout] {
         &self.layouts
     }
@@ -125,23 +126,24 @@ impl TableSet {
         self.map
     }
 
-    /// Rows of one table.
+    /// Returns the number of rows of one table.
     pub fn rows(&self, table: TableId) -> u64 {
         self.shards.iter().map(|s| s.tables().get(table.index()).map_or(0, |t| t.rows())).sum()
     }
 
-    /// Whether any table has a whole-table rule or evicts, so that steps need [`TableSet::sweep`].
+    /// Returns whether any table has a whole-table rule or evicts, so that steps need
+    /// [`TableSet::sweep`].
     pub fn needs_sweep(&self) -> bool {
         self.swept.contains(&true) || self.specs().any(|spec| !spec.eviction.is_never())
     }
 
-    /// The epoch that changed rows are marked with. A delta holds the rows of the epochs since the
-    /// last one.
+    /// Returns the current epoch, with which changed rows are marked. A delta holds the rows of the
+    /// epochs since the previous delta.
     pub fn dirty_epoch(&self) -> u32 {
         self.generations.epoch()
     }
 
-    /// Begins the next epoch: rows that change from now on belong to the next delta. Returns the
+    /// Begins the next epoch; rows that change from now on belong to the next delta. Returns the
     /// epoch that has ended.
     pub fn advance_dirty_epoch(&mut self) -> u32 {
         let ended = self.generations.epoch();
@@ -150,12 +152,13 @@ impl TableSet {
         ended
     }
 
-    /// Applies gradients (one row a key of the plan, summed over its occurrences). Tables with
-    /// whole-table rules keep them until [`TableSet::sweep`].
+    /// Applies gradients (one row for each key of the plan, summed over its occurrences). The
+    /// gradients of tables with whole-table rules are kept until [`TableSet::sweep`].
     ///
     /// # Errors
-    /// [`Error::Mismatch`], or no memory; after the latter some rows have moved and others have
-    /// not, and training can only go on from a checkpoint.
+    /// [`Error::Mismatch`] is returned if the arguments do not fit the tables, and another error if
+    /// there is no memory. After the latter, some rows have moved and others have not, and training
+    /// can only continue from a checkpoint.
     pub fn push(
         &mut self,
         workers: &Workers,
@@ -220,17 +223,17 @@ impl TableSet {
     }
 
     /// Ends a step: applies the staged gradients and the whole-table rules to every row of the
-    /// tables that have such rules, then takes this step's turn of every table that evicts, and
-    /// makes room in those at their limits.
+    /// tables that have such rules, then evicts from the slots whose turn it is in every table that
+    /// evicts, and makes room in tables at their limits.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for a step that is out of range.
+    /// [`Error::Mismatch`] is returned for a step that is out of range.
     pub fn sweep(&mut self, workers: &Workers, update: Update) -> Result<Counters> {
         let steps = self.steps(update, true)?;
         if !self.needs_sweep() {
             return Ok(Counters::default());
         }
-        // `steps` has refused a step that does not fit.
+        // `steps` has refused a step that does not fit into 32 bits.
         let step = update.step.0 as u32;
         let turns = self.shapes.iter().map(|s| Due::new(&s.spec.eviction, s.priority, step));
         let moves = turns.zip(&self.frozen);
@@ -242,19 +245,19 @@ impl TableSet {
         Ok(total(&self.shards).since(before))
     }
 
-    /// Drops the staged gradients.
+    /// Drops the staged gradients of all tables.
     pub fn discard(&mut self) {
         for shard in &mut self.shards {
             (0..self.shapes.len()).for_each(|table| shard.table_mut(table).discard());
         }
     }
 
-    /// Fills a dense table with its vocabulary (sorted, without duplicates); keys that are there
-    /// stay as they are. Returns the number of rows that were added.
+    /// Fills a dense table with its vocabulary (sorted, without duplicates). Keys that have a row
+    /// keep it. Returns the number of rows that were added.
     ///
     /// # Errors
-    /// [`Error::NotDense`], [`Error::Vocabulary`], or [`Error::TooManyRows`] before anything is
-    /// added.
+    /// [`Error::NotDense`], [`Error::Vocabulary`] or [`Error::TooManyRows`] is returned before any
+    /// row is added.
     pub fn prefill(
         &mut self,
         workers: &Workers,
@@ -275,7 +278,7 @@ impl TableSet {
             let shard = &self.shards[self.map.shard_of(key.slot())];
             shard.table(table.index()).has(**key)
         };
-        // An upper bound first: the exact count costs a lookup a key.
+        // The upper bound is checked first, because the exact count needs a lookup for each key.
         if before + keys.len() as u64 > cap {
             let rows = before + keys.iter().filter(|key| !known(key)).count() as u64;
             if rows > cap {
@@ -313,7 +316,7 @@ impl TableSet {
         })
     }
 
-    /// The keys shared out: by shard, by table of the plan.
+    /// Returns the range of keys that each shard has in each table of the plan.
     pub(crate) fn ranges(&self, plan: &LookupPlan) -> Vec<Vec<Range<usize>>> {
         let by_table: Vec<_> = plan.tables.iter().map(|t| t.shard_ranges(&self.map)).collect();
         (0..self.shards.len())
@@ -354,7 +357,7 @@ impl TableSet {
         Ok(())
     }
 
-    /// Checks that what rows were used for is said where a table keeps it, and nowhere else.
+    /// Checks that the uses of rows are given exactly if the table keeps statistics of use.
     pub(crate) fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
         let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
         let reason = match (&spec.statistics, &rows.uses) {
@@ -375,7 +378,8 @@ impl TableSet {
         Err(Error::mismatch(&layout.name, reason))
     }
 
-    /// The step of each table that is swept (or, of each that is not).
+    /// Returns the step of each table that is swept (or of each that is not); `None` for the
+    /// others.
     pub(crate) fn steps(&self, update: Update, swept: bool) -> Result<Vec<Option<TableStep>>> {
         if update.step == Step(0) || update.step > LAST_STEP {
             let reason = format!("steps are counted from 1 to {}: {}", LAST_STEP.0, update.step.0);
@@ -394,7 +398,7 @@ pub(crate) fn empty_shards(shapes: &[Arc<TableShape>], map: &ShardMap) -> Result
     (0..map.shards()).map(|i| Shard::new(shapes, map.range(i))).collect()
 }
 
-/// Runs `f` on every shard as one phase; the first error in shard order wins.
+/// Runs `f` on every shard as one phase, and returns the first error in shard order.
 pub(crate) fn each(
     workers: &Workers,
     shards: &mut [Shard],
@@ -404,7 +408,7 @@ pub(crate) fn each(
     each_with(workers, shards, targets, |shard, i, ()| f(i, shard))
 }
 
-/// [`each`] with something of its own for every shard.
+/// Runs `f` on every shard as [`each`] does, and gives every shard a value of its own.
 pub(crate) fn each_with<T: Send>(
     workers: &Workers,
     shards: &mut [Shard],
@@ -421,7 +425,7 @@ pub(crate) fn each_with<T: Send>(
     jobs.into_iter().try_for_each(|(_, _, outcome)| outcome)
 }
 
-/// Everything that was counted.
+/// Returns the sum of the counters of all shards.
 pub(crate) fn total(shards: &[Shard]) -> Counters {
     let mut sum = Counters::default();
     shards.iter().for_each(|shard| sum.add(shard.counters()));

@@ -1,5 +1,5 @@
-//! Tools for tests and benchmarks: oracles, and parts of the engine on their own. Production code
-//! does not call them.
+//! Tools for tests and benchmarks: reference implementations, and parts of the engine on their own.
+//! Production code does not call them.
 
 mod checkpoint_oracle;
 mod index_alone;

@@ -1,10 +1,9 @@
-//! Tables that training leaves as they are: their rows are read, and no step moves, makes or evicts
-//! one.
+//! Frozen tables: their rows are read, and no step changes, creates or evicts a row.
 //!
 //! # Invariants
-//! A frozen table has no part in a step: no gradient is applied or counted for it, none of its keys
-//! is counted, no whole-table rule and no regulariser runs, no row goes. Its bytes in a checkpoint
-//! stay what they are.
+//! A frozen table has no part in a step: no gradient is applied or counted, no key is counted, no
+//! whole-table rule and no regulariser runs, and no row is removed. Its bytes in a checkpoint do
+//! not change.
 
 use zillion_feature::TableId;
 
@@ -12,10 +11,10 @@ use crate::error::Result;
 use crate::set::TableSet;
 
 impl TableSet {
-    /// Leaves these tables as they are from now on, and no others.
+    /// Freezes exactly these tables from now on.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) for a table that is not there.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned for an unknown table.
     pub fn freeze(&mut self, tables: &[TableId]) -> Result<()> {
         for &table in tables {
             self.shape(table)?;

@@ -1,7 +1,8 @@
-//! Reading the rows of a plan, for training and for evaluation.
+//! The reading of a plan's rows, for training and for evaluation.
 //!
-//! Reading changes no table, so that a phase hands out some hundred or thousand keys at a time and
-//! not whole shards: the last of eight shards would leave the other threads without work.
+//! Reading changes no table. A phase therefore gives threads some hundred or thousand keys at a
+//! time and not whole shards: with eight shards, the last one would leave the other threads without
+//! work.
 
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
@@ -19,35 +20,35 @@ use zillion_rows::shape_rows;
 const SHARES: usize = 8;
 /// The largest number of keys of a piece.
 const MOST_KEYS: usize = 2048;
-/// The smallest number of keys of a piece: its first cache lines, which are not prefetched, should
-/// not count.
+/// The smallest number of keys of a piece. The first cache lines of a piece are not prefetched, and
+/// their share should be small.
 const LEAST_KEYS: usize = 256;
 
-/// The keys of a plan that one shard has of one table.
+/// The keys of a plan that belong to one table in one shard.
 struct Run<'a> {
     shard: usize,
     table: TableId,
     keys: &'a [FeatureKey],
 }
 
-/// Some of a run's keys, and where what is read goes.
+/// A part of a run's keys, with the buffers for what is read.
 struct Piece<'a> {
     run: usize,
     keys: &'a [FeatureKey],
     rows: &'a mut [f32],
     counts: Option<&'a mut [u32]>,
-    /// Present where a push of the same keys may follow.
+    /// The buffers for the entries found; present if a push of the same keys may follow.
     known: Option<FoundBuffers<'a>>,
-    /// The number of keys without a row, when it has been read.
+    /// The number of keys without a row, known after the piece has been read.
     missing: Result<u64>,
 }
 
 impl TableSet {
-    /// Reads the plan's rows for training: an unknown key reads as its initial row and is not
-    /// created. `rows` gets its shape here.
+    /// Reads the plan's rows for training: an unknown key reads as its initial row, and no row is
+    /// created. The call gives `rows` its shape.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] where the plan is not one for these tables.
+    /// [`Error::Mismatch`] is returned if the plan does not fit these tables.
     pub fn pull(
         &mut self,
         workers: &Workers,
@@ -72,11 +73,11 @@ impl TableSet {
         Ok(())
     }
 
-    /// Reads the plan's rows as evaluation does: an unknown key reads as what its table declares,
-    /// nothing is counted as training.
+    /// Reads the plan's rows for evaluation: an unknown key reads as the row that its table
+    /// declares for it, and no counter of training changes.
     ///
     /// # Errors
-    /// [`Error::Mismatch`].
+    /// [`Error::Mismatch`] is returned if the plan does not fit these tables.
     pub fn lookup(
         &mut self,
         workers: &Workers,
@@ -94,7 +95,7 @@ impl TableSet {
         Ok(report)
     }
 
-    /// Checks a plan, gives the buffer its shape, and brings in what is not in memory.
+    /// Checks a plan, gives the buffer its shape, and brings in the rows that are not in memory.
     fn begin_read(
         &mut self,
         workers: &Workers,
@@ -114,8 +115,8 @@ impl TableSet {
         self.begin_lookup(workers, plan)
     }
 
-    /// The plan's keys: by table of the plan, by shard. A table's runs are behind each other, as
-    /// its rows are in a buffer.
+    /// Returns the plan's keys, by table of the plan and by shard. The runs of a table follow each
+    /// other, like its rows in a buffer.
     fn runs<'a>(&self, plan: &'a LookupPlan) -> Vec<Run<'a>> {
         let mut runs = Vec::with_capacity(plan.tables.len() * self.shards.len());
         for planned in &plan.tables {
@@ -129,8 +130,8 @@ impl TableSet {
         runs
     }
 
-    /// Reads all runs as one phase; `rooms`, by run, is where what is found goes. By run, the
-    /// number of keys without a row; of errors the first wins.
+    /// Reads all runs as one phase. `rooms` has the buffers for the entries found in each run.
+    /// Returns the number of keys without a row for each run, or the first error.
     fn read<'a>(
         &self,
         workers: &Workers,
@@ -163,8 +164,8 @@ impl TableSet {
     }
 }
 
-/// Cuts runs (`shards` of them a table) into pieces of at most so many keys, and the buffer and the
-/// rooms along them.
+/// Cuts runs (`shards` of them for each table) into pieces of at most `most` keys, and divides the
+/// buffer and the rooms in the same way.
 fn pieces<'a>(
     runs: &[Run<'a>],
     shards: usize,
@@ -194,7 +195,8 @@ fn pieces<'a>(
     pieces
 }
 
-/// Returns the cuts of a list of pieces, so that a thread takes several small ones at a time.
+/// Returns the boundaries that divide a list of pieces, so that a thread takes several small pieces
+/// at a time.
 fn offsets(pieces: &[Piece<'_>], most: usize) -> Vec<usize> {
     let mut offsets = vec![0];
     let mut keys = 0;

@@ -1,5 +1,5 @@
-//! Sums over rows: the gradient norm and the regulariser's loss. Partial sums in `f64`, one a slot,
-//! added in the order of tables and slots.
+//! Sums over rows: the gradient norm and the regulariser's loss. Partial sums are in `f64`, one for
+//! each slot, and are added in the order of tables and slots.
 
 use std::ops::Range;
 
@@ -12,13 +12,14 @@ use crate::shard::{Shard, slot_runs, times};
 use crate::table::Table;
 
 impl TableSet {
-    /// The squared norm of all gradients of a step, the regulariser's included: for tables with
-    /// whole-table rules over all rows and the staged gradients, for the others over the plan's
-    /// rows. `step` is the one that they will be applied in: a gradient that the push would drop is
-    /// no part of the sum. The same bits for every number of shards and threads.
+    /// Returns the squared norm of all gradients of a step, including the regulariser's: for tables
+    /// with whole-table rules over all rows and the staged gradients, for the others over the
+    /// plan's rows. `step` is the step in which the gradients will be applied; gradients that the
+    /// push would drop are not part of the sum. The result has the same bits for every number of
+    /// shards and threads.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch).
+    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the tables.
     pub fn grad_sq_norm(
         &mut self,
         workers: &Workers,
@@ -28,7 +29,7 @@ impl TableSet {
     ) -> Result<f64> {
         self.check_gradients(plan, gradients)?;
         self.bring_in(workers, plan)?;
-        // Steps that do not fit are refused when gradients are applied.
+        // A step that does not fit into 32 bits is refused when the gradients are applied.
         let step = step.0 as u32;
         let rooms = self.rooms(workers, plan, gradients, step)?;
         let run = |position: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
@@ -42,12 +43,12 @@ impl TableSet {
         Ok(self.sum(workers, plan, Table::staged_squares, |table| !self.swept[table], run))
     }
 
-    /// The regulariser's loss, `(l2 / 2) * |w|^2` with the weights as they are now: of segments
-    /// whose regulariser pulls on the whole table over all rows, of the others over the plan's
-    /// rows.
+    /// Returns the regulariser's loss, `(l2 / 2) * |w|^2` with the current weights: over all rows
+    /// for segments whose regulariser pulls on the whole table, and over the plan's rows for the
+    /// others.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch).
+    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the tables.
     pub fn regulariser_loss(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<f64> {
         for table in &plan.tables {
             self.shape(table.table)?;
@@ -59,8 +60,8 @@ impl TableSet {
         Ok(self.sum(workers, plan, Table::whole_regulariser, |_| true, run))
     }
 
-    /// For every table in order: `whole` by slot where it is swept, and `run` by run of one slot
-    /// where `has_runs`.
+    /// Adds up, for every table in order, `whole` of each slot if the table is swept, and `run` of
+    /// each run of one slot if `has_runs`.
     fn sum(
         &self,
         workers: &Workers,
@@ -70,7 +71,7 @@ impl TableSet {
         run: impl Fn(usize, &Table, &TablePlan, Range<usize>) -> Vec<f64> + Sync,
     ) -> f64 {
         let ranges = self.ranges(plan);
-        // One list of partial sums a table, first the whole ones and then the runs.
+        // Each table has one list of partial sums over whole slots and one over runs.
         let partials = |i: usize, shard: &Shard| -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
             let swept = |(table, swept)| if swept { whole(shard.table(table)) } else { Vec::new() };
             let wholes = self.moving_swept().into_iter().enumerate().map(swept).collect();

@@ -23,8 +23,8 @@ struct Push<'a> {
     gradients: &'a [f32],
     occurrences: Times<'a>,
     step: &'a TableStep,
-    /// The entries of the keys, if a pull of this step has found them. Keys that had no row then
-    /// may have one now.
+    /// The entries of the keys, if they have been looked up in this step already. Keys that had no
+    /// row then may have one now.
     known: Option<&'a [Entry]>,
 }
 

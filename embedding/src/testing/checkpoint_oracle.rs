@@ -1,8 +1,8 @@
-//! A checkpoint written in the plainest way: what a snapshot is held against.
+//! A writer of checkpoints in the simplest way, with which snapshots are compared.
 //!
-//! Production writes checkpoints by [`TableSet::begin_snapshot`] and [`TableSet::finish_snapshot`],
-//! while training goes on. This writer stops the world, gathers each part and writes it. Both must
-//! give the same bytes for the same rows.
+//! Production writes checkpoints with [`TableSet::begin_snapshot`] and
+//! [`TableSet::finish_snapshot`], while training goes on. This writer runs while nothing changes,
+//! gathers each part and writes it. Both must produce the same bytes for the same rows.
 
 use std::path::Path;
 
@@ -18,11 +18,11 @@ use crate::error::Result;
 use crate::set::TableSet;
 use crate::snapshot::sync;
 
-/// Writes every table of `set` below `folder`, in parts of at most `limit` rows, as a snapshot of
-/// this moment must.
+/// Writes every table of `set` below `folder`, in parts of at most `limit` rows. A snapshot of this
+/// moment must have the same bytes.
 ///
 /// # Errors
-/// Where the disk refuses; parts may then be left behind.
+/// An error is returned if writing fails; parts may then be left behind.
 pub fn checkpoint_oracle(
     set: &TableSet,
     workers: &Workers,
@@ -33,18 +33,18 @@ pub fn checkpoint_oracle(
     Oracle { set }.write(workers, folder, files, limit)
 }
 
-/// The set whose tables are written.
+/// The writer, with the set whose tables it writes.
 struct Oracle<'a> {
     set: &'a TableSet,
 }
 
 impl Oracle<'_> {
-    /// Writes every table below `folder` (made if absent) in parts of at most `limit` rows, and
-    /// returns what the manifest must keep. The same rows give the same bytes, for every number of
-    /// shards and threads, and in whatever order the rows came.
+    /// Writes every table below `folder` (created if absent) in parts of at most `limit` rows, and
+    /// returns the entries of the manifest. The same rows give the same bytes, for every number of
+    /// shards and threads and every order in which the rows were created.
     ///
     /// # Errors
-    /// Where the disk refuses; parts may then be left behind.
+    /// An error is returned if writing fails; parts may then be left behind.
     fn write(
         &self,
         workers: &Workers,
@@ -93,7 +93,7 @@ impl Oracle<'_> {
         Ok(manifest)
     }
 
-    /// Writes the rows of one table that are not full yet, if its rows grow.
+    /// Writes the narrow rows of one table, if its rows grow.
     fn write_narrow(
         &self,
         workers: &Workers,
@@ -114,7 +114,7 @@ impl Oracle<'_> {
         Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
-    /// Writes the keys of one table that wait to be admitted, if it lets them wait.
+    /// Writes the keys of one table that wait to be admitted, if its admission counts keys exactly.
     fn write_candidates(
         &self,
         workers: &Workers,
@@ -139,7 +139,7 @@ impl Oracle<'_> {
         Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
-    /// Writes the filter that keys of one table are counted in, if it has one.
+    /// Writes the filter in which keys of one table are counted, if it has one.
     fn write_filter(
         &self,
         workers: &Workers,
@@ -169,7 +169,7 @@ impl Oracle<'_> {
         Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
-    /// Rows of each slot of one table.
+    /// Returns the number of rows of each slot of one table.
     fn slot_rows(&self, table: usize) -> Vec<u64> {
         let mut rows = Vec::with_capacity(SLOTS);
         for shard in &self.set.shards {
@@ -178,13 +178,13 @@ impl Oracle<'_> {
         rows
     }
 
-    /// The same of those that are full.
+    /// Returns the number of full rows of each slot of one table.
     fn full_rows(&self, table: usize) -> Vec<u64> {
         let all = self.slot_rows(table).into_iter();
         all.zip(self.narrow_rows(table)).map(|(all, narrow)| all - narrow).collect()
     }
 
-    /// The same of those that are not.
+    /// Returns the number of narrow rows of each slot of one table.
     fn narrow_rows(&self, table: usize) -> Vec<u64> {
         let shards = self.set.shards.iter();
         let rows = shards.flat_map(|shard| {
@@ -193,7 +193,7 @@ impl Oracle<'_> {
         rows.collect()
     }
 
-    /// The rows of one part, full or narrow ones, from whichever shards have them.
+    /// Returns the full or the narrow rows of one part, from all shards that have some of them.
     fn gather(&self, table: usize, part: usize, parts: usize, is_narrow: bool) -> Result<PartRows> {
         let slots = part_slots(part, parts);
         let owner = |slot: usize| self.set.shards[self.set.map.shard_of(slot)].table(table);

@@ -1,4 +1,4 @@
-//! An index without a table, for the benchmark that holds it against a general map
+//! An index without a table, for the benchmark that compares it with a general map
 //! (`benches/kernels.rs`).
 
 use zillion_device::DeviceError;
@@ -12,10 +12,11 @@ use crate::prefetch::in_turn;
 pub struct IndexAlone(Index);
 
 impl IndexAlone {
-    /// The keys, each with its place as row number. A key that comes again keeps its first place.
+    /// Creates an index in which the row number of each key is its position in `keys`. A key that
+    /// occurs again keeps its first position.
     ///
     /// # Errors
-    /// Where there is no memory.
+    /// An error is returned if there is no memory.
     pub fn of(keys: &[FeatureKey]) -> Result<Self, DeviceError> {
         let mut index = Index::new(0..SLOTS);
         for (&key, row) in keys.iter().zip(0..) {
@@ -31,12 +32,13 @@ impl IndexAlone {
         self.0.len()
     }
 
-    /// Whether there is no key.
+    /// Returns whether the index has no key.
     pub fn is_empty(&self) -> bool {
         self.0.len() == 0
     }
 
-    /// Writes the rows of keys as a pull finds them; returns how many keys are there.
+    /// Writes the row of each key, found as a pull finds it, and returns the number of keys that
+    /// the index has.
     pub fn find(&self, keys: &[FeatureKey], rows: &mut [u32]) -> usize {
         let mut found = 0;
         let done = in_turn(

@@ -1,4 +1,4 @@
-//! Live tables as a source of rows, for the conformance suite of [`RowSource`].
+//! An implementation of [`RowSource`] by live tables, for the conformance suite of that trait.
 
 use zillion_device::Workers;
 use zillion_feature::{LookupPlan, RowBuffer};
@@ -7,7 +7,7 @@ use zillion_rows::{LookupReport, RowSource, TableLayout};
 use crate::error::Result;
 use crate::set::TableSet;
 
-/// Live tables as evaluation reads them.
+/// A set of live tables, read as evaluation reads them.
 #[derive(Debug)]
 pub struct LiveRows<'a> {
     set: &'a mut TableSet,
@@ -15,7 +15,7 @@ pub struct LiveRows<'a> {
 }
 
 impl<'a> LiveRows<'a> {
-    /// The tables of `set`, read as phases of `workers`.
+    /// Returns a source of the rows of `set`, which are read in phases of `workers`.
     pub fn new(set: &'a mut TableSet, workers: &'a Workers) -> Self {
         Self { set, workers }
     }
