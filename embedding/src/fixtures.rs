@@ -1,4 +1,4 @@
-//! Tables, plans and gradients for this crate's tests.
+//! The tables, plans and gradients of this crate's tests.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -45,7 +45,8 @@ pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> Tabl
     TableSpec { dense, seed: 11, ..TableSpec::new(name, segments) }
 }
 
-/// Every optimizer and every kind of rule at once. Dense tables are those with "dense" in the name.
+/// Returns tables with every optimizer and every kind of rule. The dense ones have "dense" in their
+/// names.
 pub(crate) fn everything() -> Vec<TableSpec> {
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
     let adagrad = OptimizerSpec::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-8 };
@@ -97,7 +98,7 @@ pub(crate) fn everything() -> Vec<TableSpec> {
     ]
 }
 
-/// The same table with rows that begin narrow.
+/// Returns the same table with rows that begin narrow.
 pub(crate) fn growing(at: u32, from: Option<usize>, table: TableSpec) -> TableSpec {
     TableSpec { grow: Some(Growth { at, from }), ..table }
 }
@@ -106,7 +107,8 @@ fn halves(dtype: Dtype, table: TableSpec) -> TableSpec {
     TableSpec { dtype, ..table }
 }
 
-/// A set with everything, its dense tables filled with the ids below `vocabulary`.
+/// Returns a set of all tables of [`everything`], with the dense ones filled with the ids below
+/// `vocabulary`.
 pub(crate) fn filled(workers: &Workers, n: usize, vocabulary: u64) -> TableSet {
     let mut set = TableSet::new(everything(), shards(n)).unwrap();
     let keys = sorted_keys(0..vocabulary);
@@ -118,7 +120,8 @@ pub(crate) fn filled(workers: &Workers, n: usize, vocabulary: u64) -> TableSet {
     set
 }
 
-/// The plan of one step: some ids below `ids` in every table, in an order of its own.
+/// Returns the plan of one step: some ids below `ids` in every table, which depend on the step and
+/// the table.
 pub(crate) fn step_plan(step: u64, tables: usize, ids: u64, count: u64) -> LookupPlan {
     let keys = |table: u64| -> Vec<FeatureKey> {
         (0..count).map(|i| key(combine(combine(step, table), i) % ids)).collect()
@@ -126,7 +129,7 @@ pub(crate) fn step_plan(step: u64, tables: usize, ids: u64, count: u64) -> Looku
     plan_of(&(0..tables as u64).map(keys).collect::<Vec<_>>())
 }
 
-/// Gradients that depend on step, key and unit. Padding is garbage.
+/// Returns gradients that depend on step, key and unit. Their padding is NaN.
 pub(crate) fn gradients(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
     let mut rows = RowBuffer::default();
     let strides = plan.tables.iter().map(|t| (t.keys.len(), set.layouts()[t.table.index()].stride));
@@ -148,7 +151,7 @@ pub(crate) fn update(step: u64, scale: f32) -> Update {
     Update { step: Step(step), rates, scale }
 }
 
-/// One clipped step; returns the squared norm.
+/// Runs one clipped step, and returns the squared norm.
 pub(crate) fn clipped_step(set: &mut TableSet, workers: &Workers, step: u64, ids: u64) -> f64 {
     let plan = step_plan(step, set.layouts().len(), ids, 60);
     let mut rows = RowBuffer::default();
@@ -162,7 +165,7 @@ pub(crate) fn clipped_step(set: &mut TableSet, workers: &Workers, step: u64, ids
     norm
 }
 
-/// One step without clipping.
+/// Runs one step without clipping.
 pub(crate) fn plain_step(set: &mut TableSet, workers: &Workers, step: u64, ids: u64) {
     let plan = step_plan(step, set.layouts().len(), ids, 60);
     let gradients = gradients(set, &plan, step);
@@ -170,7 +173,7 @@ pub(crate) fn plain_step(set: &mut TableSet, workers: &Workers, step: u64, ids: 
     set.sweep(workers, update(step, 1.0)).unwrap();
 }
 
-/// A checkpoint in small parts, and the bytes of all of them.
+/// Writes a checkpoint in small parts, and returns its entries and the bytes of its files.
 pub(crate) fn checkpoint(
     set: &TableSet,
     workers: &Workers,
@@ -183,7 +186,7 @@ pub(crate) fn checkpoint(
     (parts, bytes)
 }
 
-/// A checkpoint as production writes it, from its beginning to its end.
+/// Writes a checkpoint as production does, from its beginning to its end.
 pub(crate) fn write_snapshot(
     set: &mut TableSet,
     workers: &Workers,

@@ -1,7 +1,7 @@
 //! A forecast of limits and spilling for tables that do not exist yet, for the planning of a job.
 //!
-//! The arithmetic is that of live tables: a forecast with formulas of its own would drift away from
-//! them.
+//! The arithmetic is that of live tables, because a forecast with formulas of its own would deviate
+//! from them in time.
 
 use crate::error::{Error, Result};
 use crate::eviction::capacity::{Claim, shares};
@@ -14,20 +14,22 @@ use zillion_rows::TableSpec;
 /// The sizes of a table that spills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpillForecast {
-    /// Rows that its memory holds, if the table comes to so many.
+    /// The number of rows that the memory can hold.
     pub budget_rows: u64,
-    /// Rows of the table that are in memory.
+    /// The number of rows of the table that are in memory.
     pub hot_rows: u64,
-    /// Bytes of memory: its rows' and the index, which has all of them.
+    /// The bytes of memory for the rows in memory and for the index of all rows.
     pub memory: u64,
-    /// Bytes that its files may take.
+    /// The bytes that the files may take.
     pub file_bytes: u64,
 }
 
-/// Forecasts a table of `rows` rows on `shards` shards whose rows may take `memory` bytes.
+/// Forecasts the sizes of a table of `rows` rows on `shards` shards whose rows may take `memory`
+/// bytes.
 ///
 /// # Errors
-/// [`Error::Spec`] where the table cannot spill, or the memory holds no row of each shard.
+/// [`Error::Spec`] is returned if the table cannot spill, or if a shard's share of the memory holds
+/// no row.
 pub fn forecast_spill(
     spec: &TableSpec,
     rows: u64,
@@ -46,12 +48,13 @@ pub fn forecast_spill(
     Ok(SpillForecast { budget_rows, hot_rows, memory: index + in_memory, file_bytes })
 }
 
-/// Rows that each table comes to under a limit of all tables together (see
-/// [`TableSet::limit_bytes`](crate::TableSet::limit_bytes)), if without it they came to `wanted`.
+/// Returns the number of rows that each table gets under a limit of all tables together (see
+/// [`TableSet::limit_bytes`](crate::TableSet::limit_bytes)), if without the limit the tables had
+/// `wanted` rows.
 ///
 /// # Errors
-/// [`Error::Spec`] where the limit is too little for a row of each; where not every table has a
-/// number.
+/// [`Error::Spec`] is returned if the limit is too small for one row of each table, and an error if
+/// `wanted` does not have one number for each table.
 pub fn rows_within_shared_limit(
     specs: &[TableSpec],
     limit: ByteSize,
@@ -70,7 +73,7 @@ pub fn rows_within_shared_limit(
         .zip(&reckonings)
         .map(|((spec, &rows), reckoning)| {
             let most = reckoning.memory(within(spec, rows));
-            // A dense table has its vocabulary whatever the others need.
+            // A dense table keeps its whole vocabulary, whatever the other tables need.
             let least = if spec.dense { most } else { reckoning.memory(1) };
             Claim { least, most: most.max(least) }
         })

@@ -1,9 +1,8 @@
-//! Sparse embedding tables: rows by key, that learn.
+//! The engine of sparse embedding tables: rows that are found by key and trained by gradients.
 //!
-//! What it is: the engine of live tables – the index, the memory, the row optimizers, admission and
-//! eviction, spilling to disk and snapshots. What it is *not*: it has no file format (those are in
-//! `rows/`), it knows no network (`ps/` puts a contract around it) and no dense model (`nn/` sees
-//! slices).
+//! The crate holds live tables: the index, the memory, the row optimizers, admission and eviction,
+//! spilling to disk and snapshots. It has no file format (those are in `rows/`), no network (`ps/`
+//! puts a service around it) and no dense model (`nn/` sees slices).
 //!
 //! ```
 //! use std::num::NonZeroUsize;

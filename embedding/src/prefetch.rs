@@ -1,22 +1,22 @@
-//! The order in which a run of keys is looked up, so that memory is never waited for and never
-//! idle.
+//! The order in which a run of keys is looked up, so that the processor does not wait for memory
+//! and memory is not idle.
 //!
-//! A key goes through four stages, some keys apart: its bucket is asked for; it is looked at, and
-//! what it leads to is asked for; the few that need a second look get it; the row is worked on. One
-//! key moves on at each stage in turn, so that there is always something asked for while something
-//! is worked on. Stages of whole blocks ask for many lines at once and for none while they work:
-//! three random lines and a little work took 42 to 46 ns a key in turn, and 52 to 58 in blocks of
-//! sixteen (docs/history/benchmarks-2026.md).
+//! A key goes through four stages, with some keys between the stages: its bucket is prefetched; the
+//! bucket is read, and the row that it leads to is prefetched; the few keys that need a second look
+//! get it; the row is processed. One key advances at each stage in turn, so that some memory is
+//! always being fetched while a row is processed. The alternative, stages of whole blocks, fetches
+//! many lines at once and none while it works: three random lines and a little work took 42 to 46
+//! ns for each key in turn, and 52 to 58 ns in blocks of sixteen (docs/history/benchmarks-2026.md).
 
 use crate::error::Result;
 use crate::index::Entry;
 
-/// Keys between two stages; a power of two.
+/// The number of keys between two stages; a power of two.
 const AHEAD: usize = 16;
 
-/// Takes the keys `0..n` through `ask`, `look`, `look_again` (those that `look` answers
-/// [`Entry::UNDECIDED`] for) and `work`; each stage sees its keys in order. Stops at the first
-/// error: the few keys before that one have been looked at and are not worked on.
+/// Takes the keys `0..n` through `ask`, `look`, `look_again` (only keys for which `look` returns
+/// [`Entry::UNDECIDED`]) and `work`. Each stage sees its keys in order. Stops at the first error:
+/// the few keys before the failing key have been looked at but not processed.
 #[inline(always)]
 pub(crate) fn in_turn<S>(
     state: &mut S,
@@ -26,11 +26,11 @@ pub(crate) fn in_turn<S>(
     mut look_again: impl FnMut(&mut S, usize) -> Result<Entry>,
     mut work: impl FnMut(&mut S, usize, Entry),
 ) -> Result<()> {
-    // A key's entry is here from when its bucket is looked at.
+    // A key's entry is stored here from the moment its bucket is read.
     let mut rows = [Entry::UNDECIDED; AHEAD];
     (0..n.min(2 * AHEAD)).for_each(|i| ask(state, i));
     for i in 0..n + AHEAD {
-        // In this order, so that the key that is worked on leaves its place to the one that comes.
+        // The work comes first, so that its key leaves its place to the next key.
         if let Some(i) = i.checked_sub(AHEAD) {
             work(state, i, rows[i % AHEAD]);
         }
@@ -64,7 +64,8 @@ mod tests {
         Done,
     }
 
-    /// Sends `n` keys through; every third is looked at again, and the key `bad` is an error then.
+    /// Sends `n` keys through all stages. Every third key is looked at again, and the key `bad`
+    /// then returns an error.
     fn send(n: usize, bad: Option<usize>) -> (Vec<Stage>, Result<()>) {
         let mut keys = vec![Stage::New; n];
         let mut done = 0;

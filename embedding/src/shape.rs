@@ -1,4 +1,4 @@
-//! A table's spec, resolved once into what the loops need.
+//! The shape of a table: its spec, resolved once into the values that the loops need.
 
 use std::ops::{Deref, Range};
 
@@ -14,8 +14,8 @@ use crate::eviction::priority::Priority;
 use crate::narrow::shape::NarrowShape;
 use crate::optimizer::{Guard, Kernel, Rates, Rule};
 
-/// A table's shape: the shape of its rows, and what the engine needs to change them. Shared by the
-/// shards of a table.
+/// The shape of a table: the shape of its rows, and the rules by which the engine changes them. The
+/// shards of a table share it.
 #[derive(Debug)]
 pub(crate) struct TableShape {
     row: RowShape,
@@ -24,7 +24,7 @@ pub(crate) struct TableShape {
     /// Whether gradients are staged by row and applied by a sweep.
     pub(crate) swept: bool,
     rounding: Rounding,
-    /// The order in which rows are evicted; `None` where they stay.
+    /// The order in which rows are evicted; `None` if rows are never evicted.
     pub(crate) priority: Option<Priority>,
     /// The keys whose rows are never evicted.
     pub(crate) pinned: Pinned,
@@ -32,14 +32,14 @@ pub(crate) struct TableShape {
     pub(crate) most_rows: Option<u64>,
     /// The number of candidates that a slot may have.
     pub(crate) candidates_in_slot: Option<usize>,
-    /// The memory that rows take.
+    /// The calculation of the memory that rows take.
     pub(crate) reckoning: Reckoning,
-    /// The shape of rows before they are full, where they grow.
+    /// The shape of narrow rows, if rows grow.
     pub(crate) narrow: Option<Box<NarrowShape>>,
 }
 
-/// A table's shape is a row's shape with more: everything that reads rows takes the smaller of the
-/// two.
+/// A table's shape extends the shape of its rows, so code that only reads rows takes a
+/// [`RowShape`].
 impl Deref for TableShape {
     type Target = RowShape;
 
@@ -49,12 +49,12 @@ impl Deref for TableShape {
     }
 }
 
-/// One segment's places and rules.
+/// The places and rules of one segment.
 #[derive(Debug)]
 pub(crate) struct SegmentShape {
-    /// Floats of a weight row.
+    /// The range of floats in a weight row.
     pub(crate) weights: Range<usize>,
-    /// Words of a companion row.
+    /// The range of words in a companion row.
     pub(crate) state: Range<usize>,
     pub(crate) guard: Option<Guard>,
     pub(crate) l2: f32,
@@ -64,17 +64,17 @@ pub(crate) struct SegmentShape {
     pub(crate) is_swept: bool,
 }
 
-/// One optimizer step of one table: the rule of each segment, and what goes into the metadata.
+/// One optimizer step of one table: the rule of each segment, and the values for the metadata.
 #[derive(Debug)]
 pub(crate) struct TableStep {
     pub(crate) kernels: Vec<Kernel>,
-    /// Those of the segments of narrow rows, where rows grow.
+    /// The rules of the segments of narrow rows, if rows grow.
     pub(crate) narrow: Vec<Kernel>,
-    /// Multiplies gradient and regulariser: the clip.
+    /// The factor of gradient and regulariser, which comes from clipping.
     pub(crate) scale: f32,
     pub(crate) step: u32,
     pub(crate) epoch: u32,
-    /// The random bits that weights are rounded by, where their type needs it.
+    /// The random bits for the rounding of weights, if their type needs it.
     pub(crate) rounding: StepRounding,
     /// The keys that may get a row.
     pub(crate) permits: Permits,
@@ -110,19 +110,19 @@ impl TableShape {
         })
     }
 
-    /// The shape that reading and writing rows needs.
+    /// Returns the shape of the rows, which suffices to read and write them.
     pub(crate) fn row(&self) -> &RowShape {
         &self.row
     }
 
-    /// Whether a checkpoint of changes holds only what changed of the table. Where a rule moves
-    /// every row that would be all of it, and where rows grow a row may have left the files of its
-    /// width since: such a table is written whole.
+    /// Returns whether a checkpoint of changes holds only the changed rows of the table. Other
+    /// tables are written whole: if a rule moves every row, all rows have changed, and if rows
+    /// grow, a row may have moved to the files of another width.
     pub(crate) fn has_changes(&self) -> bool {
         !self.swept && self.narrow.is_none()
     }
 
-    /// The shape of a full row, or of a narrow one where there are any.
+    /// Returns the shape of a full row, or of a narrow row if the table has narrow rows.
     pub(crate) fn of_width(&self, is_narrow: bool) -> &Self {
         match &self.narrow {
             Some(narrow) if is_narrow => &narrow.shape,
@@ -130,7 +130,7 @@ impl TableShape {
         }
     }
 
-    /// The rules of one step.
+    /// Returns the rules of one step.
     pub(crate) fn step(&self, step: Step, rates: Rates, scale: f32, epoch: u32) -> TableStep {
         let segments = self.spec.segments.iter().zip(&self.segments);
         let kernels = segments.map(|(spec, segment)| Kernel {
@@ -139,7 +139,7 @@ impl TableShape {
         });
         let kernels: Vec<Kernel> = kernels.collect();
         let narrow = self.narrow.as_ref().map_or_else(Vec::new, |narrow| narrow.kernels(&kernels));
-        // `TableSet` refuses steps that do not fit.
+        // `TableSet` refuses steps that do not fit into 32 bits.
         let rounding = self.rounding.step(step.0);
         TableStep {
             kernels,

@@ -1,5 +1,5 @@
-//! A shard: a contiguous range of slots of every table. A plain value; whoever has `&mut` works on
-//! it.
+//! A shard: a contiguous range of slots of every table. It is a plain value, and the holder of
+//! `&mut` works on it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::statistics::Counters;
 use crate::table::Table;
 use crate::table::push::Times;
 
-/// The rows of one slot range, all tables.
+/// The rows that all tables have in one range of slots.
 #[derive(Debug)]
 pub(crate) struct Shard {
     slots: Range<usize>,
@@ -45,14 +45,14 @@ impl Shard {
         &self.tables
     }
 
-    /// Returns the counters of this shard, all tables together.
+    /// Returns the counters of this shard, summed over all tables.
     pub(crate) fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         self.tables.iter().for_each(|table| sum.add(table.counters()));
         sum
     }
 
-    /// Applies gradients, except in swept tables.
+    /// Applies the gradients of all tables that are not swept.
     pub(crate) fn push(
         &mut self,
         plan: &LookupPlan,
@@ -70,7 +70,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Keeps the gradients of swept tables by row.
+    /// Keeps the gradients of swept tables by row, for a sweep.
     pub(crate) fn stage(
         &mut self,
         plan: &LookupPlan,
@@ -107,9 +107,8 @@ impl Shard {
     }
 }
 
-/// Returns how often each of a run of a plan's keys occurs, and the uses of their rows. The offsets
-/// are empty where the plan does not have them, which is checked where a table counts or keeps
-/// statistics.
+/// Returns the number of occurrences of each key in a run of a plan, and the uses of their rows.
+/// The offsets are empty if the plan does not have them; tables that need them check this.
 pub(crate) fn times<'a>(
     plan: &'a TablePlan,
     gradients: &'a TableRows,

@@ -2,45 +2,46 @@
 
 use serde::Serialize;
 
-/// Events of one table, counted since the set was made. Nothing is silent: each is a metric.
+/// The events of one table, counted since the set was created. Each counter is exported as a
+/// metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Keys that training looked up.
+    /// The number of keys that training looked up.
     pub pulled: u64,
     /// The number of looked-up keys that the table did not have.
     pub missing: u64,
-    /// Rows that were created, by pushes and prefills.
+    /// The number of rows that were created, by pushes and prefills.
     pub created: u64,
-    /// The number of created rows whose keys the admission has let in.
+    /// The number of created rows whose keys had to be admitted first.
     pub admitted: u64,
-    /// Gradients for keys that are not admitted yet.
+    /// The number of gradients for keys that were not admitted yet.
     pub waiting: u64,
-    /// Rows that went: on schedule, or to make room.
+    /// The number of rows that were evicted, on schedule or to make room.
     pub evicted: u64,
     /// The number of evicted rows that made room in a table at its limit.
     pub displaced: u64,
-    /// Keys that were forgotten before they were admitted.
+    /// The number of keys whose counts were dropped before they were admitted.
     pub lapsed: u64,
-    /// Gradients for keys that would have got a row in a table at its limit.
+    /// The number of gradients for keys that got no row because the table was at its limit.
     pub refused_full: u64,
-    /// Gradients for keys that a dense table does not have.
+    /// The number of gradients for keys that a dense table does not have.
     pub refused: u64,
-    /// Gradients that were dropped because a number in them was not finite.
+    /// The number of gradients that were dropped because a number in them was not finite.
     pub nonfinite: u64,
-    /// Weights that a push would have made larger than their type can hold, and that became its
-    /// largest number.
+    /// The number of weights that a push would have made larger than their type can hold, and that
+    /// were set to the largest number of the type.
     pub saturated: u64,
-    /// Gradients that were applied or staged.
+    /// The number of gradients that were applied or staged.
     pub pushed: u64,
     /// The number of applied gradients for narrow rows; the floats that such a row lacks were
     /// dropped.
     pub narrow_gradients: u64,
-    /// Narrow rows that became full.
+    /// The number of narrow rows that became full.
     pub grown: u64,
 }
 
 impl Counters {
-    /// Adds what was counted elsewhere.
+    /// Adds the counters of another shard or table.
     pub fn add(&mut self, other: Self) {
         self.pulled += other.pulled;
         self.missing += other.missing;
@@ -81,7 +82,7 @@ impl Counters {
     }
 }
 
-/// One table, over all its shards.
+/// The statistics of one table, summed over all its shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TableStatistics {
     /// The name of the table.
@@ -90,34 +91,34 @@ pub struct TableStatistics {
     pub rows: u64,
     /// The number of rows that are narrow until they have been pushed often enough.
     pub narrow_rows: u64,
-    /// Keys that wait to be admitted.
+    /// The number of keys that wait to be admitted.
     pub candidates: u64,
-    /// Bytes of weights in rows.
+    /// The bytes of weights in rows.
     pub payload_bytes: u64,
-    /// Bytes of optimizer state and metadata in rows.
+    /// The bytes of optimizer state and metadata in rows.
     pub state_bytes: u64,
-    /// Bytes of the index, at the size it has grown to.
+    /// The bytes of the index at its present size.
     pub index_bytes: u64,
-    /// Bytes of the candidates' counts.
+    /// The bytes of the candidates' counts.
     pub candidate_bytes: u64,
-    /// Bytes of gradients kept by row (tables with whole-table rules).
+    /// The bytes of gradients that are kept by row (in tables with whole-table rules).
     pub staged_bytes: u64,
-    /// Bytes of the keys that changed, by epoch, where changes are tracked.
+    /// The bytes of the lists of changed keys, if changes are tracked.
     pub change_bytes: u64,
-    /// Bytes of rows and candidates that are kept as they were, and of parts that are being
+    /// The bytes of rows and candidates that are kept as they were, and of parts that are being
     /// written, while a checkpoint is taken beside training.
     pub snapshot_bytes: u64,
-    /// Bytes reserved and not in a row: ends of chunks, alignment.
+    /// The bytes that are reserved and not in a row: ends of chunks, alignment.
     pub slack_bytes: u64,
-    /// Present where rows may leave memory.
+    /// The statistics of spilling; present if rows may leave memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill: Option<SpillStatistics>,
-    /// The events that were counted.
+    /// The counters of the table's events.
     pub counters: Counters,
 }
 
 impl TableStatistics {
-    /// Everything that the table has in memory.
+    /// Returns the sum of all bytes that the table has in memory.
     pub fn total_bytes(&self) -> u64 {
         self.payload_bytes
             + self.state_bytes
@@ -150,31 +151,31 @@ impl TableStatistics {
     }
 }
 
-/// The statistics of a table that spills. Bytes and operations are those of the disk, past the page
-/// cache.
+/// The statistics of a table that spills. Bytes and operations are those of the disk, not of the
+/// page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SpillStatistics {
     /// The number of rows in memory.
     pub hot_rows: u64,
-    /// Rows in the file.
+    /// The number of rows in the file.
     pub cold_rows: u64,
-    /// Rows that the table may have in memory between two steps.
+    /// The number of rows that the table may have in memory between two steps.
     pub budget_rows: u64,
-    /// Bytes of the setting.
+    /// The bytes that rows may take in memory, as configured.
     pub budget_bytes: u64,
-    /// Bytes of the file.
+    /// The bytes of the file.
     pub disk_bytes: u64,
-    /// Bytes of it that are rows.
+    /// The bytes of the file that hold live rows.
     pub live_bytes: u64,
-    /// Bytes of memory beside rows and index: what is on its way to the file and from it.
+    /// The bytes of memory for data on its way to or from the file.
     pub buffer_bytes: u64,
-    /// Rows that were read from the file because a plan needed them.
+    /// The number of rows that were read from the file because a plan needed them.
     pub brought_in: u64,
     /// The number of rows whose reading had begun before their plan was looked up.
     pub ahead: u64,
-    /// Rows that were written to the file because the memory was needed.
+    /// The number of rows that were written to the file to free memory.
     pub spilled: u64,
-    /// Rows that were written again, so that the space between them could be used.
+    /// The number of rows that compaction wrote again, so that their segment could be reused.
     pub compacted: u64,
     /// The number of reads.
     pub reads: u64,
@@ -184,7 +185,8 @@ pub struct SpillStatistics {
     pub writes: u64,
     /// The number of bytes that were written.
     pub written_bytes: u64,
-    /// Shards whose file goes through the page cache, because the file system has no way past it.
+    /// The number of shards whose file goes through the page cache, because the file system does
+    /// not support direct I/O.
     pub cached_files: u64,
 }
 
