@@ -2,12 +2,12 @@
 //!
 //! Published results are compared to the fourth decimal, so nothing here is binned, sampled or
 //! summed in f32: ranks are exact, sums are f64 in row order, and the same rows give the same bits
-//! whatever the number of threads. Every function refuses a score that is not a number and a label
-//! that is neither 0 nor 1 with the row it stands in. What cannot be computed, the AUC of rows of
-//! one class for example, is `None` and never a number that looks like a result.
+//! for any number of threads. Every function refuses a score that is NaN and a label that is
+//! neither 0 nor 1, and names the row. A metric that cannot be computed, for example the AUC of
+//! rows of one class, is `None` and never a number that looks like a result.
 //!
-//! Sample weights are optional everywhere: a row of weight 2 counts as two rows, a row of weight 0
-//! as none.
+//! Sample weights are optional everywhere: a row of weight 2 counts as two rows, and a row of
+//! weight 0 does not count.
 
 mod auc;
 mod calibration;

@@ -1,24 +1,25 @@
-//! The area under the ROC curve, exactly.
+//! The exact area under the ROC curve.
 //!
-//! It is the probability that a positive row scores above a negative one, ties counting one half
-//! (Mann and Whitney's U over the number of pairs). One sort, one pass over runs of equal scores.
+//! The AUC is the probability that a positive row scores above a negative one, where a tie counts
+//! one half (Mann and Whitney's U over the number of pairs). It takes one sort and one pass over
+//! runs of equal scores.
 
 use super::input::{check_row_count, check_rows, rank_key};
 use crate::error::Result;
 
-/// Computes the exact AUC of `scores` (probabilities, logits or anything that ranks) against labels
-/// 0 and 1, ties by average rank, in O(n log n).
+/// Computes the exact AUC of `scores` (probabilities, logits or any other ranking score) against
+/// labels of 0 and 1, with average ranks for ties, in O(n log n).
 ///
-/// `None` when either class is absent (or has no weight).
+/// Returns `None` if either class is absent (or has no weight).
 ///
 /// # Errors
-/// Lengths that differ, a NaN score, a label other than 0 or 1, a negative or infinite weight: each
-/// with its row.
+/// Fails, and names the row, if a score is NaN, a label is neither 0 nor 1, or a weight is negative
+/// or infinite. Fails also if the lengths differ.
 pub fn auc(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<Option<f64>> {
     check_rows(scores, labels, weights)?;
     match weights {
         None => {
-            // One integer a row: the rank key above, the class in the lowest bit.
+            // Each row becomes one integer: the rank key, and the class in the lowest bit.
             let mut ranked: Vec<u64> = scores
                 .iter()
                 .zip(labels)
@@ -40,7 +41,8 @@ pub fn auc(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<Op
     }
 }
 
-/// Counts are integers up to the last division, so the result is the correctly rounded quotient.
+/// Computes AUC without weights. Counts are integers up to the last division, so the result is the
+/// correctly rounded quotient.
 fn unweighted(ranked: &[u64]) -> Option<f64> {
     let mut twice_wins: u128 = 0;
     let (mut positives, mut negatives): (u128, u128) = (0, 0);
@@ -55,7 +57,7 @@ fn unweighted(ranked: &[u64]) -> Option<f64> {
     (pairs > 0).then(|| twice_wins as f64 / (2 * pairs) as f64)
 }
 
-/// Computes AUC with weights, over `(key, row)` in ascending order.
+/// Computes AUC with weights from `(key, row)` pairs in ascending order.
 pub(super) fn weighted(
     ranked: impl Iterator<Item = (u64, usize)>,
     labels: &[f32],
@@ -89,7 +91,7 @@ mod tests {
     use crate::error::Error;
     use proptest::prelude::*;
 
-    /// Returns every pair of a positive and a negative row.
+    /// Computes AUC from every pair of a positive and a negative row.
     pub(crate) fn brute_force(
         scores: &[f32],
         labels: &[f32],
@@ -111,7 +113,8 @@ mod tests {
         (pairs > 0.0).then(|| wins / pairs)
     }
 
-    /// Scores on a coarse grid so that ties are common, −0 among them.
+    /// Returns rows whose scores lie mostly on a coarse grid, so that ties are common; −0 is among
+    /// the scores.
     fn rows() -> impl Strategy<Value = Vec<(f32, f32, f32)>> {
         let score = prop_oneof![
             (-6i32..6).prop_map(|step| step as f32 * 0.25),
@@ -132,7 +135,7 @@ mod tests {
             let scores: Vec<f32> = rows.iter().map(|row| row.0).collect();
             let labels: Vec<f32> = rows.iter().map(|row| row.1).collect();
             let weights: Vec<f32> = rows.iter().map(|row| row.2).collect();
-            // Integers and halves: both sides are exact, so the comparison is too.
+            // Counts and halves are exact on both sides, so the comparison is exact too.
             prop_assert_eq!(auc(&scores, &labels, None).unwrap(), brute_force(&scores, &labels, None));
             prop_assert_eq!(
                 auc(&scores, &labels, Some(&weights)).unwrap(),

@@ -1,18 +1,19 @@
-//! Calibration: whether predicted probabilities add up to what is observed.
+//! Calibration: the comparison of predicted probabilities with observed labels.
 //!
-//! A bid is proportional to the predicted probability, so a model that ranks well and predicts
-//! twice the click rate costs twice the money. The ratio of sums says it in one number (He et al.,
-//! "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014), the table says where.
+//! A bid is proportional to the predicted probability, so a model that ranks well but predicts
+//! twice the click rate costs twice the money. The ratio of the sums is one number for this (He et
+//! al., "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014), and the table shows
+//! where the error is.
 
 use super::input::{check_probabilities, check_row_count, check_rows, rank_key, weight_of};
 use crate::error::Result;
 use serde::Serialize;
 
 /// Computes the sum of predicted probabilities over the sum of observed labels: 1 is calibrated,
-/// above 1 predicts too much. `None` when nothing positive was observed.
+/// and above 1 the model predicts too much. Returns `None` if no positive label was observed.
 ///
 /// # Errors
-/// As [`logloss`](super::logloss()).
+/// Fails for the same reasons as [`logloss`](super::logloss()).
 pub fn calibration(
     probabilities: &[f32],
     labels: &[f32],
@@ -44,12 +45,12 @@ pub struct CalibrationBucket {
     pub mean_label: Option<f64>,
 }
 
-/// Groups rows into at most `buckets` buckets of about equally many rows, by ascending prediction.
-/// Rows of equal prediction stay together, so the table does not depend on the order of rows and a
-/// bucket can be larger than its share.
+/// Groups rows into at most `buckets` buckets of about the same size, by ascending prediction. Rows
+/// of equal prediction stay together, so that the table does not depend on the order of the rows; a
+/// bucket can therefore be larger than its share.
 ///
 /// # Errors
-/// As [`logloss`](super::logloss()).
+/// Fails for the same reasons as [`logloss`](super::logloss()).
 pub fn calibration_table(
     probabilities: &[f32],
     labels: &[f32],
@@ -128,7 +129,7 @@ mod tests {
                 prop_assert_eq!(table.iter().map(|bucket| bucket.rows).sum::<u64>(), rows.len() as u64);
             }
             for bucket in &table {
-                // The naive definition: everything between the bounds.
+                // The naive definition of a bucket is every row between its bounds.
                 let inside = || rows.iter().filter(|row| (bucket.low..=bucket.high).contains(&row.0));
                 prop_assert_eq!(inside().count() as u64, bucket.rows);
                 let total: f64 = inside().map(|row| f64::from(row.2)).sum();

@@ -1,10 +1,11 @@
-//! An evaluation that grows batch by batch and is judged once, at the end.
+//! An evaluation that receives rows batch by batch and computes its metrics once, at the end.
 //!
 //! # Invariants
-//! Sums run in f64 in the order rows are pushed, and ranking is exact, so the report depends on the
-//! rows and their order alone: not on how they were cut into batches, and not on threads. Scores
-//! are kept (4 bytes a row, 1 for the label, 4 and 8 more for weights and groups), because an exact
-//! AUC needs them all. A push that is refused leaves the evaluation as it was.
+//! Sums run in f64 in the order in which rows are pushed, and ranking is exact. The report
+//! therefore depends only on the rows and their order, not on the batches and not on threads.
+//! Scores are kept (4 bytes for each row, 1 for the label, 4 more for weights and 8 more for
+//! groups), because an exact AUC needs all of them. A push that is refused leaves the evaluation
+//! unchanged.
 
 use super::calibration::{CalibrationBucket, calibration_table};
 use super::gauc::{Gauc, gauc};
@@ -22,7 +23,8 @@ const CALIBRATION_BUCKETS: usize = 10;
 pub enum Scores<'a> {
     /// Probabilities in `[0, 1]`.
     Probabilities(&'a [f32]),
-    /// Log odds. Ranked as they are: probabilities near 1 collapse into ties, logits do not.
+    /// Log odds, which are ranked as logits: probabilities near 1 collapse into ties, logits do
+    /// not.
     Logits(&'a [f32]),
 }
 
@@ -34,11 +36,10 @@ impl<'a> Scores<'a> {
     }
 }
 
-/// The metrics over all rows pushed; `None` if the rows do not determine a metric.
+/// The metrics over all pushed rows; a metric is `None` if the rows do not determine it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// The ranking metrics of the groups; empty unless some were asked for, or without a group
-    /// column.
+    /// The ranking metrics of the groups; empty if none were requested or there is no group column.
     pub ranking: Vec<RankingFigure>,
     /// The exact area under the ROC curve; `None` unless both classes occur.
     pub auc: Option<f64>,
@@ -46,7 +47,7 @@ pub struct Report {
     pub gauc: Option<Gauc>,
     /// The mean logistic loss; `None` without rows.
     pub logloss: Option<f64>,
-    /// The sum predicted over sum observed; `None` without a positive row.
+    /// The sum of predictions over the sum of observed labels; `None` without a positive row.
     pub calibration: Option<f64>,
     /// The number of rows evaluated.
     pub rows: u64,
@@ -54,11 +55,11 @@ pub struct Report {
     pub positives: u64,
     /// The weighted mean of the predicted probabilities; `None` without rows.
     pub mean_prediction: Option<f64>,
-    /// The calibration by deciles of the prediction.
+    /// The calibration by tenths of the rows, in the order of the prediction.
     pub calibration_table: Vec<CalibrationBucket>,
 }
 
-/// An evaluation: rows and the scores of a model, pushed batch by batch.
+/// An evaluation of rows and a model's scores, which are pushed batch by batch.
 #[derive(Debug, Default)]
 pub struct Evaluation {
     cutoffs: Cutoffs,
@@ -93,12 +94,13 @@ impl Evaluation {
         self.scores.len() as u64
     }
 
-    /// Adds a batch. Every batch must come with the same columns as the first.
+    /// Adds a batch. Every batch must have the same columns as the first.
     ///
     /// # Errors
-    /// A NaN score, a probability outside `[0, 1]`, a label other than 0 or 1, a negative or
-    /// infinite weight (each with its row, counted from the first batch), columns of unequal
-    /// length, and a batch whose columns are not those of the first.
+    /// Fails if a score is NaN, a probability is outside `[0, 1]`, a label is neither 0 nor 1, or a
+    /// weight is negative or infinite (each with its row, counted from the first batch). Fails also
+    /// if columns have different lengths, or if the batch does not have the columns of the first
+    /// one.
     pub fn push(
         &mut self,
         scores: Scores<'_>,
@@ -164,11 +166,11 @@ impl Evaluation {
         Ok(())
     }
 
-    /// Ranks the rows and reports.
+    /// Ranks the rows and returns the report.
     ///
     /// # Errors
-    /// More rows than a 32-bit row number can name, where ranking needs them named (weights,
-    /// groups, the calibration table).
+    /// Fails if there are more rows than a 32-bit row number can count and a metric needs row
+    /// numbers (weights, groups, the calibration table).
     pub fn finish(self) -> Result<Report> {
         let labels: Vec<f32> =
             self.labels.iter().map(|&label| f32::from(u8::from(label))).collect();

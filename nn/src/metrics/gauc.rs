@@ -1,8 +1,8 @@
-//! Grouped AUC: how well rows are ranked inside their group (a user, a request), averaged.
+//! Grouped AUC: the AUC of the rows inside each group (a user, a request), averaged.
 //!
-//! Follows Zhu et al., "Optimized Cost per Click in Taobao Display Advertising" (KDD 2017): the AUC
-//! of each group weighted by its impressions. A group of one class has no AUC; it is left out of
-//! the average and counted.
+//! The definition is that of Zhu et al., "Optimized Cost per Click in Taobao Display Advertising"
+//! (KDD 2017): the AUC of each group is weighted by the group's impressions. A group of one class
+//! has no AUC; it is left out of the average, and counted.
 
 use super::auc::weighted;
 use super::input::{check_length, check_row_count, check_rows, rank_key, weight_of};
@@ -23,11 +23,11 @@ pub struct Gauc {
     pub skipped_rows: u64,
 }
 
-/// Computes the exact AUC inside each group of equal `groups`, weighted by group size in
-/// impressions (the sum of the sample weights where there are any).
+/// Computes the exact AUC inside each group of equal `groups`, and averages it by the number of
+/// impressions of the group (the sum of the sample weights if there are any).
 ///
 /// # Errors
-/// As [`auc`](super::auc()), and a group column of another length.
+/// Fails for the same reasons as [`auc`](super::auc()), and if the group column has another length.
 pub fn gauc(
     scores: &[f32],
     labels: &[f32],
@@ -37,7 +37,8 @@ pub fn gauc(
     check_rows(scores, labels, weights)?;
     check_length("groups", scores.len(), groups.len())?;
     check_row_count(scores.len())?;
-    // Group, then rank, then row: rows of equal rank are summed in row order.
+    // The order is by group, then rank, then row, so that rows of equal rank are summed in row
+    // order.
     let mut ranked: Vec<(u64, u32, u32)> = (0u32..)
         .zip(scores.iter().zip(groups))
         .map(|(row, (&score, &group))| (group, rank_key(score), row))
@@ -81,7 +82,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Splits the rows by group and asks the plain AUC for each.
+    /// Computes the grouped AUC by splitting the rows by group and computing the plain AUC of each
+    /// group.
     fn brute_force(rows: &[(f32, f32, f32, u64)], weighted: bool) -> Gauc {
         let mut by_group: BTreeMap<u64, Vec<(f32, f32, f32)>> = BTreeMap::new();
         for &(score, label, weight, group) in rows {

@@ -1,9 +1,9 @@
-//! The checks every metric makes on its rows, and the order it ranks scores by.
+//! The checks that every metric makes on its rows, and the order in which metrics rank scores.
 
 use crate::error::{Error, Result};
 
-/// Checks that lengths agree, scores are numbers, labels are 0 or 1, weights are finite and not
-/// negative.
+/// Checks that lengths agree, that scores are numbers, that labels are 0 or 1, and that weights are
+/// finite and not negative.
 pub(super) fn check_rows(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<()> {
     check_length("labels", scores.len(), labels.len())?;
     let nan = |score: f32| score.is_nan().then(|| "the score is not a number".to_owned());
@@ -21,7 +21,7 @@ pub(super) fn check_rows(scores: &[f32], labels: &[f32], weights: Option<&[f32]>
     Ok(())
 }
 
-/// Scores that are to be read as probabilities are in `[0, 1]`.
+/// Checks that scores, which are read as probabilities, are in `[0, 1]`.
 pub(super) fn check_probabilities(scores: &[f32]) -> Result<()> {
     check_each(scores, |score| {
         let fine = (0.0..=1.0).contains(&score);
@@ -29,7 +29,7 @@ pub(super) fn check_probabilities(scores: &[f32]) -> Result<()> {
     })
 }
 
-/// Refuses the first row that something is wrong with.
+/// Refuses the first row for which `wrong` returns a reason.
 fn check_each(values: &[f32], wrong: impl Fn(f32) -> Option<String>) -> Result<()> {
     for (row, &value) in (0..).zip(values) {
         if let Some(reason) = wrong(value) {
@@ -51,7 +51,7 @@ pub(super) fn refuse(column: &str, reason: String) -> Error {
     Error::Input { input: format!("the {column} of an evaluation"), reason }
 }
 
-/// Returns the error for rows that follow `rows` others.
+/// Returns the error with its row counted from `rows` earlier rows.
 pub(super) fn after_rows(error: Error, rows: u64) -> Error {
     match error {
         Error::Row { row, reason } => Error::Row { row: row + rows, reason },
@@ -59,15 +59,15 @@ pub(super) fn after_rows(error: Error, rows: u64) -> Error {
     }
 }
 
-/// Returns the score as an unsigned integer that sorts the same way (IEEE 754 total order), with −0
-/// equal to +0, so that a sort needs no comparison of floats and equal scores are one tie.
+/// Returns the score as an unsigned integer that sorts in the same order (IEEE 754 total order),
+/// with −0 equal to +0. A sort then compares no floats, and equal scores are one tie.
 #[inline]
 pub(super) fn rank_key(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 0x8000_0000 }
 }
 
-/// Checks that row numbers fit into the 32 bits that they have beside their rank key.
+/// Checks that row numbers fit into the 32 bits that are next to a rank key.
 pub(super) fn check_row_count(rows: usize) -> Result<()> {
     if u32::try_from(rows).is_ok() {
         return Ok(());
@@ -75,7 +75,7 @@ pub(super) fn check_row_count(rows: usize) -> Result<()> {
     Err(refuse("scores", format!("{rows} rows, more than a ranking with weights or groups takes")))
 }
 
-/// Returns the weight of a row, 1 where there are none.
+/// Returns the weight of a row, which is 1 if there are no weights.
 #[inline]
 pub(super) fn weight_of(weights: Option<&[f32]>, row: usize) -> f64 {
     weights.map_or(1.0, |weights| f64::from(weights[row]))

@@ -1,16 +1,18 @@
-//! Logistic loss (binary cross entropy), mean over the rows.
+//! The logistic loss (binary cross-entropy), averaged over the rows.
 
 use super::input::{check_probabilities, check_rows, weight_of};
 use crate::error::Result;
 
-/// Probabilities are clipped to `[PROBABILITY_CLIP, 1 - PROBABILITY_CLIP]`, the bound the published
-/// click-through benchmarks use.
+/// The distance from 0 and 1 to which probabilities are clipped, as in the published click-through
+/// benchmarks.
 pub const PROBABILITY_CLIP: f64 = 1e-7;
 
-/// Computes the mean log loss of predicted probabilities; `None` without rows (or without weight).
+/// Computes the mean log loss of predicted probabilities; returns `None` without rows (or without
+/// weight).
 ///
 /// # Errors
-/// As [`auc`](super::auc()), and a score outside `[0, 1]`, with its row.
+/// Fails for the same reasons as [`auc`](super::auc()), and if a score is outside `[0, 1]`; names
+/// the row.
 pub fn logloss(
     probabilities: &[f32],
     labels: &[f32],
@@ -24,10 +26,10 @@ pub fn logloss(
 }
 
 /// Computes the mean log loss of logits, `softplus(z) − y·z`, which needs no clipping: a finite
-/// logit has a finite loss. `None` without rows (or without weight).
+/// logit has a finite loss. Returns `None` without rows (or without weight).
 ///
 /// # Errors
-/// As [`auc`](super::auc()).
+/// Fails for the same reasons as [`auc`](super::auc()).
 pub fn logloss_from_logits(
     logits: &[f32],
     labels: &[f32],
@@ -45,7 +47,8 @@ pub(super) fn loss_of_probability(probability: f32, label: f32) -> f64 {
 
 #[inline]
 pub(super) fn loss_of_logit(logit: f32, label: f32) -> f64 {
-    // For a positive row the loss is softplus(-z): the sign goes inside, so that nothing cancels.
+    // The loss of a positive row is softplus(-z): the sign is applied first, so that no digits
+    // cancel.
     let z = if label == 1.0 { -f64::from(logit) } else { f64::from(logit) };
     z.max(0.0) + (-z.abs()).exp().ln_1p()
 }

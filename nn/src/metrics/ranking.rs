@@ -1,21 +1,21 @@
-//! Ranking metrics: how much of what was wanted stands at the head of a list.
+//! Ranking metrics: the measures of how many wanted items are at the head of a list.
 //!
-//! A list is a group's rows (a user's, a request's) or, in retrieval, all candidates of a row. A
-//! list without wanted items says nothing and is left out of the mean.
+//! A list is the rows of a group (a user, a request) or, in retrieval, all candidates of a row. A
+//! list without wanted items is left out of the mean.
 //!
-//! * `recall@k`: the share of the wanted items that is among the first k.
+//! * `recall@k`: the share of the wanted items that are among the first k.
 //! * `ndcg@k` (Järvelin & Kekäläinen 2002): the sum of `1 / log2(1 + place)` over the wanted items
-//!   among the first k, over the same sum of the best order.
+//!   among the first k, divided by the same sum for the best order.
 //!
-//! Rows of equal score have no order. They count as they would on average over all their orders
-//! (McSherry & Najork 2008), so that a model that gives every row one score gets what guessing gets
-//! and not what the order of the file gives it.
+//! Rows of equal score have no order. They count as the average over all their orders (McSherry &
+//! Najork 2008). A model that gives every row the same score therefore gets the result of guessing,
+//! whatever the order of the file.
 
 use serde::Serialize;
 
 use super::input::rank_key;
 
-/// The figures to compute, by the length of the head of the list that they read.
+/// The figures to compute, each given by the number of places k that it reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cutoffs {
     /// The k of each `ndcg@k`.
@@ -37,11 +37,11 @@ impl Cutoffs {
 pub struct RankingFigure {
     /// The name of the figure, `ndcg@10` or `recall@10`.
     pub name: String,
-    /// The mean over lists; `None` without a list that has something wanted in it.
+    /// The mean over lists; `None` if no list has a wanted item.
     pub value: Option<f64>,
 }
 
-/// Sums of ranking metrics over lists, in the order that lists come in.
+/// The sums of ranking metrics over lists, in the order in which the lists are pushed.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     cutoffs: Cutoffs,
@@ -51,20 +51,20 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// Creates the figures of no lists.
+    /// Creates the figures without any list.
     #[must_use]
     pub fn new(cutoffs: Cutoffs) -> Self {
         let (ndcg, recall) = (vec![0.0; cutoffs.ndcg.len()], vec![0.0; cutoffs.recall.len()]);
         Self { cutoffs, ndcg, recall, lists: 0 }
     }
 
-    /// Lists that had something wanted in them.
+    /// Returns the number of lists that had a wanted item.
     #[must_use]
     pub fn lists(&self) -> u64 {
         self.lists
     }
 
-    /// Adds a list of scores, of which some rows were wanted. Reorders it.
+    /// Adds a list of scores with a flag for each wanted row. The list is reordered.
     pub fn push_list(&mut self, rows: &mut [(f32, bool)]) {
         let wanted = rows.iter().filter(|(_, wanted)| *wanted).count() as u64;
         if wanted == 0 {
@@ -87,8 +87,8 @@ impl Ranking {
         }
     }
 
-    /// Adds a list of which one row was wanted: so many rows have a higher score, so many others
-    /// the same.
+    /// Adds a list with one wanted row: `above` rows have a higher score, and `others_tied` other
+    /// rows have the same score.
     pub fn push_place(&mut self, above: u64, others_tied: u64) {
         self.lists += 1;
         for (sum, &k) in self.ndcg.iter_mut().zip(&self.cutoffs.ndcg) {
@@ -116,13 +116,13 @@ impl Ranking {
     }
 }
 
-/// Returns the share of the places `above + 1 ..= above + tied` that is within k.
+/// Returns the share of the places `above + 1 ..= above + tied` that are among the first k.
 fn share_within(above: u64, tied: u64, k: u32) -> f64 {
     u64::from(k).saturating_sub(above).min(tied) as f64 / tied as f64
 }
 
-/// Returns the mean discount of the places `above + 1 ..= above + tied`, of which those beyond k
-/// have none.
+/// Returns the mean discount of the places `above + 1 ..= above + tied`, where places after the
+/// k-th count 0.
 fn mean_discount(above: u64, tied: u64, k: u32) -> f64 {
     let end = (above + tied).min(u64::from(k));
     if end <= above { 0.0 } else { discounts(above, end) / tied as f64 }
@@ -134,7 +134,7 @@ fn discounts(from: u64, to: u64) -> f64 {
 }
 
 /// Computes ranking metrics over the rows of each group. A row of weight 0 does not count; other
-/// weights are not read.
+/// weights are ignored.
 pub(super) fn by_group(
     cutoffs: &Cutoffs,
     scores: &[f32],
@@ -180,7 +180,7 @@ mod tests {
         all
     }
 
-    /// Returns the means over all orders in which no row stands behind one of a lower score.
+    /// Returns the means over all orders in which no row comes after a row of lower score.
     fn brute_force(rows: &[(f32, bool)]) -> Option<Vec<f64>> {
         let wanted = rows.iter().filter(|r| r.1).count();
         if wanted == 0 {
