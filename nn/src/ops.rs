@@ -1,17 +1,16 @@
-//! The operations, one file a group: everything that the crate knows about an operation stands in
-//! one file, as an [`OpGroup`].
+//! The operations. Each file holds one group of operations, and everything that the crate knows
+//! about them, as an [`OpGroup`].
 //!
-//! To add an operation: a variant in [`Op`], its arms in the file of its group, and, for a new
+//! To add an operation, add a variant in [`Op`], its arms in the file of its group and, for a new
 //! group, a line in `with_group!`. Nothing else lists operations.
 //!
-//! Kernels are plain loops over the rows of one tile, run inside a frame compiled for the widest
-//! registers of the machine; products call [`zillion_device::matmul`]. There are three kinds of
-//! work:
+//! Kernels are plain loops over the rows of one tile, compiled for the widest registers of the
+//! machine; products call [`zillion_device::matmul`]. There are three kinds of work:
 //!
 //! * [`forward`] writes a tile of a result from the same tile of its inputs (or all of a constant);
 //! * [`accumulate`] adds a tile's rows to a lane's partial of a sum over the batch, and [`combine`]
 //!   makes the sum from the lanes' partials, in lane order;
-//! * gradients of table rows are summed row by row once the batch's gradients are complete.
+//! * gradients of table rows are summed row by row once those of the batch are complete.
 
 mod batch_norm;
 mod bce;
@@ -62,15 +61,14 @@ pub(crate) type ShapeResult = std::result::Result<Shape, String>;
 
 /// A group of operations that share a file: a function, its gradient and their relatives.
 ///
-/// A group is a type without values. Its functions are chosen by one `match` for each node and
-/// tile; the loops inside know their operation, so that no dispatch happens in them. Each function
-/// is called with operations of the group only; one that does not apply to an operation keeps its
-/// default.
+/// A group is a type without values. One `match` for each node and tile chooses its functions; the
+/// loops inside know their operation, so that they need no dispatch. Each function is called only
+/// with operations of the group; a function that does not apply to an operation keeps its default.
 trait OpGroup {
     /// Returns the operation's name in listings, profiles and errors, without its attributes.
     fn name(op: &Op) -> &'static str;
 
-    /// Writes in brackets what else tells the operation from others of its kind.
+    /// Writes, in brackets, the attributes that distinguish the operation from others of its kind.
     fn write_attributes(_op: &Op, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
     }
@@ -83,8 +81,8 @@ trait OpGroup {
         reject(op);
     }
 
-    /// Adds a tile to a lane's partial of a sum over the batch. `rows_before` rows have been added
-    /// already; when it is 0 the partial's old values are not read.
+    /// Adds a tile to a lane's partial of a sum over the batch. `rows_before` is the number of rows
+    /// that have been added already; if it is 0, the old values of the partial are not read.
     fn accumulate(
         op: &Op,
         _tile: &Tile<'_>,
@@ -102,14 +100,14 @@ trait OpGroup {
         len
     }
 
-    /// Returns whether [`OpGroup::combine`] treats each element alone, so that ranges can be
-    /// combined apart.
+    /// Returns whether [`OpGroup::combine`] treats each element independently, so that ranges of
+    /// elements can be combined separately.
     fn combines_by_element(_op: &Op) -> bool {
         true
     }
 
-    /// Makes the elements from `start` on of a sum over the batch from the lanes' partials, which
-    /// come with their rows in lane order.
+    /// Computes the elements of a sum over the batch, from element `start` on. The lanes' partials
+    /// come with their numbers of rows, in lane order.
     fn combine<'a>(
         _op: &Op,
         partials: impl Iterator<Item = (usize, &'a [f32])>,
@@ -120,13 +118,13 @@ trait OpGroup {
         add_partials(partials, start, out);
     }
 
-    /// Returns whether the operation's tile is the rows of its first input when all of them are
-    /// constants.
+    /// Returns whether the operation, if all its inputs are constants, works on the rows of its
+    /// first input instead of the rows of its result.
     fn sums_rows(_op: &Op) -> bool {
         false
     }
 
-    /// Returns how the operation leads a chain of fused links.
+    /// Returns the way in which the operation leads a chain of fused links.
     fn chaining(_op: &Op) -> Chaining {
         Chaining::None
     }
@@ -152,17 +150,18 @@ trait OpGroup {
 /// The way in which an operation leads a chain of fused links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chaining {
-    /// Nothing can be chained to the operation: it reads the inputs of the batch, or the bounds of
+    /// The operation cannot lead a chain, because it reads the inputs of the batch or the bounds of
     /// lists.
     None,
-    /// A few rows of a tile can be computed at a time without repeating anything.
+    /// A few rows of a tile can be computed at a time without repeated work.
     Rows,
-    /// The tile is computed at once: a product, or factors of a column that are computed once a
-    /// call.
+    /// The tile is computed at once, because it is a product or needs factors of a column that are
+    /// computed once for each call.
     Tile,
 }
 
-/// Evaluates an expression with `$group` as the group of an operation: the one list of groups.
+/// Evaluates an expression with `$group` as the group of an operation; this is the only list of
+/// groups.
 macro_rules! with_group {
     ($op:expr, $group:ident => $body:expr) => {
         match $op {
@@ -274,8 +273,8 @@ pub(crate) fn partial_len(op: &Op, shape: Shape) -> usize {
     with_group!(op, Group => Group::partial_len(op, len))
 }
 
-/// Adds a tile to its lane's partial. `rows_before` are the rows that the lane has added already;
-/// when it is 0 the partial's old values are not read.
+/// Adds a tile to its lane's partial. `rows_before` is the number of rows that the lane has added
+/// already; if it is 0, the old values of the partial are not read.
 pub(crate) fn accumulate(
     op: &Op,
     tile: &Tile<'_>,
@@ -287,14 +286,16 @@ pub(crate) fn accumulate(
     with_group!(op, Group => Group::accumulate(op, tile, rows_before, inputs, partial, scratch));
 }
 
-/// Returns whether [`combine`] treats each element alone, so that ranges can be combined apart.
+/// Returns whether [`combine`] treats each element independently, so that ranges can be combined
+/// separately.
 pub(crate) fn combines_by_element(op: &Op) -> bool {
     with_group!(op, Group => Group::combines_by_element(op))
 }
 
-/// Makes the elements of a sum over the batch from the lanes' partials, which come with their rows
-/// in lane order: the elements from `start` on where [`combines_by_element`], else all.
-/// `total_rows` are those of all lanes; a column may have no values in some lanes, or in none.
+/// Computes the elements of a sum over the batch from the lanes' partials, which come with their
+/// numbers of rows in lane order: the elements from `start` on where [`combines_by_element`],
+/// otherwise all. `total_rows` is the number of rows of all lanes; a column may have no values in
+/// some or all lanes.
 pub(crate) fn combine<'a>(
     op: &Op,
     partials: impl Iterator<Item = (usize, &'a [f32])>,
@@ -308,8 +309,8 @@ pub(crate) fn combine<'a>(
     with_group!(op, Group => Group::combine(op, partials, start, total_rows, out));
 }
 
-/// Returns whether the operation's tile is the rows of its first input when all of them are
-/// constants.
+/// Returns whether the operation, if all its inputs are constants, works on the rows of its first
+/// input instead of the rows of its result.
 pub(crate) fn sums_rows(op: &Op) -> bool {
     with_group!(op, Group => Group::sums_rows(op))
 }
@@ -349,7 +350,8 @@ impl Op {
     }
 }
 
-/// Writes the name, and in brackets what else tells the operation from others of its kind.
+/// Writes the name and, in brackets, the attributes that distinguish the operation from others of
+/// its kind.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Fused(fused) = self {
@@ -377,7 +379,7 @@ fn add_partials<'a>(
     }
 }
 
-/// Returns the refusal of inputs that do not fit an operation.
+/// Returns the error for inputs that do not fit an operation.
 fn cannot_take(op: &Op, inputs: &[Shape]) -> ShapeResult {
     Err(format!("{} cannot take {}", op.name(), format_shapes(inputs)))
 }

@@ -1,9 +1,9 @@
 //! Batch norm (Ioffe & Szegedy 2015).
 //!
-//! Batch norm is four operations: statistics over the batch, normalisation by given statistics,
-//! the sums that its gradient needs, and the gradient. Statistics are merged from tile to tile and
-//! from lane to lane by the pairwise update of Chan, Golub & LeVeque (1979), so that a column far
-//! from zero keeps its variance. Inference normalises by the running statistics with the same
+//! Batch norm is four operations: statistics over the batch, normalisation by given statistics, the
+//! sums that its gradient needs, and the gradient. Statistics are merged from tile to tile and from
+//! lane to lane by the pairwise update of Chan, Golub & LeVeque (1979), so that a column of values
+//! far from zero keeps its variance. Inference normalises by the running statistics with the same
 //! operation.
 
 use super::kernel::{Tile, View, ViewMut, add, simd};
@@ -18,8 +18,8 @@ use crate::onnx::writer::{OnnxNode, Writer};
 use std::fmt;
 use zillion_device::matmul::Scratch;
 
-/// The number of columns worked on at a time: their factors stay in first-level cache while rows
-/// stream by.
+/// The number of columns processed at a time, so that their factors stay in first-level cache while
+/// the rows are read.
 const BLOCK: usize = 1024;
 
 /// Batch norm: statistics, normalisation, its gradients and the running statistics.
@@ -117,8 +117,8 @@ impl OpGroup for BatchNorm {
         }
     }
 
-    /// Returns four floats a column for statistics: the mean and the squared deviations so far, and
-    /// those of the tile.
+    /// Returns the length of the partial. Statistics need four floats for each column: the mean and
+    /// the squared deviations so far, and those of the tile.
     fn partial_len(op: &Op, len: usize) -> usize {
         if *op == Op::BatchNormStats { 2 * len } else { len }
     }
@@ -221,10 +221,10 @@ fn move_running(
 ) {
     let n = running.cols;
     if total_rows == 0 {
-        // Statistics of no rows say nothing.
+        // Without rows there are no statistics to move towards.
         return out.row(0).copy_from_slice(running.row(0));
     }
-    // The unbiased estimate; of one row there is none, and the biased one (0) stands in.
+    // The estimate is unbiased, except for one row, where only the biased one (0) exists.
     let count = total_rows as f32;
     let unbiased = if count > 1.0 { count / (count - 1.0) } else { 1.0 };
     let (from, factor) = if variance { (n, unbiased) } else { (0, 1.0) };
@@ -265,7 +265,7 @@ fn add_squares(squares: &mut [f32], mean: &[f32], x: &[f32]) {
     }
 }
 
-/// Merges mean and squared deviations of `rows` further rows into those of `rows_before`.
+/// Merges the mean and squared deviations of `rows` further rows into those of `rows_before` rows.
 fn merge_stats(so_far: &mut [f32], rows_before: usize, more: &[f32], rows: usize) {
     let n = so_far.len() / 2;
     let (mean, squares) = so_far.split_at_mut(n);
@@ -279,7 +279,7 @@ fn merge_stats(so_far: &mut [f32], rows_before: usize, more: &[f32], rows: usize
     }
 }
 
-/// Statistics of the batch from those of its lanes, in lane order.
+/// Computes the statistics of the batch from those of its lanes, in lane order.
 fn combine_stats<'a>(partials: impl Iterator<Item = (usize, &'a [f32])>, out: &mut [f32]) {
     let mut total = 0;
     for (rows, partial) in partials {
@@ -388,8 +388,8 @@ fn scale_and_shift_sums(
     }
 }
 
-/// Computes `scale/σ · (g − mean(g) − x̂ · mean(g·x̂))`, or its first term where the statistics are
-/// given.
+/// Computes `scale/σ · (g − mean(g) − x̂ · mean(g·x̂))`, or only its first term if the statistics
+/// are given.
 fn batch_norm_grad(
     eps: f32,
     rows: usize,

@@ -59,7 +59,8 @@ impl OpGroup for Bce {
         let sum: f64 = (0..tile.rows)
             .map(|i| {
                 let (z, y, w) = (z.at(i), y.at(i), w.at(i));
-                // A row without weight may have no label, and then whatever stands there.
+                // The label of a row with weight 0 may be missing, and its value may then be any
+                // number.
                 let loss = z.max(0.0) - z * y + math::ln_1p(math::exp(-z.abs()));
                 if w == 0.0 { 0.0 } else { f64::from(w * loss) }
             })

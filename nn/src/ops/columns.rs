@@ -1,5 +1,5 @@
-//! Columns side by side, and parts of them. Where they can, these are views that cost nothing: see
-//! [`placement`](crate::program::placement).
+//! Concatenations of columns, and parts of them. Where possible these are views, which cost
+//! nothing: see [`placement`](crate::program::placement).
 
 use super::kernel::{Tile, View, ViewMut};
 use super::{OpGroup, ShapeResult};
@@ -11,7 +11,7 @@ use crate::graph::shape::{NodeId, Shape};
 use crate::onnx::writer::{OnnxNode, Writer};
 use std::fmt;
 
-/// Columns side by side, and parts of them.
+/// Concatenations of columns, and parts of them.
 pub(super) struct Columns;
 
 impl OpGroup for Columns {

@@ -1,5 +1,5 @@
-//! Dropout, inverted (Srivastava et al. 2014). The mask is a function of (seed, step, layer, row,
-//! unit): the backward pass computes it again instead of reading it from memory.
+//! Inverted dropout (Srivastava et al. 2014). The mask is a function of (seed, step, layer, row,
+//! unit): the backward pass computes the mask again instead of reading it from memory.
 
 use super::kernel::{StepSeed, Tile, View, ViewMut, simd};
 use super::{OpGroup, ShapeResult};
@@ -62,7 +62,7 @@ impl OpGroup for Dropout {
     }
 }
 
-/// Returns whether a unit is kept, for tests that need it.
+/// Returns whether dropout keeps a unit, for tests that need to know.
 pub fn dropout_keeps(seed: StepSeed, salt: u32, row: usize, unit: usize, rate: f32) -> bool {
     unit_bits(row_stream(seed, salt, row), unit as u32) >= threshold(rate)
 }
@@ -86,6 +86,6 @@ fn row_stream(seed: StepSeed, salt: u32, row: usize) -> u32 {
 
 #[inline(always)]
 fn unit_bits(row: u32, unit: u32) -> u32 {
-    // The odd constant spreads neighbours over all bits before they are mixed with the row's.
+    // The odd constant spreads neighbouring units over all bits before they are mixed with the row.
     random::mix32(row ^ unit.wrapping_mul(0x9e37_79b9))
 }

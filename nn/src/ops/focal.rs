@@ -1,13 +1,13 @@
-//! Binary cross-entropy with a weight for each class and with focus on what is hard (Lin et al.
-//! 2017, "Focal Loss for Dense Object Detection"): with `p` the probability that is given to the
-//! label that is there,
+//! Binary cross-entropy with a weight for each class and a focus on hard examples (Lin et al. 2017,
+//! "Focal Loss for Dense Object Detection"). With `p` the probability that the model gives to the
+//! true label:
 //!
 //! ```text
 //! loss = c · (1 − p)^gamma · (−ln p),   c = positive where the label is 1, negative where it is 0
 //! ```
 //!
-//! With `s` the logit times +1 or −1 by the label, `−ln p = softplus(−s)` and
-//! `1 − p = e^(−softplus(s))`, so that neither end overflows or loses its digits. `gamma` 0 is
+//! With `s` the logit times +1 or −1 by the label, `−ln p = softplus(−s)` and `1 − p =
+//! e^(−softplus(s))`, so that neither end overflows or loses precision. A `gamma` of 0 gives
 //! cross-entropy weighted by class.
 
 use super::kernel::{Tile, View, ViewMut};
@@ -22,7 +22,7 @@ use std::fmt;
 use zillion_device::matmul::Scratch;
 use zillion_device::simd::math;
 
-/// Focal loss of logits, and its gradient.
+/// The focal loss of logits, and its gradient.
 pub(super) struct FocalLoss;
 
 impl OpGroup for FocalLoss {
@@ -83,7 +83,8 @@ impl OpGroup for FocalLoss {
         let sum: f64 = (0..tile.rows)
             .map(|i| {
                 let w = w.at(i);
-                // A row without weight may have no label, and then whatever stands there.
+                // The label of a row with weight 0 may be missing, and its value may then be any
+                // number.
                 if w == 0.0 { 0.0 } else { f64::from(w * spec.loss(z.at(i), y.at(i))) }
             })
             .sum();
@@ -121,8 +122,8 @@ impl OpGroup for FocalLoss {
 }
 
 impl Focal {
-    /// Returns, for a logit and its label, the weight of the class, the sign that turns the logit
-    /// towards the label, and the logit so turned.
+    /// Returns, for a logit and its label, the weight of the class, the sign of the label, and the
+    /// logit times that sign.
     #[inline(always)]
     fn turned(self, z: f32, y: f32) -> (f32, f32, f32) {
         let sign = 2.0 * y - 1.0;
@@ -150,8 +151,8 @@ impl Focal {
 mod tests {
     use super::*;
 
-    /// The figure of the paper (section 3.2): with gamma 2 an example at p = 0.9 has a hundredth of
-    /// its cross-entropy, and one at p ≈ 0.968 a thousandth.
+    /// Checks the figures of the paper (section 3.2): with gamma 2, an example at p = 0.9 has a
+    /// hundredth of its cross-entropy, and one at p ≈ 0.968 a thousandth.
     #[test]
     fn easy_examples_count_as_little_as_the_paper_says() {
         let spec = Focal { gamma: 2.0, positive: 1.0, negative: 1.0 };
@@ -164,7 +165,8 @@ mod tests {
         }
     }
 
-    /// In f64 from the definition, and without overflow where a logit is far out.
+    /// Compares losses and slopes with the definition in f64, and checks that large logits do not
+    /// overflow.
     #[test]
     fn losses_and_slopes_follow_the_definition() {
         for gamma in [0.0f32, 0.5, 2.0, 5.0] {

@@ -1,12 +1,12 @@
-//! Functions of one and two elements, written once: whatever loop they are put into, over a matrix
-//! of its own or in place behind another operation, computes the same bits.
+//! Functions of one and two elements. Each is written once, so that every loop that uses it (over a
+//! matrix of its own, or in place after another operation) computes the same bits.
 
 use crate::graph::op::{Binary, Unary};
 use crate::onnx::emit::Emitter;
 use crate::onnx::lists::divide_or_zero;
 use crate::onnx::proto::AttributeProto;
 
-/// `√(2/π)`, of the tanh form of gelu.
+/// The constant `√(2/π)` in the tanh form of gelu.
 pub(super) const GELU_SCALE: f32 = 0.797_884_6;
 pub(super) const GELU_CUBE: f32 = 0.044_715;
 
@@ -122,7 +122,7 @@ macro_rules! with_unary {
         use $crate::ops::functions::{GELU_CUBE, GELU_SCALE};
         use zillion_device::simd::math;
         match $function {
-            // Written so that a NaN stays one.
+            // The comparison is written so that a NaN stays a NaN.
             Unary::Relu => simd!({ $loop($($argument,)* |x| if x < 0.0 { 0.0 } else { x }) }),
             Unary::LeakyRelu { slope } => {
                 simd!({ $loop($($argument,)* |x| if x > 0.0 { x } else { slope * x }) })
@@ -147,9 +147,9 @@ macro_rules! with_unary {
     }};
 }
 
-/// Calls a loop with the function of (gradient, point) that a unary's gradient is. The point is the
-/// unary's result where [`Unary::uses_result`](crate::graph::op::Unary::uses_result), else its
-/// argument.
+/// Calls a loop with the gradient of a unary function, as a function of (gradient, point). The
+/// point is the function's result where
+/// [`Unary::uses_result`](crate::graph::op::Unary::uses_result), otherwise its argument.
 macro_rules! with_unary_grad {
     ($function:expr, $loop:ident($($argument:expr),*)) => {{
         use $crate::ops::functions::{GELU_CUBE, GELU_SCALE};

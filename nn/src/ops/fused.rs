@@ -1,11 +1,11 @@
-//! An operation with the functions that each element of its result passes through before any other
-//! node reads it.
+//! An operation fused with the functions that each element of its result passes through before any
+//! other node reads it.
 //!
-//! A chain of element-by-element links works in place on the rows that its head has just written, a
-//! few rows at a time where the head allows it, so that what passes between them stays in
-//! first-level cache and has no buffer of its own. A link is also how an operation works in the
-//! buffer of an operand that no other node reads any more. The functions are those of the
-//! operations themselves: the bits are the same.
+//! A chain of element-wise links works in place on the rows that its head has just written, a few
+//! rows at a time if the head allows it. The values between links stay in first-level cache and
+//! need no buffer of their own. A link is also the form in which an operation works in the buffer
+//! of an operand that no other node reads any more. The functions are those of the operations
+//! themselves, so the bits are the same.
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::kernel::{Tile, View, ViewMut, simd};
@@ -16,10 +16,10 @@ use crate::graph::shape::{Dim, Shape};
 use crate::graph::sizes::NodeSizes;
 use std::fmt;
 
-/// The number of floats of a result that pass through head and chain together.
+/// The number of floats of a result that pass through the head and the chain together.
 const BLOCK: usize = 2048;
 
-/// A chain of fused links behind its head.
+/// A chain of fused links after its head.
 pub(super) struct FusedChain;
 
 impl OpGroup for FusedChain {
@@ -91,7 +91,7 @@ pub(crate) fn is_operand(operand: Shape, shape: Shape) -> bool {
 }
 
 /// Returns the operation as a link whose running value is one of its inputs; the operands of the
-/// link are the other inputs, in order. `None` if the operation is no link.
+/// link are the other inputs, in order. Returns `None` if the operation cannot be a link.
 pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
     match (op, running) {
         (Op::Unary(function), 0) => Some(Link::Unary(*function)),
@@ -102,7 +102,7 @@ pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
         (Op::MulAdd, 0) => Some(Link::MulAdd),
         (Op::MulAdd, 1) => Some(Link::MulAddOf),
         (Op::MulAdd, 2) => Some(Link::AddProduct),
-        // From left to right: only the first two may change places.
+        // The sum runs from left to right, so only the first two terms may be swapped.
         (Op::AddN, 0 | 1) if inputs == 2 => Some(Link::Binary(Binary::Add)),
         _ => None,
     }
@@ -123,7 +123,7 @@ fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewM
         let mut part = tile.clone();
         (part.first_row, part.rows) = (tile.first_row + start, rows);
         let views = &views[..head.len()];
-        // The products' kernels have the most usual link in themselves.
+        // The kernels of products contain the most common first link themselves.
         let (in_head, rest) = match (&fused.head, fused.chain.as_slice()) {
             (Op::Linear, [Link::Unary(Unary::Relu), rest @ ..]) => {
                 (super::linear::forward_relu(&part, views, from(data, start, stride, cols)), rest)
@@ -140,8 +140,8 @@ fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewM
     }
 }
 
-/// Computes a tile of an operation into the buffer that holds the rows of one of its inputs.
-/// `inputs` has a view of every input; the view of the running one is not read.
+/// Computes a tile of an operation into the buffer that holds the rows of one of its inputs, the
+/// running one. `inputs` has a view of every input; the view of the running one is not read.
 pub(crate) fn compute_in_place(
     op: &Op,
     tile: &Tile<'_>,
@@ -169,8 +169,8 @@ pub(crate) fn compute_in_place(
     }
 }
 
-/// Puts some rows through the links of a chain. `operands` are of the whole tile, `start` rows
-/// before them.
+/// Applies the links of a chain to some rows. The views in `operands` cover the whole tile, and the
+/// rows start at its row `start`.
 fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: &mut ViewMut<'_>) {
     let mut operands = operands.iter().map(|&operand| below(operand, start));
     let mut next = || operands.next().unwrap_or_default();
@@ -210,7 +210,7 @@ fn from(data: &mut [f32], start: usize, stride: usize, cols: usize) -> ViewMut<'
     ViewMut { data: &mut data[start * stride..], stride, cols }
 }
 
-/// Returns the rows of a view from `start` on; a row that stands for all rows stays.
+/// Returns the rows of a view from `start` on; a single row that is broadcast stays as it is.
 fn below(view: View<'_>, start: usize) -> View<'_> {
     View { data: view.data.get(start * view.stride..).unwrap_or_default(), ..view }
 }

@@ -1,9 +1,9 @@
-//! Rows of tables into the batch, and gradients back to the rows.
+//! The lookup of table rows for a batch, and the gradients of these rows.
 //!
 //! Forward, each row of the batch pools the rows of its list of keys, or each value of the column
-//! gets its key's row. Backward, each unique row sums the gradients of its occurrences, gather by
-//! gather, in ascending order of position: the sum has one order, whatever the threads, and rows
-//! are disjoint work.
+//! gets the row of its key. Backward, each unique row sums the gradients of its occurrences, gather
+//! by gather, in ascending order of position. The order of this sum does not depend on threads, and
+//! different rows are independent work.
 
 use super::kernel::{Tile, View, ViewMut, add_scaled, simd};
 use super::list_column::ListColumn;
@@ -22,7 +22,7 @@ use zillion_feature::Pooling;
 
 const WIDTH: usize = 16;
 
-/// Lookups of rows and their gradients.
+/// The lookups of rows and their gradients.
 pub(super) struct Lookup;
 
 impl OpGroup for Lookup {
@@ -158,13 +158,13 @@ fn table_of(gather: &Gather, graph: &Graph) -> std::result::Result<usize, String
     column.map(|c| c.table).ok_or_else(|| format!("there is no sparse column {}", gather.column))
 }
 
-/// Returns the number of inputs of a gradient node that belong to one gather: its gradient, and the
-/// winners of a max pooling.
+/// Returns the number of inputs of a gradient node that belong to one gather: its gradient and, for
+/// a max pooling, the winning values.
 fn inputs_of(gather: &Gather) -> usize {
     if gather.pooling == Some(Pooling::Max) { 2 } else { 1 }
 }
 
-/// Copies a row for each value, in the order of the column.
+/// Copies the row of each value, in the order of the column.
 fn values(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
     let column = &tile.inputs.columns[gather.column];
     let factors = tile.lists[gather.column].factors_of(gather);
@@ -240,7 +240,8 @@ fn copy_rows(gather: &Gather, inverse: &[u32], table: View<'_>, out: &mut ViewMu
     for (i, &key) in inverse.iter().enumerate() {
         ask(i, gather.dim);
         let from = &table.data[key as usize * table.stride + gather.offset..][..gather.dim];
-        // In pieces of fixed size: a call of memcpy costs more than these few bytes.
+        // The copy is made in pieces of fixed size, because a call of memcpy costs more than these
+        // few bytes.
         let (from, from_rest) = from.as_chunks::<WIDTH>();
         let (to, to_rest) = out.row(i).as_chunks_mut::<WIDTH>();
         for (to, from) in to.iter_mut().zip(from) {
@@ -271,8 +272,8 @@ fn max_row(
     }
 }
 
-/// Writes the index in its list of each element's first largest value; −1 in an empty list. As f32
-/// it is exact up to lists of 2²⁴ values.
+/// Writes, for each element, the index in the list of the first largest value, and −1 for an empty
+/// list. As f32 the index is exact for lists of up to 2²⁴ values.
 fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
     let column = &tile.inputs.columns[gather.column];
     let factors = tile.lists[gather.column].factors_of(gather);
@@ -298,7 +299,7 @@ fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<
     }
 }
 
-/// A value of the batch with access to any row.
+/// A value of the batch whose rows can be read in any order.
 pub(crate) trait BatchRows: Sync {
     /// Returns the row with this index in the batch, or in its column's values.
     fn row(&self, row: usize) -> &[f32];
@@ -313,21 +314,22 @@ pub(crate) struct GatherSource<'a, R> {
     pub(crate) column: &'a ColumnView<'a>,
     pub(crate) list: &'a ListColumn,
     pub(crate) gradient: R,
-    /// For a max pooling: the index of the value of the list that won.
+    /// The indices of the winning values of a max pooling; `None` for other poolings.
     pub(crate) winners: Option<R>,
-    /// The factor of each value; empty: all 1.
+    /// The factor of each value; empty if all are 1.
     pub(crate) factors: &'a [f32],
 }
 
 /// The number of values by which rows and gradients are prefetched ahead.
 const AHEAD: usize = 16;
 
-/// Adds the gradients of one gather to those of unique rows `first ..`, `stride` floats each in
-/// `out`.
+/// Adds the gradients of one gather to those of the unique rows `first ..`, with `stride` floats
+/// for each row in `out`.
 ///
-/// The batch is read in its own order, which a processor foresees, and the unique rows are written
-/// in any: those of one table are few enough for the second-level cache, what is read of the batch
-/// is not. Values of other rows are passed over. Each row so sums its occurrences in ascending
+/// The batch is read in its own order, which the processor can predict, and the unique rows are
+/// written in random order: the rows of one table fit into the second-level cache, the gradients of
+/// the batch do not. Values of other rows are skipped. Each row therefore sums its occurrences in
+/// ascending order.
 /// order.
 pub(crate) fn add_row_gradients<R: BatchRows>(
     source: &GatherSource<'_, R>,
@@ -347,7 +349,7 @@ pub(crate) fn add_row_gradients<R: BatchRows>(
     })
 }
 
-/// Adds the gradients of a column with one value a row and all factors 1.
+/// Adds the gradients of a column that has one value for each row and only factors of 1.
 #[inline(always)]
 fn add_plain<R: BatchRows>(
     source: &GatherSource<'_, R>,

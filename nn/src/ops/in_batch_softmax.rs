@@ -1,12 +1,13 @@
-//! Softmax over the items of the whole batch: each row's own item against those of all others, for
-//! retrieval models (Yi et al., RecSys 2019).
+//! Softmax over the items of the whole batch, for retrieval models (Yi et al., RecSys 2019): each
+//! row's own item is compared with the items of all other rows.
 //!
 //! Row i scores item j by `s_ij = by · u_i·v_j − c_j`, where `c_j` corrects for how often item j is
-//! drawn. An item that is row i's own but stands in another row is no negative: it is left out.
-//! Three row-wise operations read operands that are complete for the whole batch ([`Op::Collect`],
-//! a barrier between passes): the logarithm of the sum of exponentials, the gradient of u and the
-//! gradient of v. They work in blocks, so that scores of a tile with a block exist at a time and
-//! never the matrix of all. What a row comes to depends on its tile alone, not on threads.
+//! drawn. Another row with the same item as row i is not a negative, so it is left out. Three
+//! row-wise operations read operands that are complete for the whole batch ([`Op::Collect`], a
+//! barrier between passes): the logarithm of the sum of exponentials, the gradient of u and the
+//! gradient of v. They work in blocks, so that only the scores of one tile with one block exist at
+//! a time and never the matrix of all scores. The result of a row depends on its tile alone, not on
+//! threads.
 
 use super::kernel::{Tile, View, ViewMut, simd};
 use super::{OpGroup, ShapeResult};
@@ -19,10 +20,10 @@ use crate::graph::sizes::NodeSizes;
 use zillion_device::matmul::gemm;
 use zillion_device::simd::math;
 
-/// The number of rows of the batch that a tile is scored against at a time.
+/// The number of rows of the batch against which a tile is scored at a time.
 const BLOCK: usize = 256;
 
-/// Softmax over the items of a batch, and its gradients.
+/// The softmax over the items of a batch, and its gradients.
 pub(super) struct InBatchSoftmax;
 
 impl OpGroup for InBatchSoftmax {
@@ -104,7 +105,7 @@ impl OpGroup for InBatchSoftmax {
             let gu = cx.push(id, "grad", Op::InBatchQueryGrad(*spec), &inputs)?;
             cx.give(u, gu);
         }
-        // A collected value is the value itself; its gradient goes to where it came from.
+        // A collected value has the elements of its input, so the gradient goes to that input.
         let v = find_collected(cx, whole_v);
         if let Some(v) = v.filter(|&v| cx.wants(v)) {
             let mut inputs = vec![v];
@@ -132,12 +133,12 @@ impl OpGroup for InBatchSoftmax {
     }
 }
 
-/// Blocks of the batch's rows, in order.
+/// Returns the blocks of the batch's rows, in order.
 fn blocks(rows: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..rows.div_ceil(BLOCK)).map(move |b| b * BLOCK..rows.min((b + 1) * BLOCK))
 }
 
-/// Computes `by · a·bᵀ` of a tile's rows and a block's.
+/// Computes `by · a·bᵀ` for the rows of a tile and the rows of a block.
 fn products(
     by: f32,
     rows: usize,
@@ -150,7 +151,7 @@ fn products(
     gemm(rows, n, a.cols, by, a.data, a.stride, 1, block, 1, b.stride, 0.0, out, n);
 }
 
-/// Returns whether row `i` and row `j` are different rows of one item.
+/// Returns whether row `i` and row `j` are different rows with the same item.
 #[inline(always)]
 fn is_hit(ids: &[u32], i: usize, j: usize) -> bool {
     i != j && ids[i] == ids[j]
@@ -182,7 +183,7 @@ fn log_sum_exp(
                     *s = if is_hit(ids, at, j) { f32::NEG_INFINITY } else { *s - c };
                     best = if *s > best { *s } else { best };
                 }
-                // Nothing but hits so far.
+                // The maximum is −∞ while every score so far was left out.
                 if best > f32::NEG_INFINITY {
                     let mut total = sum[i] * math::exp(most[i] - best);
                     for &s in row.iter() {

@@ -14,15 +14,16 @@ use crate::onnx::proto::AttributeProto;
 use crate::onnx::writer::{OnnxNode, Writer};
 use std::fmt;
 
-/// The number of floats of a vector handled at a time: one 512-bit register.
+/// The number of floats of a vector that are processed at a time: one 512-bit register.
 const WIDTH: usize = 16;
-/// The number of fields handled at a time: independent sums, so that none waits for the one before.
+/// The number of fields that are processed at a time. Their sums are independent, so that no sum
+/// waits for the previous one.
 const BLOCK: usize = 4;
-/// The number of floats kept on the stack: a row transposed, or the gradients of all pairs. Larger
-/// ones take the slower way.
+/// The number of floats kept on the stack: a transposed row, or the gradients of all pairs. Larger
+/// rows take the slower path.
 const SCRATCH: usize = 4096;
 
-/// Interactions of fields, and their gradients.
+/// The interactions of fields, and their gradients.
 pub(super) struct Interaction;
 
 impl OpGroup for Interaction {
@@ -163,7 +164,7 @@ impl OpGroup for Interaction {
     }
 }
 
-/// Returns the part `start .. start + WIDTH` of a vector, zero beyond its end.
+/// Returns the part `start .. start + WIDTH` of a vector, padded with zeros.
 #[inline(always)]
 fn part(vector: &[f32], start: usize) -> [f32; WIDTH] {
     let rest = &vector[start..];
@@ -256,7 +257,7 @@ fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &
     }
     for first in (0..fields).step_by(BLOCK) {
         let last = (first + BLOCK).min(fields) - 1;
-        // Beyond the last field the last stands in; its sums are not used.
+        // After the last field, the last field is used again, and its extra sums are ignored.
         let vectors: [&[f32]; BLOCK] =
             std::array::from_fn(|q| &x[(first + q).min(last) * dim..][..dim]);
         for start in (0..last).step_by(WIDTH) {
@@ -284,7 +285,7 @@ fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &
 }
 
 /// Computes the same as [`dots_grad`], four fields at a time, from the gradients of all pairs as a
-/// full matrix with zeros on its diagonal.
+/// full matrix with zeros on the diagonal.
 #[inline(always)]
 fn dots_grad_blocked(g: &[f32], x: &[f32], dim: usize, scratch: &mut [f32], out: &mut [f32]) {
     let fields = x.len() / dim;
@@ -368,7 +369,7 @@ fn fm_to_onnx(writer: &mut Writer<'_>, x: &str, dim: usize, cols: usize) -> Stri
     writer.emitter.op("Mul", &[&total, &half], vec![])
 }
 
-/// Writes the products of all fields with each other, of which it takes the pairs `(i, j)`,
+/// Writes the products of all fields with each other, and then the selection of the pairs `(i, j)`,
 /// `j < i`.
 fn dots_to_onnx(writer: &mut Writer<'_>, x: &str, dim: usize, cols: usize) -> String {
     let count = cols / dim;

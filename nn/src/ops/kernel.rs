@@ -1,4 +1,5 @@
-//! The types and loops of kernels: strided rows, the tile they work on, maps over elements.
+//! The types and loops of kernels: strided rows, the tile that a kernel works on, maps over
+//! elements.
 
 use std::ops::Range;
 
@@ -7,7 +8,7 @@ use zillion_device::matmul::Panel;
 use super::list_column::ListColumn;
 use crate::inputs::Inputs;
 
-/// Runs a block inside a frame compiled for the widest registers of the machine.
+/// Runs a block inside a function compiled for the widest registers of the machine.
 macro_rules! simd {
     ($body:block) => {
         zillion_device::simd::vectorised(
@@ -18,8 +19,8 @@ macro_rules! simd {
 }
 pub(crate) use simd;
 
-/// Strided rows that a kernel reads. A matrix of one row has stride 0 where it is broadcast: every
-/// row is that row.
+/// Strided rows that a kernel reads. A matrix of one row that is broadcast has stride 0, so that
+/// every row is that row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct View<'a> {
     pub(crate) data: &'a [f32],
@@ -64,15 +65,16 @@ pub struct StepSeed {
     pub step: u64,
 }
 
-/// The rows that a kernel works on: some of the batch, the values of their lists in one column, or
-/// all of a constant matrix.
+/// The rows that a kernel works on: rows of the batch, the values of their lists in one column, or
+/// all rows of a constant matrix.
 #[derive(Clone, Debug)]
 pub(crate) struct Tile<'a> {
     pub(crate) inputs: &'a Inputs<'a>,
     pub(crate) lists: &'a [ListColumn],
-    /// The weight of a product, where it was packed.
+    /// The packed weight of a product, if the weight was packed.
     pub(crate) packed: Option<&'a [Panel]>,
-    /// The rows of the batch. A kernel between them and their lists' values needs both.
+    /// The rows of the batch. A kernel that connects rows with the values of their lists needs
+    /// both.
     pub(crate) batch: Range<usize>,
     /// The index of row 0 in the batch, or of the first value in its column.
     pub(crate) first_row: usize,
@@ -127,7 +129,7 @@ pub(crate) fn map2(
             line_by(a.row(i), b.at(i), out.row(i), &f);
         }
     } else if out.cols > 1 && a.cols == 1 {
-        // Commuted by the caller's closure alone; the operands keep their places.
+        // Only the closure swaps its arguments; the operands keep their places.
         for i in 0..rows {
             let a = a.at(i);
             if b.cols == 1 {
@@ -162,8 +164,8 @@ pub(crate) fn add(to: &mut [f32], from: &[f32]) {
     }
 }
 
-/// Returns the sum of `f` over the elements of two rows, in sixteen interleaved partial sums: an
-/// order that is the same on every machine and that vectorises.
+/// Returns the sum of `f` over the elements of two rows, in sixteen interleaved partial sums. This
+/// order is the same on every machine, and it vectorises.
 #[inline(always)]
 pub(crate) fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; 16];

@@ -154,9 +154,9 @@ impl OpGroup for Product {
     }
 }
 
-/// Computes a linear layer with relu on its sums before they are written: the bits of both one
-/// after the other. Returns `false`, and computes nothing, for a layer with a single column, which
-/// is no product of these kernels.
+/// Computes a linear layer and applies relu to its sums before they are written, with the same bits
+/// as the two operations in sequence. Returns `false`, and computes nothing, for a layer with a
+/// single column, which these kernels do not compute.
 pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) -> bool {
     match *inputs {
         _ if out.cols == 1 => return false,
@@ -190,8 +190,8 @@ fn linear(
     product(tile, x, w, epilogue, out);
 }
 
-/// Computes `x·w` and its epilogue, of more than one column. The bits do not depend on whether `w`
-/// was packed.
+/// Computes `x·w` with more than one column, and its epilogue. The bits do not depend on whether
+/// `w` was packed.
 fn product(tile: &Tile<'_>, x: View<'_>, w: View<'_>, epilogue: Epilogue<'_>, out: ViewMut<'_>) {
     let right = match tile.packed {
         Some(panels) => Right::Packed(panels),
@@ -200,7 +200,7 @@ fn product(tile: &Tile<'_>, x: View<'_>, w: View<'_>, epilogue: Epilogue<'_>, ou
     matmul::linear(matrix(tile.rows, x), right, epilogue, out.data, out.stride);
 }
 
-/// Returns rows in the form that the products take.
+/// Returns rows as the view type that the product kernels take.
 fn matrix(rows: usize, view: View<'_>) -> matmul::View<'_> {
     matmul::View::new(view.data, rows, view.cols, view.stride)
 }
@@ -217,7 +217,7 @@ fn matmul_nt(tile: &Tile<'_>, g: View<'_>, w: View<'_>, mut out: ViewMut<'_>) {
         let epilogue = Epilogue::default();
         return matmul::linear(matrix(tile.rows, g), right, epilogue, out.data, out.stride);
     }
-    // A weight that is itself computed.
+    // The weight is itself a computed value, so it was not packed.
     gemm(tile.rows, k, n, 1.0, g.data, g.stride, 1, w.data, 1, w.stride, 0.0, out.data, out.stride);
 }
 

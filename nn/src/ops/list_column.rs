@@ -1,4 +1,4 @@
-//! The values that a step derives once from a column with lists or weights.
+//! The values that each step derives once from a column with lists or weights.
 
 use std::ops::Range;
 
@@ -7,15 +7,17 @@ use zillion_feature::Pooling;
 use crate::graph::op::Gather;
 use crate::inputs::ColumnView;
 
-/// The values derived once a step from a column that has lists or weights.
+/// The values that are derived once in each step from a column that has lists or weights.
 #[derive(Debug, Default)]
 pub(crate) struct ListColumn {
-    /// The row of each value; empty where each row has one, or where there is no backward pass.
+    /// The row of each value; empty if each row has one value, or if there is no backward pass.
     pub(crate) row_of: Vec<u32>,
     /// The place of each value in the buffers of the column: the lane in the upper 8 bits, the
-    /// place in it in the lower 24. Empty if it is not needed, or if each row has one value.
+    /// position in the lane in the lower 24. Empty if it is not needed, or if each row has one
+    /// value.
     pub(crate) locate: Vec<u32>,
-    /// The factor of each value, for each way in which the column is pooled. Empty vector: all 1.
+    /// The factor of each value, for each way in which the column is pooled. An empty vector means
+    /// that all factors are 1.
     pub(crate) factors: Vec<(Pooling, Vec<f32>)>,
 }
 
@@ -29,11 +31,11 @@ impl ListColumn {
     pub(crate) fn clear(&mut self) {
         self.row_of.clear();
         self.locate.clear();
-        // Emptied, not dropped: their memory serves the next step.
+        // The vectors are cleared and not dropped, so that the next step reuses their memory.
         self.factors.iter_mut().for_each(|(_, factors)| factors.clear());
     }
 
-    /// Notes the row of each value.
+    /// Stores the row of each value.
     pub(crate) fn set_rows(&mut self, column: &ColumnView<'_>, rows: usize) {
         if column.offsets.is_some() {
             self.row_of.reserve(column.inverse.len());
@@ -44,7 +46,7 @@ impl ListColumn {
         }
     }
 
-    /// Notes where lanes, which are given by their rows, keep each value.
+    /// Stores the place of each value in the lanes, which are given by their rows.
     pub(crate) fn set_places(
         &mut self,
         column: &ColumnView<'_>,
@@ -59,9 +61,9 @@ impl ListColumn {
         }
     }
 
-    /// Computes the factors of one way of pooling: the weight, for a mean over the sum of the
-    /// list's weights, for sqrtn over the root of the sum of their squares (as TensorFlow has it).
-    /// A list whose weights sum to zero pools to zeros.
+    /// Computes the factors of one way of pooling: the weight itself, or for a mean the weight over
+    /// the sum of the list's weights, or for sqrtn the weight over the root of the sum of their
+    /// squares (as in TensorFlow). A list whose weights sum to zero pools to zeros.
     pub(crate) fn set_factors(&mut self, column: &ColumnView<'_>, pooling: Pooling, rows: usize) {
         let averaged = matches!(pooling, Pooling::Mean | Pooling::Sqrtn);
         if column.weights.is_none() && (!averaged || column.offsets.is_none()) {
@@ -95,8 +97,8 @@ impl ListColumn {
     }
 }
 
-/// Returns the pooling whose factors a gather uses: without pooling a value has its weight, as in a
-/// sum.
+/// Returns the pooling whose factors a gather uses: without pooling, a value has its weight as its
+/// factor, as in a sum.
 #[inline(always)]
 pub(crate) fn factor_kind(pooling: Option<Pooling>) -> Pooling {
     pooling.unwrap_or(Pooling::Sum)

@@ -172,7 +172,8 @@ impl OpGroup for Reduction {
                 let product = writer.emitter.op("Mul", &[a, b], vec![]);
                 writer.reduce("ReduceSum", &product, 1)
             }
-            // Over rows of the batch it would couple them; over those of a constant it is one.
+            // A sum over rows of the batch would connect them; a sum over rows of a constant is a
+            // constant.
             (Op::SumRows { mean }, [x]) if writer.is_constant(node.id) => {
                 writer.reduce(if *mean { "ReduceMean" } else { "ReduceSum" }, x, 0)
             }
@@ -185,10 +186,10 @@ impl OpGroup for Reduction {
     }
 }
 
-/// Turns a sum over rows into what the operation wants.
+/// Turns a sum over rows into the mean, if the operation is a mean.
 pub(super) fn finish(mean: bool, rows: usize, out: &mut [f32]) {
     if mean {
-        // A column may have no values at all, and its mean is 0.
+        // A column may have no values at all; its mean is then 0.
         let by = 1.0 / rows.max(1) as f32;
         out.iter_mut().for_each(|o| *o *= by);
     }

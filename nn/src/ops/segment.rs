@@ -1,7 +1,7 @@
-//! Between rows of the batch and the values of their lists.
+//! The operations between rows of the batch and the values of their lists.
 //!
-//! A tile of rows owns the values of its rows' lists, which stand together: the column's offsets
-//! say which belong to which row. An empty list has no values to write and sums to zero.
+//! A tile of rows owns the values of its rows' lists, which are contiguous: the column's offsets
+//! say which values belong to which row. An empty list has no values to write, and its sum is zero.
 
 use super::kernel::{Tile, View, ViewMut, add, simd};
 use super::{OpGroup, ShapeResult};
@@ -16,7 +16,7 @@ use std::fmt;
 use std::ops::Range;
 use zillion_device::simd::math;
 
-/// Operations between rows of the batch and the values of their lists.
+/// The operations between rows of the batch and the values of their lists.
 pub(super) struct Segment;
 
 impl OpGroup for Segment {
@@ -189,7 +189,8 @@ fn factor(mean: bool, len: usize) -> f32 {
     if mean && len > 0 { 1.0 / len as f32 } else { 1.0 }
 }
 
-/// Less the largest, so that nothing overflows.
+/// Computes the softmax of a list, after the largest element is subtracted so that nothing
+/// overflows.
 #[inline(always)]
 fn softmax(values: Range<usize>, j: usize, x: View<'_>, out: &mut ViewMut<'_>) {
     let largest = values.clone().fold(f32::NEG_INFINITY, |a, v| a.max(x.row(v)[j]));

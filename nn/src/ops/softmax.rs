@@ -1,5 +1,5 @@
-//! Softmax over the columns of each row, and the logarithm of the sum of exponentials that it
-//! divides by. Both subtract the row's largest element first, so that nothing overflows.
+//! Softmax over the columns of each row, and the logarithm of its divisor, the sum of exponentials.
+//! Both subtract the row's largest element first, so that nothing overflows.
 
 use super::kernel::{Tile, View, ViewMut, dot, simd, sum_by};
 use super::{Chaining, OpGroup, ShapeResult};
@@ -13,7 +13,7 @@ use crate::onnx::proto::AttributeProto;
 use crate::onnx::writer::{OnnxNode, Writer};
 use zillion_device::simd::math;
 
-/// Softmax over the columns of each row, and the logarithm of its divisor.
+/// The softmax over the columns of each row, and the logarithm of its divisor.
 pub(super) struct Softmax;
 
 impl OpGroup for Softmax {

@@ -1,4 +1,4 @@
-//! The inputs of a batch as matrices, parameters and constants.
+//! The inputs of a batch as matrices, and parameters and constants.
 
 use super::kernel::{Tile, View, ViewMut};
 use super::{OpGroup, ShapeResult};
@@ -107,7 +107,7 @@ impl OpGroup for Source {
 
     fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
         let value = match op {
-            // Rows come as inputs of the columns that look them up.
+            // Table rows are fed as inputs of the columns that look them up.
             Op::Rows { .. } => String::new(),
             Op::Param { param } => writer.param(*param)?,
             Op::Fill { value, shape } => match shape.rows {
