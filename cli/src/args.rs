@@ -1,4 +1,5 @@
-//! The command line. Parsing has no side effects; `commands` resolves and acts.
+//! The command line. Parsing has no side effects; the module `commands` resolves the arguments and
+//! acts.
 
 mod data;
 mod doctor;

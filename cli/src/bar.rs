@@ -1,11 +1,11 @@
-//! Progress of a command: a bar on a terminal, otherwise a line now and then, always on stderr.
+//! Progress of a command on stderr: a bar on a terminal, and otherwise a line from time to time.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Plain lines come at most this often.
+/// The shortest interval between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The progress of one piece of work.
@@ -18,8 +18,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Begins a bar over `total` things (0: an unknown number), which are called `unit` in the
-    /// plural.
+    /// Starts a bar for `total` things (0 if the number is unknown); `unit` is their plural name.
     pub(crate) fn new(what: &str, total: u64, unit: &'static str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(10);
@@ -38,7 +37,7 @@ impl Bar {
         Self { bar, what: what.to_owned(), unit, total, last_line: Instant::now() }
     }
 
-    /// Shows that `done` things are done.
+    /// Shows that `done` things are finished.
     pub(crate) fn at(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);

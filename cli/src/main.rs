@@ -1,8 +1,8 @@
 //! The `zillion` binary: arguments, environment, signals, telemetry. It composes the crates and
-//! holds no mechanism of its own.
+//! contains no mechanism of its own.
 //!
-//! Results go to stdout, everything for people to stderr. Exit codes: 0 done, 1 failed, 2 usage
-//! (the command line or the job file), 3 refused by a guard.
+//! Results go to stdout, and all messages for people to stderr. Exit codes: 0 done, 1 failed, 2
+//! usage (the command line or the job file), 3 refused by a guard.
 
 mod args;
 mod bar;
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     if only_prints(&args.command) {
         zillion_device::machine::exit_on_closed_pipe();
     }
-    // The operator of a server reads its log.
+    // A server logs at level `info` by default, because its operator reads the log.
     let usual = if matches!(args.command, Command::Serve(_)) { "info" } else { "warn" };
     let telemetry = match telemetry::start(&args.telemetry, usual) {
         Ok(telemetry) => telemetry,
@@ -71,7 +71,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// Returns whether a command is about what it prints: `zillion … | head` then ends it quietly.
+/// Returns whether the only purpose of a command is its output. Such a command ends quietly when
+/// the pipe is closed, as in `zillion … | head`.
 fn only_prints(command: &Command) -> bool {
     matches!(
         command,
@@ -86,7 +87,7 @@ fn only_prints(command: &Command) -> bool {
     )
 }
 
-/// Returns the exit code of a command that has only one good end.
+/// Returns the exit code of a command whose success has only one exit code.
 fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
 }

@@ -1,7 +1,8 @@
 //! The series of this process for Prometheus: those of the trainer, and those that every process
 //! has.
 //!
-//! The server's own series belong to `zillion-serving`; this module adds those of the process.
+//! The crate `zillion-serving` defines the series of the server; this module adds those of the
+//! process.
 
 mod listener;
 mod process;
@@ -13,10 +14,10 @@ pub(crate) use listener::Listener;
 pub(crate) use process::Process;
 pub(crate) use trainer::TrainerMetrics;
 
-/// Returns a registry with the series that every process has. `role`: `trainer`, `server`.
+/// Returns a registry with the series that every process has. `role` is `trainer` or `server`.
 ///
 /// # Errors
-/// Names that are taken, which would be a defect.
+/// The name of a series is already taken, which would be a defect of the program.
 pub(crate) fn registry(role: &str) -> prometheus::Result<Registry> {
     let registry = Registry::new();
     let opts = Opts::new("zillion_build_info", "1, with what this program is as labels.");

@@ -1,4 +1,4 @@
-//! Files that no job describes: how they are written, guessed from their first rows.
+//! Data files that no job describes: their format and columns, guessed from their first rows.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use zillion_datatools::{Guess, Look, NULL_MARKERS, Profile, Sniffed, guess, prof
 use zillion_device::Workers;
 use zillion_reader::{DataConfig, estimated_rows_of};
 
-/// Everything that the beginning of a file tells.
+/// The format, the profile and the guessed columns of a file, from its first rows.
 pub(crate) struct Looked {
     pub(crate) sniffed: Sniffed,
     pub(crate) profile: Profile,
     pub(crate) guess: Guess,
 }
 
-/// Looks at the first `rows` rows of a file.
+/// Reads the first `rows` rows of a file and guesses its format and columns.
 pub(crate) fn look_at(
     path: &Path,
     rows: u64,
@@ -30,12 +30,12 @@ pub(crate) fn look_at(
     Ok(Looked { sniffed, profile, guess })
 }
 
-/// Returns the settings that read a file.
+/// Returns the guessed settings that read a file.
 pub(crate) fn guess_config(path: &Path, workers: &Workers) -> Result<DataConfig> {
     Ok(look_at(path, 50_000, None, workers)?.guess.config)
 }
 
-/// Estimates the number of rows of some files; `None` where no estimate is possible.
+/// Estimates the number of rows of some files, or returns `None` if no estimate is possible.
 pub(crate) fn estimate_rows(config: &DataConfig, files: &[PathBuf]) -> Option<u64> {
     estimated_rows_of(config, files).ok().flatten()
 }

@@ -16,7 +16,7 @@ pub(crate) fn open_model(args: &ModelRef) -> Result<Model> {
     Ok(open_registry(&args.registry)?.model(&args.model)?)
 }
 
-/// Returns the version that was named, or the newest.
+/// Returns the given version, or the newest version of the model if none is given.
 pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Result<VersionId> {
     match version {
         Some(version) => Ok(version),
@@ -26,13 +26,14 @@ pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Resul
     }
 }
 
-/// Returns the version that a command was given. The command line makes sure that there is one.
+/// Returns the version that a command was given. The command line requires one, so the error is not
+/// expected.
 pub(crate) fn given_version(version: Option<VersionId>) -> Result<VersionId> {
     version.ok_or_else(|| Stop::Usage("no version is given: name its number".to_owned()).into())
 }
 
-/// Returns the cache that a command uses: the one that is named, or the registry's own place for
-/// it.
+/// Returns the cache folder that a command uses: the named folder, or the registry's default place
+/// for it.
 pub(crate) fn cache_folder(named: Option<&PathBuf>, registry: &str) -> Result<PathBuf> {
     match named {
         Some(folder) => Ok(folder.clone()),
@@ -52,8 +53,8 @@ fn name_cache_option(error: zillion_registry::Error) -> anyhow::Error {
     }
 }
 
-/// Says on stderr when the store was in trouble: what went well in the end took longer than it
-/// should.
+/// Prints on stderr how often requests to the store were retried, because retries explain why a
+/// command that succeeded took long.
 pub(crate) fn print_store_retries(sums: &StoreSums) {
     if sums.retries > 0 {
         eprintln!(
@@ -63,7 +64,7 @@ pub(crate) fn print_store_retries(sums: &StoreSums) {
     }
 }
 
-/// Returns the name of the user who runs the command, as far as the machine knows it.
+/// Returns the name of the user who runs the command, or `unknown` if the machine does not know it.
 pub(crate) fn current_user() -> String {
     let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     of("USER")
@@ -72,8 +73,8 @@ pub(crate) fn current_user() -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// Returns the number of the user and the name of the machine. In a container the user may have no
-/// name.
+/// Returns the user's number and the name of the machine, because the user of a container may have
+/// no name.
 fn user_number() -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
     let user = std::fs::metadata("/proc/self").ok()?.uid();

@@ -10,7 +10,8 @@ use zillion_trainer::{EvalReport, RejectFile};
 
 use crate::text::figure;
 
-/// Writes the rows that were left out as bad where `data.rejects` asks for them.
+/// Writes the rows that were left out as bad to the file that `data.rejects` names, if it names
+/// one.
 pub(crate) fn write_rejects(data: &DataConfig, dataset: &Dataset) -> Result<()> {
     let Some(path) = &data.rejects else { return Ok(()) };
     let mut rejects = RejectFile::new(path);
@@ -18,14 +19,15 @@ pub(crate) fn write_rejects(data: &DataConfig, dataset: &Dataset) -> Result<()> 
     Ok(rejects.save(&durable_files()?)?)
 }
 
-/// Says how many rows were left out as bad; "which" rows, as in "of the test rows".
+/// Prints how many rows were left out as bad. `which` names the rows, as in "of the test rows".
 pub(crate) fn rejected_rows(which: &str, rows: u64) {
     if rows > 0 {
         eprintln!("      {rows} of the {which} rows are bad and were left out");
     }
 }
 
-/// Says how many rows a side table did not have; "which" rows, as in "of the test rows".
+/// Prints how many rows were missing in each side table. `which` names the rows, as in "of the test
+/// rows".
 pub(crate) fn missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
     for (side, rows) in counts {
         eprintln!(
@@ -34,7 +36,8 @@ pub(crate) fn missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
     }
 }
 
-/// Prints the ranking figures, and those of popularity beside them.
+/// Prints the ranking figures, followed by those of a ranking by popularity if there are
+/// candidates.
 pub(crate) fn ranking_lines(report: &EvalReport) {
     let line = |figures: &[RankingFigure]| {
         let shown = figures.iter().map(|f| format!("{} {}", f.name, figure(f.value, 5)));
@@ -51,7 +54,7 @@ pub(crate) fn ranking_lines(report: &EvalReport) {
     }
 }
 
-/// Prints a line for each task, where the model has several.
+/// Prints a line for each task if the model has several tasks.
 pub(crate) fn task_lines(report: &EvalReport) {
     let width = report.tasks.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, task) in &report.tasks {

@@ -1,25 +1,25 @@
-//! Small plots as SVG: rows of panels with axes that can be read.
+//! Small plots as SVG: rows of panels with labelled axes.
 //!
 //! A page declares its own colours for light and for dark, and text stays text, so that it can be
-//! searched and copied. The drawing is a function of the numbers: the same figures make the same
+//! searched and copied. The drawing depends only on the numbers: the same figures make the same
 //! file.
 //!
-//! Why not `plotters`: its SVG backend writes one fixed colour into each shape, and a page could
-//! not follow the reader's light or dark style.
+//! The crate `plotters` was rejected: its SVG backend writes one fixed colour into each shape, so a
+//! page could not follow the reader's light or dark style.
 
 use std::fmt::Write as _;
 
-/// A panel's place, and the room for axes in it.
+/// The size of a panel, and the margins for its axes.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 38.0;
 const BOTTOM: f64 = 54.0;
-/// The height above the panels of a row, and above the first row.
+/// The height of the heading above each row of panels, and of the title above the first row.
 const HEAD: f64 = 30.0;
 const TITLE: f64 = 34.0;
-/// Lines beyond these would look like others.
+/// The number of colours; more lines than this repeat a colour.
 const COLOURS: usize = 3;
 
 const STYLE: &str = "\
@@ -34,7 +34,7 @@ text{font:11px system-ui,sans-serif;fill:#333}.t{font-size:15px;font-weight:600}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     Linear,
-    /// Numbers above 0 only; others are left out.
+    /// A logarithmic scale, which can show only numbers above 0; all other numbers are left out.
     Log,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Scale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Number,
-    /// Shares, written as percentages.
+    /// Numbers that are shares and are written as percentages.
     Percent,
     Bytes,
 }
@@ -64,9 +64,9 @@ impl Axis {
 /// The content of a panel.
 #[derive(Clone, Debug)]
 pub(crate) enum Shapes {
-    /// Named lines through points.
+    /// Lines through points, each with its name.
     Lines(Vec<(String, Vec<(f64, f64)>)>),
-    /// Bars side by side, each with what it is of; the horizontal axis names some of them.
+    /// Bars side by side, each with its label. The horizontal axis shows only some of the labels.
     Bars(Vec<(String, f64)>),
 }
 
@@ -109,7 +109,7 @@ fn push(svg: &mut String, text: &str) {
     svg.push_str(text);
 }
 
-/// The map from numbers to places on one axis.
+/// A mapping from numbers to positions on one axis.
 struct Line {
     scale: Scale,
     unit: Unit,
@@ -131,7 +131,7 @@ impl Line {
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
             Scale::Linear => {
-                // Bytes are round in their own unit.
+                // Round numbers of bytes are multiples of KiB, MiB and so on.
                 let unit = match self.unit {
                     Unit::Bytes => 1024f64.powf(self.high.max(1.0).log(1024.0).floor()),
                     Unit::Number | Unit::Percent => 1.0,
@@ -153,7 +153,7 @@ impl Line {
     }
 }
 
-/// Returns the least of 1, 2, 5, 10, … that is no smaller.
+/// Returns the smallest of 1, 2, 5, 10, … that is not below `step`.
 fn round_step(step: f64) -> f64 {
     if !(step > 0.0 && step.is_finite()) {
         return 1.0;
@@ -202,7 +202,7 @@ impl Panel {
         svg
     }
 
-    /// Returns all points that can be shown.
+    /// Returns all points that the scales of the axes can show.
     fn points(&self) -> Vec<(f64, f64)> {
         match &self.shapes {
             Shapes::Lines(lines) => {
@@ -265,7 +265,7 @@ impl Panel {
     }
 }
 
-/// Returns the axis that holds all numbers; `None` without any.
+/// Returns the range of an axis that contains all numbers, or `None` if there are no numbers.
 fn span(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) -> Option<Line> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for value in values {
@@ -276,7 +276,7 @@ fn span(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) -> O
     }
     let (scale, unit) = (axis.scale, axis.unit);
     if scale == Scale::Linear {
-        // Amounts are seen against nothing.
+        // A linear axis includes 0, so that amounts can be compared by their size.
         low = low.min(0.0);
         if high <= low {
             high = low + 1.0;
@@ -290,7 +290,7 @@ fn span(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) -> O
 fn draw_bars(svg: &mut String, bars: &[(String, f64)], y: &Line) {
     let bottom = HEIGHT - BOTTOM;
     let each = (WIDTH - RIGHT - LEFT) / bars.len().max(1) as f64;
-    // As many names as have room.
+    // Only as many labels are shown as there is room for.
     let every = bars.len().div_ceil(4).max(1);
     for (at, (name, value)) in bars.iter().enumerate() {
         let (x, top) = (LEFT + at as f64 * each, y.place(*value));
@@ -315,7 +315,7 @@ fn draw_bars(svg: &mut String, bars: &[(String, f64)], y: &Line) {
     }
 }
 
-/// Returns a number as axes have it.
+/// Formats a number for an axis.
 pub(crate) fn written(value: f64, unit: Unit) -> String {
     let scaled = |base: f64, units: &[&str]| {
         let mut sizes = units.iter().enumerate().rev().map(|(i, unit)| (base.powi(i as i32), unit));
@@ -331,7 +331,7 @@ pub(crate) fn written(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Formats a number with three digits, without zeros behind the point.
+/// Formats a number with three digits, without zeros at the end of the fraction.
 fn trimmed(value: f64) -> String {
     let digits =
         if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) };
@@ -378,7 +378,7 @@ mod tests {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         for points in svg.split("points=\"").skip(1) {
             let points = points.split('"').next().unwrap_or_default();
-            // The point at 0 has no place on a logarithmic axis.
+            // A logarithmic axis cannot show the point at 0.
             assert_eq!(points.split(' ').count(), 39);
             for point in points.split(' ') {
                 let (x, y) = point.split_once(',').expect("two numbers");

@@ -1,12 +1,12 @@
 //! The log and the traces of this process.
 //!
-//! The log goes to stderr: what a command finds worth saying, more or less by `--log-filter` or
-//! `ZILLION_LOG` (for example `debug`), as lines for people or one JSON object a line. Traces go
-//! nowhere, or to an OpenTelemetry collector where one is named ([`otlp`]). The two do not mix:
-//! spans are of a target of their own, below every level that the log has usually.
+//! The log goes to stderr as lines for people or as one JSON object a line; `--log-filter` or
+//! `ZILLION_LOG` (for example `debug`) sets its level. Traces are sent to an OpenTelemetry
+//! collector if one is named ([`otlp`]), and otherwise nowhere. The log and the traces do not mix:
+//! spans have a target of their own, below every level that the log usually has.
 //!
-//! A process has one log, so its filter is this module's: [`set_usual_filter`] replaces it while
-//! the process runs.
+//! A process has one log, so the filter of the log belongs to this module: [`set_usual_filter`]
+//! replaces it while the process runs.
 
 mod json;
 mod modules;
@@ -26,27 +26,26 @@ use zillion_console::exit::Stop;
 
 use crate::args::{LogFormat, TelemetryArgs};
 
-/// The target of spans that are traces; `zillion-serving` and `zillion-trainer` say it too.
+/// The target of spans that are traces; `zillion-serving` and `zillion-trainer` use the same name.
 const TRACES: &str = "zillion_trace";
 
-/// The environment's filter of the log.
+/// The environment variable that holds the filter of the log.
 const VARIABLE: &str = "ZILLION_LOG";
 
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
-/// The level that is logged where neither the command line nor the environment gives one; unset
-/// where one of them does.
+/// The default level of the log. It is unset if the command line or the environment gives a level.
 static USUAL: OnceLock<String> = OnceLock::new();
 
-/// The exporter of traces, which must be ended in good order.
+/// The exporter of traces, which must be shut down so that the last spans are sent.
 pub(crate) struct Telemetry {
     traces: Option<SdkTracerProvider>,
 }
 
-/// Starts the log and the traces. `usual` is the level that is logged by default.
+/// Starts the log and the traces. `usual` is the default level of the log.
 ///
 /// # Errors
-/// Directives that are none, or a collector that cannot be used.
+/// The directives are not valid, or the collector cannot be used.
 pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new("off"));
     // A second start keeps the first log; a program has one `main`.
@@ -84,11 +83,11 @@ pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
     Ok(Telemetry { traces })
 }
 
-/// Logs by the directives of a command's own settings, or as usual without any. What the command
-/// line or the environment says goes before both.
+/// Sets the log filter to the directives of a command's own settings, or to the default level if
+/// there are none. Directives of the command line or the environment take precedence over both.
 ///
 /// # Errors
-/// Names the directive that is none; the log stays as it is.
+/// A directive is not valid; the error names it, and the log stays unchanged.
 pub(crate) fn set_usual_filter(directives: Option<&str>) -> Result<()> {
     match (USUAL.get(), directives) {
         (Some(usual), directives) => set_log_filter(directives.unwrap_or(usual)),
@@ -97,20 +96,19 @@ pub(crate) fn set_usual_filter(directives: Option<&str>) -> Result<()> {
     }
 }
 
-/// Logs by these directives from now on: a level, or levels by module.
+/// Sets the log filter to these directives: a level, or levels by module.
 ///
 /// # Errors
-/// Names the directive that is none; the log stays as it is.
+/// A directive is not valid; the error names it, and the log stays unchanged.
 fn set_log_filter(directives: &str) -> Result<()> {
     let filter = parse(directives)?;
     let handle = FILTER.get().ok_or_else(|| anyhow!("the log has not been started"))?;
     handle.reload(filter).map_err(|error| anyhow!("the log's filter cannot be changed: {error}"))
 }
 
-/// Reads directives; an error names the first that is none.
+/// Parses directives; an error names the first directive that is not valid.
 fn parse(directives: &str) -> Result<EnvFilter> {
-    // Words alone are taken for modules by the parser, so that a misspelt level would log nothing,
-    // silently.
+    // The parser takes a single word for a module, so a misspelt level would silently log nothing.
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let wrong = |directive: &str| {
         Stop::Usage(format!(
@@ -138,7 +136,7 @@ fn parse(directives: &str) -> Result<EnvFilter> {
 }
 
 impl Telemetry {
-    /// Sends what is left of the traces.
+    /// Sends the remaining spans and ends the export of traces.
     pub(crate) fn finish(self) {
         let Some(traces) = self.traces else { return };
         if let Err(error) = traces.shutdown() {

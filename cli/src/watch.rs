@@ -1,4 +1,4 @@
-//! A look inside a run: values of nodes after steps, and steps one by one.
+//! Observation of a run: progress, values of nodes after steps, and training step by step.
 
 mod fetch;
 mod stepper;
@@ -16,23 +16,23 @@ pub(crate) use stepper::Stepper;
 
 use crate::metrics::TrainerMetrics;
 
-/// Progress, and what was asked for beside it.
+/// An observer of a run that shows progress and whatever else the command line asks for.
 pub(crate) struct Watch {
     pub(crate) progress: Progress,
-    /// The counters of the metrics endpoint, if there is one.
+    /// The series of the metrics endpoint, if there is one.
     pub(crate) metrics: Option<TrainerMetrics>,
     pub(crate) nodes: Vec<String>,
     pub(crate) rows: Choice,
     /// The number of steps from one print of values to the next.
     pub(crate) every: u64,
     pub(crate) stepper: Option<Stepper>,
-    /// Set to end the run in good order.
+    /// A flag that, once set, ends the run with a checkpoint.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl Watch {
-    /// Prints the values of a step. Where the reader of the values is gone, or standard output is
-    /// full, the run ends with a checkpoint.
+    /// Prints the values of a step. If standard output is closed or full, the run ends with a
+    /// checkpoint.
     fn print(&mut self, step: &Stepped<'_>) {
         let mut lines = Lines::new(Some(step.step));
         for fetched in step.fetched {

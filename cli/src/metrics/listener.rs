@@ -1,8 +1,8 @@
-//! A small HTTP server for `/metrics`, beside a program that has other things to do.
+//! A small HTTP server for `/metrics`, for a program whose main work is something else.
 //!
 //! # Concurrency
-//! One thread with a runtime of its own: it waits, and gathers numbers that others add to. It ends
-//! with the value that started it.
+//! One thread with its own runtime waits for requests and reads numbers that other threads update.
+//! It ends when its [`Listener`] is dropped.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,16 +23,16 @@ use prometheus::{Registry, TextEncoder};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Connections at a time; more wait to be accepted.
+/// The number of connections that are served at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 32;
-/// Time for a request's head.
+/// The time in which a request's head must arrive.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// The pause after an accept that failed.
+/// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The content type of Prometheus' text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves a registry of metrics until it is dropped.
+/// A server of a registry of metrics that runs until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
@@ -41,10 +41,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address`; port 0 takes a free one.
+    /// Starts to listen on `address`; port 0 takes a free port.
     ///
     /// # Errors
-    /// An address that is none, or that cannot be listened on.
+    /// The address is not valid, or it is not possible to listen on it.
     pub(crate) fn start(address: &str, registry: Registry) -> Result<Self> {
         let cannot = || format!("cannot serve metrics on {address}");
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -61,7 +61,7 @@ impl Listener {
         Ok(Self { address: bound, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Returns the URL of the series.
+    /// Returns the URL at which the series are served.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/metrics", self.address)
     }
@@ -69,7 +69,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The listener may have ended already, and dropping the sender would do as well.
+        // The send may fail because the listener has ended already. Dropping the sender would stop
+        // it too.
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -99,7 +100,8 @@ async fn serve(listener: TcpListener, registry: Registry, mut stopped: oneshot::
                 let answer = answer(&registry, request.method(), request.uri().path());
                 std::future::ready(Ok::<_, Infallible>(answer))
             });
-            // Clients leave in all kinds of ways; none of them is news.
+            // Clients may disconnect at any time, so an error of a connection is not worth a
+            // warning.
             if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
                 tracing::debug!("a connection for metrics ended: {error}");
             }

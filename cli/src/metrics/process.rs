@@ -1,5 +1,5 @@
-//! The `process_*` series that Prometheus' own clients have, from /proc, read when they are asked
-//! for; and what memory the process has ready beside them.
+//! The `process_*` series that Prometheus' own clients have, read from /proc on each request, and
+//! the memory that the process holds in reserve.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -7,7 +7,7 @@ use prometheus::{Counter, Gauge};
 use zillion_device::machine::{file_limit, process};
 use zillion_device::slab::reserve_bytes;
 
-/// This process, as the kernel sees it.
+/// The figures of this process that the kernel reports, and its reserve of memory.
 pub(crate) struct Process {
     cpu_seconds: Counter,
     resident: Gauge,
@@ -59,7 +59,7 @@ impl Process {
         ]
     }
 
-    /// Reads the figures again. A figure that /proc does not give keeps its last value.
+    /// Reads the figures again. A figure that /proc does not contain keeps its last value.
     fn update(&self) {
         self.reserve.set(reserve_bytes() as f64);
         if let Some(seconds) = process::cpu_seconds(std::process::id()) {
@@ -75,7 +75,7 @@ impl Process {
             }
         }
         if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
-            // Reading the folder opens one more.
+            // Reading the folder opens one more file descriptor.
             self.open_fds.set(files.count().saturating_sub(1) as f64);
         }
         if let Some(limit) = file_limit().filter(|limit| limit.soft != u64::MAX) {
@@ -114,7 +114,7 @@ mod tests {
         assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
         assert!(value("process_open_fds") >= 3.0 && value("process_max_fds") > 3.0);
         assert!(value("process_threads") >= 1.0);
-        // After 2020 and not in the future.
+        // The time must be after 2020 and not in the future.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         let start = value("process_start_time_seconds");
         assert!((1.6e9..=now.as_secs_f64() + 2.0).contains(&start), "{start}");

@@ -1,7 +1,7 @@
-//! The series of a training run, set from what the trainer reports.
+//! The series of a training run, set from the reports of the trainer.
 //!
-//! The trainer counts in plain numbers that only grow; a series is brought up to them. One thread
-//! does that.
+//! The trainer counts in plain numbers that only grow. One thread raises each series to the number
+//! of the trainer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ use tables::Tables;
 
 /// The series of one run.
 pub(crate) struct TrainerMetrics {
-    /// The name of the task that figures without a name are of.
+    /// The name of the task that figures without a task name belong to.
     first_task: String,
     step: IntGauge,
     epoch: IntGauge,
@@ -58,7 +58,7 @@ struct Reader {
     bad_rows: IntCounterVec,
 }
 
-/// Makes series and registers them.
+/// A helper that creates series and registers them.
 struct Maker<'a>(&'a Registry);
 
 impl Maker<'_> {
@@ -88,7 +88,7 @@ impl Maker<'_> {
         self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    /// Registers a histogram of seconds with bounds that double from `first` on.
+    /// Registers a histogram of seconds whose bounds start at `first` and double.
     fn seconds(
         &self,
         name: &str,
@@ -101,7 +101,7 @@ impl Maker<'_> {
     }
 }
 
-/// Brings a counter up to a count. A count never goes down in one run.
+/// Raises a counter to a count, which never decreases during a run.
 fn follow(counter: &IntCounter, count: u64) {
     counter.inc_by(count.saturating_sub(counter.get()));
 }
@@ -119,10 +119,10 @@ fn now() -> i64 {
 }
 
 impl TrainerMetrics {
-    /// Registers the series. Those that no label tells apart are there from now on, at 0.
+    /// Registers the series. Series without labels are present at once, with the value 0.
     ///
     /// # Errors
-    /// Names that are taken.
+    /// The name of a series is already taken.
     pub(crate) fn new(registry: &Registry, first_task: &str) -> prometheus::Result<Self> {
         let make = Maker(registry);
         let float = |name: &str, help: &str| make.register(Gauge::new(name, help)?);
@@ -231,7 +231,7 @@ impl TrainerMetrics {
         self.stages(&figures.seconds);
         figures.loss.into_iter().for_each(|loss| self.loss.set(loss));
         for (task, auc) in &figures.aucs {
-            // One class alone has none; Prometheus says that as NaN.
+            // Labels of only one class have no AUC; Prometheus represents a missing value as NaN.
             self.recent_auc.with_label_values(&[task]).set(auc.unwrap_or(f64::NAN));
         }
         self.rate_scale.set(f64::from(figures.rate_scale));
@@ -278,7 +278,8 @@ impl TrainerMetrics {
         }
     }
 
-    /// Sets the ranking figures, which are those of the rows whatever tasks there are.
+    /// Sets the ranking figures. They describe whole rows and not tasks, so they are stored under
+    /// the first task.
     fn ranked(&self, report: &EvalReport) {
         for figure in report.ranking.iter().filter(|_| report.candidates > 0) {
             if let Some(value) = figure.value {

@@ -5,7 +5,8 @@
 //!  "message":"this version answers now","fields":{"model":"clicks","version":7}}
 //! ```
 //!
-//! Inside a trace, `trace_id` and `span_id` say in which, as the collector has them.
+//! Inside a trace, `trace_id` and `span_id` name the trace and the span, in the form that the
+//! collector uses.
 
 use std::fmt;
 use std::io::Write as _;
@@ -20,7 +21,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// Writes events to stderr.
+/// A layer that writes events to stderr as lines of JSON.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lines;
 
@@ -28,14 +29,14 @@ impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = line(event, &now(), &TraceContext::current());
         line.push(b'\n');
-        // A log that cannot be written cannot report that either.
+        // If the log cannot be written, this failure cannot be reported either.
         let _ = std::io::stderr().lock().write_all(&line);
     }
 }
 
 fn now() -> String {
     let mut text = String::new();
-    // A string takes everything.
+    // Writing to a string cannot fail.
     let _ = SystemTime.format_time(&mut Writer::new(&mut text));
     text
 }
@@ -55,11 +56,11 @@ fn line(event: &Event<'_>, timestamp: &str, trace: &TraceContext) -> Vec<u8> {
         trace_id: span.map(|span| span.trace_id().to_string()),
         span_id: span.map(|span| span.span_id().to_string()),
     };
-    // Text keys and plain values are always JSON.
+    // A line with text keys and plain values can always be written as JSON.
     serde_json::to_vec(&line).unwrap_or_default()
 }
 
-/// The fields of a line, in their order.
+/// The fields of a line, in the order in which they are written.
 #[derive(Serialize)]
 struct Line<'a> {
     timestamp: &'a str,
@@ -92,7 +93,7 @@ impl Fields {
 
 impl Visit for Fields {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        // JSON has no NaN: its text.
+        // JSON has no NaN and no infinity, so these are written as text.
         let number = serde_json::Number::from_f64(value).map(Value::Number);
         self.set(field, number.unwrap_or_else(|| value.to_string().into()));
     }
@@ -131,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// A writer that keeps the lines.
+    /// A writer that keeps the lines in memory.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<Vec<u8>>>>);
 

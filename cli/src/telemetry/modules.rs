@@ -1,12 +1,12 @@
 //! The modules that a directive of the log can name.
 //!
-//! The filter takes any word for a module: one that is misspelt matches nothing, and what was meant
-//! to be looked at is silently not logged. The modules of this program are known when it is built,
-//! so the first part of a module's path is held against a list.
+//! The parser of filters accepts any word as a module. A misspelt module matches nothing, and the
+//! events that the user wanted to see are silently not logged. The modules of this program are
+//! known when it is built, so the first part of a module's path is compared with a list.
 
 use zillion_config::nearest;
 
-/// The names of our crates.
+/// The names of the crates of this workspace.
 const OURS: &[&str] = &[
     "zillion",
     "zillion_bench",
@@ -27,7 +27,7 @@ const OURS: &[&str] = &[
     "zillion_trainer",
 ];
 
-/// The crates beside them that write events or spans.
+/// The names of the other crates that write events or spans.
 const OTHERS: &[&str] = &[
     "axum",
     "h2",
@@ -44,7 +44,7 @@ const OTHERS: &[&str] = &[
     super::TRACES,
 ];
 
-/// Describes the mistake in a directive, if no module of that name logs anything.
+/// Describes the mistake in a directive if no module of that name logs anything.
 pub(super) fn problem(module: &str) -> Option<String> {
     let name = module.split("::").next().unwrap_or(module);
     let known = || OURS.iter().chain(OTHERS).copied();

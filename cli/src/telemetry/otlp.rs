@@ -1,11 +1,11 @@
-//! Traces to an OpenTelemetry collector: OTLP, protobuf over HTTP, in batches by a thread of their
-//! own.
+//! Export of traces to an OpenTelemetry collector: OTLP, protobuf over HTTP, sent in batches by a
+//! thread of its own.
 //!
-//! Nothing is sent unless `--otlp` or the environment names a collector. The environment is
-//! OpenTelemetry's own: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`,
+//! Nothing is sent unless `--otlp` or the environment names a collector. The environment variables
+//! are those of OpenTelemetry: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`,
 //! `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and its `_ARG`, `OTEL_SDK_DISABLED`; headers,
-//! timeouts and the sizes of batches are read by its libraries. What this program cannot do is
-//! refused instead of being done otherwise.
+//! timeouts and the sizes of batches are read by the OpenTelemetry libraries. A setting that this
+//! program does not support is an error, so that it is not silently ignored.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{self, Sampler, SdkTracerProvider, SpanData};
 use zillion_console::exit::Stop;
 
-/// The end of the path of a collector's traces.
+/// The path of a collector's endpoint for traces.
 const PATH: &str = "/v1/traces";
 
-/// The target of traces, and the choice of traces.
+/// The endpoint of the collector, the service name and the sampler.
 #[derive(Debug)]
 struct Settings {
     endpoint: String,
@@ -31,16 +31,17 @@ struct Settings {
     sampler: Sampler,
 }
 
-/// Starts to send traces, where the settings ask for it.
+/// Starts the export of traces if the settings ask for it.
 ///
 /// # Errors
-/// Settings that are wrong, or that this program does not do.
+/// The settings are wrong, or this program does not support them.
 pub(super) fn start(
     url: Option<&str>,
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<SdkTracerProvider>> {
     let Some(settings) = Settings::read(url, environment)? else { return Ok(None) };
-    // The client has no TLS of its own. One that was installed before stays.
+    // The client needs a TLS provider, because it has none of its own. A provider that was
+    // installed before stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = SpanExporter::builder().with_http().with_endpoint(&settings.endpoint).build();
     let exporter =
@@ -65,7 +66,7 @@ impl Settings {
         url: Option<&str>,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>> {
-        // An empty variable counts as none, as everywhere in OpenTelemetry.
+        // An empty variable counts as not set, as everywhere in OpenTelemetry.
         let value = |name: &str| environment(name).filter(|text| !text.trim().is_empty());
         let of_base = |base: &str| format!("{}{PATH}", base.trim_end_matches('/'));
         let (from, endpoint) = if let Some(url) = url {
@@ -104,7 +105,8 @@ impl Settings {
         }
         let named = value("OTEL_SERVICE_NAME");
         let attributes = value("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-        // The variable wins over the attributes, and those over this program's own name.
+        // The variable takes precedence over the attributes, and the attributes over this program's
+        // own name.
         let is_named = attributes.split(',').any(|pair| pair.trim().starts_with("service.name="));
         let service = named.or_else(|| (!is_named).then(|| "zillion".to_owned()));
         let sampler = sampler(value("OTEL_TRACES_SAMPLER"), value("OTEL_TRACES_SAMPLER_ARG"))?;
@@ -141,8 +143,8 @@ fn usage<T>(setting: &str, value: &str, problem: &str) -> Result<T> {
     Err(Stop::Usage(format!("{setting}={value}: {problem}")).into())
 }
 
-/// Says when spans cannot be sent, once until they can again, because the libraries do not report
-/// it.
+/// An exporter that logs a warning when spans cannot be sent, once until they can be sent again,
+/// because the libraries do not report it.
 struct Telling {
     exporter: SpanExporter,
     endpoint: String,

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use zillion_feature::Batch;
 use zillion_trainer::Fetched;
 
-/// The rows that are printed.
+/// The choice of rows whose values are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     All,
@@ -15,7 +15,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// Returns the choice of the command line, or `otherwise` where it makes none.
+    /// Returns the choice of the command line, or `otherwise` if the command line names no rows.
     pub(crate) fn new(rows: &[u64], first: Option<u64>, otherwise: Self) -> Self {
         match (rows, first) {
             ([], None) => otherwise,
@@ -32,7 +32,7 @@ impl Choice {
         }
     }
 
-    /// Returns whether any row from this one on is chosen.
+    /// Returns whether this row or any later row is chosen.
     pub(crate) fn goes_on(&self, row: u64) -> bool {
         match self {
             Self::All => true,
@@ -42,7 +42,7 @@ impl Choice {
     }
 }
 
-/// Lines to be printed together.
+/// A buffer of lines that are printed together.
 pub(crate) struct Lines {
     step: Option<u64>,
     text: String,
@@ -54,7 +54,7 @@ impl Lines {
     }
 
     /// Adds the chosen rows of a node. A node that does not depend on the batch adds one line if
-    /// `constants`.
+    /// `constants` is set.
     pub(crate) fn add(
         &mut self,
         fetched: &Fetched<'_>,
@@ -87,14 +87,16 @@ impl Lines {
         if let Some(row) = row {
             let _ = write!(text, "\"row\":{row},");
         }
-        // A node's name may come from a feature's, which may hold anything.
+        // The name of a node may come from the name of a feature, which may contain any character,
+        // so it is escaped.
         let name = serde_json::Value::from(fetched.name);
         let _ = write!(text, "\"node\":{name},\"values\":[");
         for (at, value) in values.iter().enumerate() {
             if at > 0 {
                 text.push(',');
             }
-            // JSON has no word for these, and they are what one looks for.
+            // JSON has no NaN and no infinity, and these are often the values that a user looks
+            // for.
             let _ = match value.is_finite() {
                 true => write!(text, "{value}"),
                 false => write!(text, "\"{value}\""),

@@ -1,4 +1,4 @@
-//! Training step by step: what a batch did, and a prompt that waits for a person.
+//! Training step by step: a description of each batch, and a prompt that waits for a person.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write as _};
@@ -6,17 +6,17 @@ use std::io::{self, BufRead, IsTerminal, Write as _};
 use zillion_feature::{Batch, FeatureKey, FeatureKind, FeatureSpec, RawType, Schema};
 use zillion_trainer::Stepped;
 
-/// Rows of a batch that are shown: those with the largest loss.
+/// The number of rows of a batch that are shown: those with the largest loss.
 const WORST: usize = 3;
-/// Ids of a list that are shown.
+/// The largest number of ids of a list that are shown.
 const MOST_IDS: usize = 8;
 const HELP: &str =
     "Enter: next step  c: continue  q: stop with a checkpoint  a number: so many steps";
 
-/// Asks on standard input when to go on.
+/// A prompt on standard input that asks when to go on.
 #[derive(Debug, Default)]
 pub(crate) struct Stepper {
-    /// Steps until the next pause; `None`: there is none any more.
+    /// The number of steps until the next pause, or `All` if there is no other pause.
     left: Left,
 }
 
@@ -39,7 +39,7 @@ enum Answer {
 }
 
 impl Stepper {
-    /// Counts a step; whether it is one to pause after.
+    /// Counts a step and returns whether training pauses after it.
     pub(crate) fn pauses(&mut self) -> bool {
         match &mut self.left {
             Left::All => false,
@@ -50,7 +50,7 @@ impl Stepper {
         }
     }
 
-    /// Waits for an answer; whether the run is to stop.
+    /// Waits for an answer and returns whether the run is to stop.
     pub(crate) fn ask(&mut self) -> bool {
         loop {
             eprint!("{}", if io::stdin().is_terminal() { "step> " } else { "" });
@@ -58,7 +58,7 @@ impl Stepper {
             let mut line = String::new();
             let answer = match io::stdin().lock().read_line(&mut line) {
                 Ok(n) if n > 0 => parse(line.trim()),
-                // No answer will come any more.
+                // Standard input has ended or failed, so no other answer can come.
                 _ => {
                     eprintln!("no more input: going on without pauses");
                     Some(Answer::Run(Left::All))
@@ -88,7 +88,7 @@ fn parse(line: &str) -> Option<Answer> {
     }
 }
 
-/// Loss, norms, and the rows that the model was most wrong about.
+/// Describes a step by its loss, its norms, and the rows that the model predicted worst.
 pub(super) fn describe(step: &Stepped<'_>) -> String {
     let Stepped { schema, batch, .. } = *step;
     let mut text = format!(
@@ -118,13 +118,13 @@ pub(super) fn describe(step: &Stepped<'_>) -> String {
     text
 }
 
-/// Sorts the rows of the batch by their loss, the largest first.
+/// Returns the rows of the batch with the largest loss, the largest first.
 fn worst(step: &Stepped<'_>) -> Vec<(usize, f64)> {
     let Some(labels) = step.batch.labels.first() else { return Vec::new() };
     let known = |row: usize| labels.mask.as_ref().is_none_or(|mask| mask[row]);
     let loss = |row: usize| {
         let (x, y) = (f64::from(step.logits[row]), f64::from(labels.values[row]));
-        // Binary cross-entropy of a logit, written so that nothing overflows.
+        // The binary cross-entropy of a logit, in a form that cannot overflow.
         (row, x.max(0.0) - x * y + (-x.abs()).exp().ln_1p())
     };
     let mut rows: Vec<(usize, f64)> = (0..step.logits.len().min(labels.values.len()))
@@ -136,7 +136,8 @@ fn worst(step: &Stepped<'_>) -> Vec<(usize, f64)> {
     rows
 }
 
-/// Returns each feature of a row: ids as the data has them, of text the key in hexadecimal.
+/// Returns each feature of a row as text: ids as in the data, but ids of text as their hexadecimal
+/// keys.
 fn values<'a>(schema: &'a Schema, batch: &'a Batch, row: usize) -> Vec<(&'a str, String)> {
     let (mut sparse, mut numeric) = (batch.sparse.iter(), batch.numeric.iter());
     let value = |feature: &'a FeatureSpec| {

@@ -166,7 +166,7 @@ impl Tables {
             ] {
                 self.bytes.with_label_values(&[table, kind]).set(whole(bytes));
             }
-            // A table that does not spill has all its rows in memory.
+            // All rows of a table that does not spill are in memory.
             let all_hot = SpillStatistics { hot_rows: figures.rows, ..Default::default() };
             self.spilling(table, &figures.spill.unwrap_or(all_hot));
             let counted = &figures.counters;
