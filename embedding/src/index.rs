@@ -1,10 +1,12 @@
-//! The index of one table in one shard: key to row number, one small sub-index a virtual slot.
+//! The index of one table in one shard: the map from keys to row numbers, with one small sub-index
+//! for each slot.
 //!
 //! # Invariants
 //! * A key is in the sub-index of its slot and nowhere else, at most once.
-//! * Nothing is hashed: the top bits of a key are its slot, the bits below choose the bucket.
-//! * Growing touches one slot. Slots grow at different sizes, so that the index as a whole grows in
-//!   small steps although the keys of all slots arrive at the same pace.
+//! * The index computes no hash: the top bits of a key are its slot, and the bits below choose the
+//!   bucket.
+//! * Growth changes one slot. Slots grow at different sizes, so the index as a whole grows in small
+//!   steps although the keys of all slots arrive at the same pace.
 
 mod compact;
 mod counted;
@@ -26,13 +28,13 @@ use crate::index::line::Line;
 pub(crate) use crate::index::slot::AtHome;
 use crate::index::slot::SlotIndex;
 
-/// Bits of a key below its slot.
+/// The number of bits of a key below its slot.
 const LOW_BITS: u32 = u64::BITS - SLOTS.trailing_zeros();
 
 /// The entries of the keys in one shard's part of a table.
 ///
-/// A slot's number is the top of all its keys, so that those bits need not be stored: a [`Compact`]
-/// line saves them, a [`Counted`] line keeps a count there.
+/// The slot's number is the top bits of all its keys, so these bits need not be stored: a
+/// [`Compact`] line leaves them out, and a [`Counted`] line stores a count there.
 #[derive(Debug)]
 pub(crate) struct Index<L = Compact> {
     first_slot: usize,
@@ -43,7 +45,7 @@ pub(crate) struct Index<L = Compact> {
 }
 
 impl<L: Line> Index<L> {
-    /// An empty index of the slots in `range`.
+    /// Creates an empty index of the slots in `range`.
     pub(crate) fn new(range: Range<usize>) -> Self {
         debug_assert!(range.end <= SLOTS, "slots are numbered below {SLOTS}");
         let arena = LineArena::new();
@@ -61,37 +63,38 @@ impl<L: Line> Index<L> {
         self.keys
     }
 
-    /// Returns how often a key left or may have been redirected: while this number stays, entries
-    /// that were found are still valid.
+    /// Returns the number of times that a key was removed or may have been redirected. While this
+    /// number stays the same, entries that were found are still valid.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// The slots that this index owns.
+    /// Returns the slots that this index owns.
     pub(crate) fn slots(&self) -> Range<usize> {
         self.first_slot..self.first_slot + self.slots.len()
     }
 
-    /// Bytes of memory: what is mapped, and the list of slots.
+    /// Returns the bytes of memory: the memory that the arena has mapped, and the list of slots.
     pub(crate) fn bytes(&self) -> usize {
         self.arena.bytes().reserved + self.slots.capacity() * size_of::<SlotIndex<L>>()
     }
 
-    /// Bytes of buckets, without what the arena has beside them.
+    /// Returns the bytes of the buckets, without the free memory of the arena.
     #[cfg(test)]
     pub(crate) fn used_bytes(&self) -> usize {
         self.arena.bytes().used
     }
 
-    /// Asks for the bucket where `key` is looked for first.
+    /// Prefetches the bucket where `key` is looked for first.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: FeatureKey) {
         let slot = &self.slots[self.position(key)];
         prefetch_read(slot.buckets(), slot.home(key.0));
     }
 
-    /// The row of `key` where one look at the bucket of [`Index::prefetch`] tells it; else asks for
-    /// the bucket after that one, and [`Index::get`] must be asked a little later.
+    /// Looks for `key` in the bucket that [`Index::prefetch`] has prefetched. If this bucket does
+    /// not decide, prefetches the next one; the caller must then call [`Index::get`] a little
+    /// later.
     #[inline(always)]
     pub(crate) fn get_at_home(&self, key: FeatureKey) -> AtHome {
         let slot = &self.slots[self.position(key)];
@@ -108,10 +111,10 @@ impl<L: Line> Index<L> {
         self.slots[self.position(key)].get(key.0).map(Entry::from_word)
     }
 
-    /// Adds a key that is not there yet.
+    /// Adds a key that is not in the index yet.
     ///
     /// # Errors
-    /// Where there is no memory; the index is then as it was.
+    /// Fails if there is no memory; the index is then unchanged.
     pub(crate) fn insert(&mut self, key: FeatureKey, entry: Entry) -> Result<(), DeviceError> {
         let position = self.position(key);
         self.slots[position].insert(&self.arena, key.0, entry.word(), key.slot())?;
@@ -119,7 +122,7 @@ impl<L: Line> Index<L> {
         Ok(())
     }
 
-    /// Takes a key out; returns the entry that it had.
+    /// Removes a key and returns its entry.
     pub(crate) fn remove(&mut self, key: FeatureKey) -> Option<Entry> {
         let position = self.position(key);
         let word = self.slots[position].remove(key.0)?;
@@ -128,7 +131,7 @@ impl<L: Line> Index<L> {
         Some(Entry::from_word(word))
     }
 
-    /// Leads a key that is there to another row.
+    /// Replaces the entry of a key that is in the index.
     pub(crate) fn redirect(&mut self, key: FeatureKey, entry: Entry) {
         self.moves += 1;
         let position = self.position(key);
@@ -137,12 +140,13 @@ impl<L: Line> Index<L> {
         }
     }
 
-    /// To be called when keys have left a slot: gives memory back, and keeps probes short.
+    /// Gives memory back and keeps probes short; must be called when keys have been removed from a
+    /// slot.
     pub(crate) fn tidy(&mut self, slot: usize) {
         self.slots[slot - self.first_slot].tidy(&self.arena, slot);
     }
 
-    /// The number of keys of one slot that this index owns.
+    /// Returns the number of keys of one slot that this index owns.
     pub(crate) fn slot_len(&self, slot: usize) -> usize {
         self.slots[slot - self.first_slot].len()
     }
@@ -163,20 +167,20 @@ impl Index {
 }
 
 impl Index<Counted> {
-    /// The word of a key, tag included.
+    /// Returns the word of a key, including its tag.
     pub(crate) fn stored(&self, key: FeatureKey) -> Option<u64> {
         let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
         Some(Counted::word(line, entry))
     }
 
-    /// The word, tag included, and the number of a key.
+    /// Returns the word of a key, including its tag, and its number.
     pub(crate) fn entry(&self, key: FeatureKey) -> Option<(u64, u32)> {
         let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
         Some((Counted::word(line, entry), Counted::row(line, entry)))
     }
 
-    /// Writes the word and the number of a key that is there. The bits below the word's tag are the
-    /// key's.
+    /// Writes the word and the number of a key that is in the index. The bits of the word below its
+    /// tag must be the key's.
     pub(crate) fn set(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
         if let Some((line, entry)) = self.slots[position].entry_mut(key.0) {
@@ -184,10 +188,10 @@ impl Index<Counted> {
         }
     }
 
-    /// Adds a key that is not there yet, its tag in place of its slot.
+    /// Adds a key that is not in the index yet, with its tag in place of its slot.
     ///
     /// # Panics
-    /// Where there is no memory, as a vector would.
+    /// Panics if there is no memory, as a vector does.
     pub(crate) fn insert_tagged(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
         let inserted = self.slots[position].insert(&self.arena, word, number, key.slot());
@@ -195,7 +199,7 @@ impl Index<Counted> {
         self.keys += 1;
     }
 
-    /// The words and numbers of one slot that this index owns, in no particular order.
+    /// Returns the words and numbers of one slot that this index owns, in no particular order.
     pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
         let entries = self.slots[slot - self.first_slot].entries();
         entries.map(|(word, number)| (FeatureKey(word), number))

@@ -1,8 +1,8 @@
-//! Six keys and their rows in one cache line.
+//! The line format of six keys and their rows in one cache line.
 //!
-//! A key costs ten and a half bytes: the 52 bits below its slot and the number of its row. Six
-//! instead of five to a line is what lets a slot stay a fifth empty at fewer bytes a key, so that
-//! eleven keys in twelve are found in the line where they are looked for first.
+//! A key takes ten and a half bytes: the 52 bits below its slot and the number of its row. A line
+//! of six keys, and not five, lets a slot stay one fifth empty with fewer bytes for each key, so
+//! that eleven keys in twelve are found in the line where they are looked for first.
 //!
 //! | words | hold |
 //! |---|---|
@@ -17,10 +17,10 @@ use zillion_device::simd::equal_lanes;
 use crate::index::line::Line;
 
 const KEYS: usize = 6;
-/// The first word of the middle bits of keys, and how many bits those are.
+/// The first word that holds middle bits of keys, and the number of these bits for each key.
 const MIDDLE: usize = 2 * KEYS;
 const MIDDLE_BITS: u32 = 16;
-/// The last word, and how many bits of each key lie in it.
+/// The last word, and the number of bits of each key that it holds.
 const META: usize = 15;
 const TOP_BITS: u32 = 4;
 /// The position in the last word of the bits that tell which entries are in use.
@@ -29,11 +29,11 @@ const USED: u32 = 24;
 const PASSED: u32 = 30;
 const MOST_PASSED: u32 = 3;
 
-/// Lines of six keys of 52 bits.
+/// The line format of six keys of 52 bits.
 #[derive(Debug)]
 pub(crate) enum Compact {}
 
-/// Bits 32 to 51 of an entry's key.
+/// Returns bits 32 to 51 of an entry's key.
 #[inline(always)]
 fn high(line: &CacheLine, entry: usize) -> u32 {
     let top = line.0[META] >> (TOP_BITS * entry as u32) & ((1 << TOP_BITS) - 1);
@@ -41,13 +41,13 @@ fn high(line: &CacheLine, entry: usize) -> u32 {
     top << MIDDLE_BITS | middle & ((1 << MIDDLE_BITS) - 1)
 }
 
-/// Bits 32 to 51 of a key.
+/// Returns bits 32 to 51 of a key.
 #[inline(always)]
 fn high_of(key: u64) -> u32 {
     (key >> 32) as u32 & ((1 << (MIDDLE_BITS + TOP_BITS)) - 1)
 }
 
-/// Bit `i` is set where entry `i` is in use.
+/// Returns a mask in which bit `i` is set if entry `i` is in use.
 #[inline(always)]
 fn used(line: &CacheLine) -> u32 {
     line.0[META] >> USED & ((1 << KEYS) - 1)
@@ -58,7 +58,7 @@ fn passed(line: &CacheLine) -> u32 {
     line.0[META] >> PASSED
 }
 
-/// Overwrites `bits` bits of a word.
+/// Overwrites `bits` bits of a word from bit `shift` on.
 #[inline(always)]
 fn set_bits(word: &mut u32, shift: u32, bits: u32, value: u32) {
     let mask = (1 << bits) - 1;
@@ -67,14 +67,14 @@ fn set_bits(word: &mut u32, shift: u32, bits: u32, value: u32) {
 
 impl Line for Compact {
     const KEYS: usize = KEYS;
-    /// At eight tenths, the worst moment before a slot grows, one key in eight is not at home; over
-    /// a whole step of growth it is one in twelve.
+    /// The load at which a slot grows. At eight tenths, the worst moment before growth, one key in
+    /// eight is not in its home bucket; over a whole step of growth it is one in twelve.
     const FULLEST: (usize, usize) = (8, 10);
 
     #[inline(always)]
     fn find(line: &CacheLine, key: u64) -> Option<usize> {
         let lanes = line.0.first_chunk().expect("sixteen words are more than eight");
-        // The last two lanes are rows, which no entry in use stands for.
+        // The last two lanes hold row numbers; the mask of entries in use leaves them out.
         let mut hits = equal_lanes(lanes, key as u32) & used(line);
         let wanted = high_of(key);
         while hits != 0 {

@@ -1,9 +1,10 @@
-//! Five keys with a small number each, and what they lead to, in one cache line.
+//! The line format of five keys, a small number for each, and the words that the keys lead to, in
+//! one cache line.
 //!
-//! The bits of a key that its slot knows are free to say something else about it: here, how often a
-//! key that waits for its row has been seen. Words 0 to 9 are the keys with their numbers on top,
-//! low half first, words 10 to 14 what they lead to, and the last one says which entries are in use
-//! and how many keys went past.
+//! The bits of a key that follow from its slot are free for other data: here, the number of times
+//! that a candidate has been seen. Words 0 to 9 are the keys with these numbers in their top bits,
+//! low half first. Words 10 to 14 are the words that the keys lead to. The last word says which
+//! entries are in use and how many keys passed the line.
 
 use zillion_device::lines::CacheLine;
 use zillion_feature::SLOTS;
@@ -11,28 +12,29 @@ use zillion_feature::SLOTS;
 use crate::index::line::Line;
 
 const KEYS: usize = 5;
-/// Bits on top of a word that are no part of the key.
+/// The number of top bits of a word that are not part of the key.
 const TAG: u32 = SLOTS.trailing_zeros();
 /// The first word of the numbers that keys lead to.
 const ROWS: usize = 2 * KEYS;
-/// The last word: which entries are in use, and, from bit `PASSED` on, the keys that went past.
+/// The last word: the bits of the entries in use and, from bit `PASSED` on, the number of keys that
+/// passed the line.
 const META: usize = 15;
 const USED: u32 = (1 << KEYS) - 1;
 const PASSED: u32 = 8;
 const MOST_PASSED: u32 = u32::MAX >> PASSED;
 
-/// Lines of five words, each a tag above the low bits of a key, and a number for each.
+/// The line format of five words, each a tag above the low bits of a key, with a number for each.
 #[derive(Debug)]
 pub(crate) enum Counted {}
 
 impl Counted {
-    /// The word of an entry, tag included.
+    /// Returns the word of an entry, including its tag.
     #[inline(always)]
     pub(super) fn word(line: &CacheLine, entry: usize) -> u64 {
         u64::from(line.0[2 * entry + 1]) << 32 | u64::from(line.0[2 * entry])
     }
 
-    /// Writes the word, tag included, and the number of an entry.
+    /// Writes the word of an entry, including its tag, and its number.
     pub(super) fn set(line: &mut CacheLine, entry: usize, word: u64, number: u32) {
         line.0[2 * entry] = word as u32;
         line.0[2 * entry + 1] = (word >> 32) as u32;
@@ -42,8 +44,8 @@ impl Counted {
 
 impl Line for Counted {
     const KEYS: usize = KEYS;
-    /// At nine tenths a hit costs 1.2 lines on average (Knuth, TAOCP 3, 6.4, buckets of five): keys
-    /// that wait are many, and small is what they must be.
+    /// The load at which a slot grows. At nine tenths a hit reads 1.2 lines on average (Knuth,
+    /// TAOCP 3, 6.4, buckets of five); candidates are many, so memory matters more.
     const FULLEST: (usize, usize) = (9, 10);
 
     #[inline(always)]

@@ -1,5 +1,4 @@
-//! What a key leads to: one 32-bit word of the index, and the one place that says what the word
-//! means.
+//! The entry of a key: one 32-bit word of the index, with its meaning defined in this one place.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -24,9 +23,9 @@ const TAG: u32 = 1 << 31;
 const END: u32 = u32::MAX - 1;
 
 impl Entry {
-    /// The key has no row.
+    /// The entry of a key without a row.
     pub(crate) const NONE: Self = Self(u32::MAX);
-    /// The first look at the key did not decide: it must be looked up again.
+    /// The entry of a key whose search is not finished: the key must be looked up again.
     pub(crate) const UNDECIDED: Self = Self(END);
     /// The number of records on disk that a shard can have.
     pub(crate) const MOST_RECORDS: u32 = END - TAG;

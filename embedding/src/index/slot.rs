@@ -1,12 +1,14 @@
-//! The sub-index of one virtual slot: buckets of one cache line each, in the order of the key bits.
+//! The sub-index of one slot: buckets of one cache line each, in the order of the key bits.
 //!
-//! The home of a key is the multiply-shift of the bits below its slot, so any number of buckets
-//! will do and growth can be by a fifth. A key whose home is full goes to the next bucket that is
-//! not, and every full bucket on the way counts it, so that a probe ends at the first bucket that
-//! nobody passed. Removal undoes the counts: there are no tombstones. Keys that stay where they are
-//! while the buckets before them empty leave counts behind, in the end in every bucket of a small
-//! slot: a probe also ends where it began, and a slot in which most buckets are passed is rebuilt
-//! when keys have left it.
+//! The home bucket of a key is the multiply-shift of the bits below its slot, so any number of
+//! buckets is possible and a slot can grow by a fifth. A key whose home is full goes to the next
+//! bucket with a free entry. Every full bucket on the way counts the key, so a probe ends at the
+//! first bucket that no key has passed.
+//!
+//! Removing a key decreases these counts, so no markers of deleted keys are needed. A key that
+//! stays in its bucket while the buckets before it become empty leaves counts behind, in the end in
+//! every bucket of a small slot. For this reason a probe also ends where it began, and a slot in
+//! which most buckets have a count is rebuilt after keys were removed.
 
 use std::marker::PhantomData;
 
@@ -16,11 +18,11 @@ use zillion_device::lines::{CacheLine, LineArena, Run};
 use crate::index::entry::Entry;
 use crate::index::line::Line;
 
-/// Growth from one size to the next.
+/// The factor from one size of a slot to the next.
 const GROWTH: f64 = 1.2;
-/// Below this many buckets a slot grows one at a time.
+/// The number of buckets below which a slot grows by one bucket at a time.
 const SMALL: usize = 6;
-/// Bits of a key above the ones that choose the bucket.
+/// The number of bits of a key above the ones that choose the bucket.
 const SLOT_BITS: u32 = zillion_feature::SLOTS.trailing_zeros();
 
 #[derive(Debug)]
@@ -33,16 +35,16 @@ pub(super) struct SlotIndex<L> {
 /// The result of one look at a key's home bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtHome {
-    /// The key leads here.
+    /// The entry of the key, which is in the home bucket.
     Found(Entry),
-    /// The key is nowhere.
+    /// The key is not in the slot.
     Absent,
     /// The key may be in a later bucket.
     Beyond,
 }
 
 impl<L: Line> SlotIndex<L> {
-    /// No keys, no memory.
+    /// Creates a sub-index without keys, which takes no memory.
     pub(super) fn new(arena: &LineArena) -> Self {
         Self { buckets: arena.empty(), len: 0, format: PhantomData }
     }
@@ -65,7 +67,7 @@ impl<L: Line> SlotIndex<L> {
     pub(super) fn get(&self, key: u64) -> Option<u32> {
         let home = self.home(key);
         let mut at = home;
-        // An empty slot has no buckets, and a home of 0 that is not there.
+        // An empty slot has no buckets, so its home bucket 0 does not exist.
         let mut bucket = self.buckets.get(at)?;
         loop {
             if let Some(entry) = L::find(bucket, key) {
@@ -82,7 +84,7 @@ impl<L: Line> SlotIndex<L> {
         }
     }
 
-    /// One look: at the bucket that [`SlotIndex::home`] names.
+    /// Looks for a key in the bucket that [`SlotIndex::home`] returns, and in no other.
     #[inline(always)]
     pub(super) fn at_home(&self, key: u64) -> AtHome {
         let Some(bucket) = self.buckets.get(self.home(key)) else { return AtHome::Absent };
@@ -93,10 +95,11 @@ impl<L: Line> SlotIndex<L> {
         }
     }
 
-    /// Adds a key that is not there yet. `slot` staggers the growth.
+    /// Adds a key that is not in the slot yet. The number `slot` decides at which sizes the slot
+    /// grows.
     ///
     /// # Errors
-    /// Where there is no memory to grow; the slot is then as it was.
+    /// Fails if there is no memory to grow; the slot is then unchanged.
     pub(super) fn insert(
         &mut self,
         arena: &LineArena,
@@ -124,31 +127,31 @@ impl<L: Line> SlotIndex<L> {
         Some(row)
     }
 
-    /// The row of a key, to write.
+    /// Returns the row of a key for writing.
     pub(super) fn row_mut(&mut self, key: u64) -> Option<&mut u32> {
         let (at, entry) = self.locate(key)?;
         Some(L::row_mut(&mut self.buckets[at], entry))
     }
 
-    /// The bucket and the entry of a key.
+    /// Returns the bucket and the entry of a key.
     pub(super) fn entry(&self, key: u64) -> Option<(&CacheLine, usize)> {
         let (at, entry) = self.locate(key)?;
         Some((&self.buckets[at], entry))
     }
 
-    /// The bucket and the entry of a key, to write.
+    /// Returns the bucket and the entry of a key for writing.
     pub(super) fn entry_mut(&mut self, key: u64) -> Option<(&mut CacheLine, usize)> {
         let (at, entry) = self.locate(key)?;
         Some((&mut self.buckets[at], entry))
     }
 
-    /// To be called when keys have left: gives memory back where less than half of what the slot
-    /// could hold is used, and puts keys back where probes find them soon. Where there is no memory
-    /// to do it with, the slot stays as it is.
+    /// Gives memory back if less than half of the slot's capacity is used, and moves keys back to
+    /// where probes find them soon; must be called when keys have been removed. If there is no
+    /// memory for this, the slot stays as it is.
     pub(super) fn tidy(&mut self, arena: &LineArena, slot: usize) {
         self.shrink(arena, slot);
-        // Where a quarter of the arena is free, slots move to its beginning, so that its end can
-        // go.
+        // If a quarter of the arena is free, slots move to its beginning, so that its end can be
+        // given back.
         let bytes = arena.bytes();
         if bytes.used + bytes.reserved / 4 < bytes.reserved
             && let Some(mut lower) = arena.allocate_below(&self.buckets)
@@ -165,7 +168,8 @@ impl<L: Line> SlotIndex<L> {
             }
             return;
         }
-        // Permits to grow by a quarter, so that a slot at the edge is not rebuilt at every turn.
+        // The new size has room for a quarter more keys, so that a slot whose size varies a little
+        // is not rebuilt each time.
         let room = self.len + self.len.div_ceil(4);
         let wanted = (room * L::FULLEST.1).div_ceil(L::KEYS * L::FULLEST.0);
         let size = if wanted == 0 { 0 } else { next_size(wanted - 1, slot) };
@@ -178,7 +182,7 @@ impl<L: Line> SlotIndex<L> {
         self.buckets.iter().flat_map(L::entries)
     }
 
-    /// The bucket and the entry of a key.
+    /// Returns the number of the bucket and the entry of a key.
     fn locate(&self, key: u64) -> Option<(usize, usize)> {
         let home = self.home(key);
         let mut at = home;
@@ -196,7 +200,7 @@ impl<L: Line> SlotIndex<L> {
 
     fn place(&mut self, key: u64, row: u32) {
         let mut at = self.home(key);
-        // Ends: a slot is never full.
+        // The loop ends, because a slot is never full.
         while !L::put(&mut self.buckets[at], key, row) {
             L::pass(&mut self.buckets[at]);
             at = self.after(at);
@@ -219,15 +223,16 @@ impl<L: Line> SlotIndex<L> {
     }
 }
 
-/// Multiply-shift of the bits below the slot: monotonic in the key, below `buckets`.
+/// Returns the home bucket of a key: the multiply-shift of the bits below its slot, monotonic in
+/// the key and below `buckets`.
 #[inline(always)]
 fn home(key: u64, buckets: usize) -> usize {
     ((u128::from(key << SLOT_BITS) * buckets as u128) >> 64) as usize
 }
 
-/// The size after `buckets`. Sizes of a slot follow `SMALL * GROWTH^(k + phase)`, where the phase
-/// is the slot number with its bits reversed: neighbouring slots, and the slots of one shard, are
-/// spread evenly over a whole growth step.
+/// Returns the next size after `buckets`. The sizes of a slot follow `SMALL * GROWTH^(k + phase)`,
+/// where the phase is the slot number with its bits reversed. So the sizes of neighbouring slots,
+/// and of the slots of one shard, are spread evenly over a whole growth step.
 fn next_size(buckets: usize, slot: usize) -> usize {
     if buckets < SMALL {
         return buckets + 1;
@@ -257,7 +262,7 @@ mod tests {
                 size = next;
             }
         }
-        // At any one load, few slots are about to grow.
+        // At any load, only few slots are about to grow.
         let mut sizes: Vec<usize> = (0..4096).map(|slot| next_size(600, slot)).collect();
         sizes.sort_unstable();
         sizes.dedup();

@@ -1,4 +1,4 @@
-//! The index against a `BTreeMap`.
+//! Comparisons of the index with a `BTreeMap`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ enum Action {
     Tidy(u64),
 }
 
-/// Keys that collide: few slots, few homes, and the ends of the range.
+/// Returns keys that collide: of few slots, with few home buckets, and at the ends of the range.
 fn key() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
@@ -80,8 +80,8 @@ proptest! {
 
 #[test]
 fn one_home_for_all_keys_is_slow_but_right() {
-    // 2,000 keys that differ in the lowest bits only: all at home in bucket 0, far past what a
-    // bucket can count.
+    // The 2,000 keys differ in the lowest bits only. So bucket 0 is the home of all of them, and
+    // more keys pass it than a bucket can count.
     let mut index = Index::<Compact>::new(5..6);
     let keys: Vec<FeatureKey> = (0..2000).map(|i| FeatureKey(5 << 52 | i)).collect();
     for (row, &key) in keys.iter().enumerate() {
