@@ -1,11 +1,11 @@
-//! Messages about values that are refused.
+//! The messages about values that are refused.
 
 use crate::field::{Field, Role};
 use crate::value::{Refusal, shorten};
 use zillion_feature::raw_value::ValueError;
 
-/// Returns the message about a refused value: the text, what is wrong with it, what to do. `text`
-/// is `None` for a missing value.
+/// Returns the message about a refused value: the text, the problem and the remedy. `text` is
+/// `None` for a missing value.
 pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> String {
     let used_by = &field.used_by;
     let shown = shorten(text.unwrap_or_default());

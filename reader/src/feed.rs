@@ -1,14 +1,14 @@
-//! Units in order, decoded ahead by the pool, handed out as windows of rows.
+//! The feed: units in order, decoded ahead by the pool and returned as windows of rows.
 //!
 //! # Invariants
 //! * The rows of the windows, one after another, are the rows of the units in their order, whatever
-//!   the number of threads and however decoding was split.
+//!   the number of threads and however decoding was divided.
 //! * An error is the one that reading row by row would meet first.
 //! * Memory is bounded: at most one window plus [`Feed::in_flight`] chunks of text are decoded.
 //!
 //! # Concurrency
-//! A feed belongs to one thread at a time. It spawns tasks that own what they touch, and joins them
-//! in the order of their rows; a join runs tasks that have not begun, so that one thread is enough.
+//! A feed belongs to one thread at a time. It spawns tasks that own what they use, and joins them
+//! in the order of their rows. A join runs tasks that have not begun, so one thread is enough.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::reading::Reading;
 use crate::source::{FilePlan, Unit};
 use crate::text::{BadRow, Chunk, Chunks, Problem, TextBlock, TextPlan};
 
-/// Rows from which on a row group is decoded by several parts side by side.
+/// The number of rows from which on a row group is decoded by several parts in parallel.
 const LARGE_GROUP: u64 = 32_768;
 
-/// Fields that a part decodes at least.
+/// The minimum number of fields that a part decodes.
 const FIELDS_OF_A_PART: usize = 4;
 
 /// A position in the stream of rows that the ordered units make.
@@ -36,23 +36,23 @@ pub(crate) struct Feed {
     /// Whether the rows are no longer wanted.
     cancelled: Arc<AtomicBool>,
     order: Vec<u32>,
-    /// Position in `order` of the next unit to open.
+    /// The position in `order` of the next unit to open.
     next_unit: usize,
     open: Option<Open>,
-    /// A piece of a row group is in flight and more of the group is to come: its decoders come back
-    /// with it, and nothing may overtake.
+    /// Whether a piece of a row group is in flight while more of the group follows. The piece holds
+    /// the decoders until it ends, and nothing may overtake it.
     awaiting: bool,
     flight: VecDeque<Flight>,
-    /// Decoded rows behind the last window.
+    /// The decoded rows behind the last window.
     spill: VecDeque<Piece>,
-    /// An error to report once everything launched before it has landed.
+    /// An error that is reported after everything launched before it has landed.
     failed: Option<ReaderError>,
-    /// Rows of the text file at the front of the flight that have landed.
+    /// The number of rows that have landed, of the text file at the front of the flight.
     rows_of_file: u64,
-    /// Rows of the text file that is open whose decoding has been launched; counted only where a
-    /// row's number decides whether it is drawn.
+    /// The number of rows whose decoding has been launched, of the text file that is open; counted
+    /// only where a row's number decides whether the row is drawn.
     launched: u64,
-    /// Rows to pass over before the first window.
+    /// The number of rows to skip before the first window.
     skip: u64,
 }
 
@@ -62,7 +62,7 @@ enum Open {
     Text { unit: usize, plan: Arc<TextPlan>, chunks: Chunks },
 }
 
-/// Tasks that have been spawned for one piece of a unit.
+/// The tasks that have been spawned for one piece of a unit.
 enum Flight {
     RowGroup {
         unit: usize,
@@ -81,7 +81,7 @@ enum Flight {
 type PartTask = Task<(Result<Decoded>, Option<Part>)>;
 
 impl Feed {
-    /// Returns a feed of the units in `order` from its row `skip` on.
+    /// Returns a feed of the units in `order`, starting at row `skip`.
     pub(crate) fn new(
         reading: Arc<Reading>,
         workers: Arc<Workers>,
@@ -106,8 +106,8 @@ impl Feed {
         }
     }
 
-    /// Decodes the next `rows` rows of the data, those that are left out among them, or fewer at
-    /// the end.
+    /// Decodes the next `rows` rows of the data, or fewer at the end. Rows that are left out count
+    /// too.
     pub(crate) fn fill(&mut self, rows: usize) -> Result<Vec<Piece>> {
         let skip = std::mem::take(&mut self.skip);
         if skip > 0 {
@@ -145,12 +145,12 @@ impl Feed {
         Ok(pieces)
     }
 
-    /// Tasks that may be in flight.
+    /// Returns the number of tasks that may be in flight.
     fn in_flight(&self) -> usize {
         2 * self.workers.threads()
     }
 
-    /// Spawns tasks for about `wanted` rows beyond what is in flight.
+    /// Spawns tasks for about `wanted` rows beyond those that are in flight.
     fn launch(&mut self, wanted: usize) {
         let planned = self.flight.iter().map(|flight| match flight {
             Flight::RowGroup { rows, .. } => *rows,
@@ -170,8 +170,8 @@ impl Feed {
         }
     }
 
-    /// Spawns one more flight of at most `wanted` rows; returns how many if that is known, else 0,
-    /// and `None` at the end.
+    /// Spawns one more flight of at most `wanted` rows. Returns the number of its rows if it is
+    /// known, otherwise 0, and `None` at the end.
     fn launch_one(&mut self, wanted: usize) -> Result<Option<usize>> {
         loop {
             match self.open.take() {
@@ -194,7 +194,7 @@ impl Feed {
         }
     }
 
-    /// Opens a unit from one of its rows on; text is always opened at its beginning.
+    /// Opens a unit at one of its rows; text is always opened at its beginning.
     fn open_unit(&self, unit: usize, row: u64) -> Result<Open> {
         let reading = &self.reading;
         let Unit { file, group, rows_before, rows } = reading.units[unit];
@@ -221,7 +221,7 @@ impl Feed {
         }
     }
 
-    /// Returns the number of parts that decode a row group of this many rows side by side.
+    /// Returns the number of parts that decode a row group of this many rows in parallel.
     fn parts(&self, rows: u64) -> usize {
         let most = self.reading.fields.len() / FIELDS_OF_A_PART;
         if rows < LARGE_GROUP { 1 } else { self.workers.threads().min(most).max(1) }
@@ -317,7 +317,8 @@ impl Feed {
     /// Returns a decoded piece of a row group without the rows that are bad in some column.
     fn without_bad(&self, file: usize, decoded: Decoded) -> Result<Block> {
         let Decoded { mut columns, mut kept, mut bad } = decoded;
-        // Of several bad values of a row the first column's is the one to tell, as without a limit.
+        // If a row has several bad values, the one of the first column is reported, as it would be
+        // without a limit.
         bad.sort_by_key(|bad| bad.row);
         bad.dedup_by_key(|bad| bad.row);
         for bad in &bad {
@@ -334,8 +335,8 @@ impl Feed {
         Ok(Block { rows: kept.rows, columns, span: kept.span, kept: kept.places, rejected })
     }
 
-    /// Refuses more bad rows than one block may hold. The bad rows of a pass are counted where it
-    /// takes windows.
+    /// Returns an error if one block has more bad rows than it may have. The bad rows of the whole
+    /// pass are counted where the pass takes windows.
     fn refuse_many(&self, bad: usize) -> Result<()> {
         match bad as u64 > self.reading.max_bad() {
             true => Err(self.reading.too_many_bad_rows()),
@@ -361,7 +362,7 @@ impl Feed {
         }
     }
 
-    /// Goes `rows` rows forward: over row groups by their metadata, over text by counting records.
+    /// Skips `rows` rows: in row groups by their metadata, in text by counting records.
     fn pass_over(&mut self, rows: u64) -> Result<()> {
         let mut left = rows;
         while left > 0 {
@@ -386,8 +387,8 @@ impl Feed {
         Ok(())
     }
 
-    /// Passes over up to `rows` rows of a text file; returns how many are left to pass over behind
-    /// it.
+    /// Skips up to `rows` rows of a text file; returns how many are still to be skipped behind the
+    /// file.
     fn pass_over_text(&mut self, unit: usize, plan: Arc<TextPlan>, rows: u64) -> Result<u64> {
         let mut chunks = plan.chunks()?;
         let mut left = rows;
@@ -410,7 +411,7 @@ impl Feed {
     }
 }
 
-/// Returns the one of two errors of a row group that stands in the earlier row.
+/// Returns the error, of two errors of a row group, that belongs to the earlier row.
 fn earlier(known: Option<ReaderError>, new: ReaderError) -> ReaderError {
     let row = |error: &ReaderError| match error {
         ReaderError::Value { place, .. } => place.row,

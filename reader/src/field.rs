@@ -1,4 +1,4 @@
-//! The fields of a pass: which columns of the data are read, and what becomes of each.
+//! The fields of a pass: the columns of the data that are read, and the values that they become.
 
 use zillion_feature::{
     Bucketizer, FeatureKey, FeatureKind, FeatureSpec, NumericMap, RawType, Schema, Statistics,
@@ -13,9 +13,9 @@ use crate::value::Transform;
 /// One use of one column of the data. Two features that read the same column are two fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// For messages: "feature `user`", "label `click`", "`columns.weight`".
+    /// The use of the column in messages: "feature `user`", "label `click`", "`columns.weight`".
     pub(crate) used_by: String,
-    /// Column of the data.
+    /// The column of the data.
     pub(crate) column: String,
     pub(crate) role: Role,
     /// The place of the decoded column in a batch.
@@ -25,25 +25,26 @@ pub(crate) struct Field {
 /// The way in which a value is decoded.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
-    /// One id a row.
+    /// One id for each row.
     Id {
         raw: RawType,
         missing: FeatureKey,
     },
-    /// Any number of ids a row.
+    /// Any number of ids for each row.
     Ids {
         raw: RawType,
     },
-    /// The same as they stand, for a request.
+    /// One id for each row as the file has it, for a request.
     RawId {
         raw: RawType,
     },
     RawIds {
         raw: RawType,
     },
-    /// A text as it stands, for a conversion: one buffer for all, where a request has a text each.
+    /// A text as the file has it, for a conversion: one buffer holds all texts, whereas a request
+    /// has a separate text for each row.
     Text,
-    /// The same as [`Role::RawIds`] with a weight each, for a conversion.
+    /// Ids as in [`Role::RawIds`] with a weight for each, for a conversion.
     WeightedIds {
         raw: RawType,
     },
@@ -52,30 +53,30 @@ pub(crate) enum Role {
         map: Transform,
         missing: Option<f32>,
     },
-    /// A number, as the key of its bucket.
+    /// A number that becomes the key of its bucket.
     Bucket {
         buckets: Bucketizer,
         missing: FeatureKey,
     },
-    /// A number as it stands, NaN where missing (an error if `needed`): a side table's, and what
-    /// statistics are made of.
+    /// A number as the file has it, NaN where it is missing (an error if `needed`): the number of a
+    /// side table, or a number from which statistics are made.
     Number {
         needed: bool,
     },
-    /// A side table's key, as the row that has it.
+    /// A key of a side table, which becomes the number of the row that has the key.
     SideRow(SideLookup),
-    /// 0 or 1, or a number held against a threshold. `optional`: a row without it is masked instead
-    /// of refused.
+    /// A label: 0 or 1, or a number that is compared with a threshold. If the label is `optional`,
+    /// a row without one is masked instead of refused.
     Label {
         optional: bool,
         at_least: Option<f64>,
     },
-    /// Finite and not negative.
+    /// A sample weight, which is finite and not negative.
     Weight,
-    /// Anything that can be compared for equality.
+    /// A group id: any value that can be compared for equality.
     Group,
-    /// An integer, or a date or timestamp in its own unit. Where the job says which unit that is, a
-    /// number that cannot be meant is refused.
+    /// An event time: an integer, or a date or timestamp in its own unit. If the job names the
+    /// unit, a number that is not plausible in it is refused.
     EventTime {
         unit: Option<TimeUnit>,
     },
@@ -86,18 +87,18 @@ pub(crate) enum Role {
 pub(crate) enum Slot {
     Sparse(usize),
     Numeric(usize),
-    /// Rows of a side table: to the features of the numbered [`Join`].
+    /// The rows of a side table, for the features of the numbered [`Join`].
     Join(usize),
     Label(usize),
     Weight,
     Group,
     EventTime,
-    /// Not part of a batch.
+    /// A column that is not part of a batch.
     Pass,
 }
 
 impl Slot {
-    /// Returns whether a source for prediction may lack it.
+    /// Returns whether a source for prediction may lack the column.
     pub(crate) fn only_training_needs_it(self) -> bool {
         matches!(self, Self::Label(_) | Self::Weight | Self::Group | Self::EventTime)
     }
@@ -106,13 +107,13 @@ impl Slot {
 /// The features that read one side table by one column of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Join {
-    /// Position in the schema's side tables.
+    /// The position in the schema's side tables.
     pub(crate) side: usize,
-    /// Column of the data that holds the key.
+    /// The column of the data that holds the key.
     pub(crate) by: String,
-    /// Positions in the schema's features.
+    /// The positions in the schema's features.
     pub(crate) features: Vec<usize>,
-    /// Whether some feature has no value for a row that the side table does not have.
+    /// Whether some feature has no value for a key that the side table does not have.
     pub(crate) needed: bool,
 }
 
@@ -138,10 +139,10 @@ pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
     joins
 }
 
-/// Returns the fields of a schema before its statistics are known: what files are checked against.
-/// Whatever needs statistics stands as [`Role::Number`], which accepts the same columns and refuses
-/// the same rows: what only a transform could refuse, a number that leaves the range of `f32` when
-/// it is standardised, does not occur in the data that the statistics are of.
+/// Returns the fields of a schema before its statistics are known; files are checked against them.
+/// A feature that needs statistics stands as [`Role::Number`], which accepts the same columns and
+/// refuses the same rows. The only other refusal, a number that leaves the range of `f32` when it
+/// is standardised, does not occur in the data that the statistics are computed from.
 pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Field>> {
     let role = |feature: &FeatureSpec| match feature.needs_statistics() {
         true => Ok(Role::Number { needed: feature.needs_value() }),
@@ -163,7 +164,8 @@ pub(crate) fn resolved(
     Ok(fields)
 }
 
-/// Returns the fields that some features read, by their positions in the schema, and nothing else.
+/// Returns the fields that the chosen features read, by their positions in the schema, and no
+/// others.
 pub(crate) fn resolved_where(
     schema: &Schema,
     sides: &SideTables,
@@ -216,7 +218,7 @@ pub(crate) fn side_row(schema: &Schema, sides: &SideTables, number: usize, join:
     }
 }
 
-/// Returns the labels; `optional` as in [`Role::Label`].
+/// Returns the fields of the labels; `optional` has the meaning of [`Role::Label`].
 pub(crate) fn labels(schema: &Schema, optional: bool) -> impl Iterator<Item = Field> {
     schema.labels.iter().enumerate().map(move |(index, label)| Field {
         used_by: format!("label `{}`", label.name),
@@ -226,7 +228,7 @@ pub(crate) fn labels(schema: &Schema, optional: bool) -> impl Iterator<Item = Fi
     })
 }
 
-/// Returns the fields of what rows have besides features.
+/// Returns the fields of the other values of a row: labels, weight, group and event time.
 fn of_rows(schema: &Schema) -> Vec<Field> {
     let labels = labels(schema, schema.labels.len() > 1);
     let columns = [
@@ -264,8 +266,8 @@ fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
     })
 }
 
-/// Returns the role by which a side table's file is decoded for a feature: values as they stand,
-/// because transforms come with statistics, which the join itself feeds.
+/// Returns the role that decodes a feature's column in the file of its side table. The values stay
+/// as they are, because transforms need statistics, which are computed from the joined values.
 pub(crate) fn role_in_side_table(feature: &FeatureSpec) -> Role {
     match feature.kind {
         FeatureKind::Id { raw, .. } => {

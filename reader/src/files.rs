@@ -1,4 +1,4 @@
-//! From the entries of a file list to files: paths, directories, globs.
+//! The expansion of a file list (paths, directories, globs) to files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ReaderError, Result};
 
-/// Returns the files that `entries` stand for: sorted within each entry, entries in their order.
+/// Returns the files that `entries` stand for. The entries keep their order; the files of each
+/// entry are sorted.
 pub(crate) fn expand(root: &Path, entries: &[String]) -> Result<Vec<PathBuf>> {
     let mut seen = BTreeSet::new();
     let mut files = Vec::new();
@@ -30,14 +31,14 @@ pub(crate) fn expand(root: &Path, entries: &[String]) -> Result<Vec<PathBuf>> {
 
 fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
     let path = root.join(entry);
-    // A file whose name looks like a glob is still that file.
+    // A name that looks like a glob may be the name of an existing file.
     if path.exists() {
         return if path.is_dir() { list_directory(&path) } else { Ok(vec![path]) };
     }
     if !entry.contains(['*', '?', '[']) {
         return Ok(Vec::new());
     }
-    // The root is a place, not a pattern: its own brackets and stars are literal.
+    // The root is a path and not a pattern: its own brackets and stars are literal.
     let escaped_root = glob::Pattern::escape(&root.to_string_lossy());
     let pattern = Path::new(&escaped_root).join(entry);
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
@@ -62,8 +63,8 @@ fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns every file below a directory, sorted. Names that start with `.` or `_` are what writers
-/// leave beside their data (`_SUCCESS`, `.part-0.crc`) and are passed over.
+/// Returns every file below a directory, sorted. Names that start with `.` or `_` are skipped:
+/// writers leave such files beside their data (`_SUCCESS`, `.part-0.crc`).
 fn list_directory(directory: &Path) -> Result<Vec<PathBuf>> {
     let failed =
         |source| ReaderError::Io { what: "list the folder", source, path: directory.to_owned() };

@@ -1,4 +1,4 @@
-//! Formats of data files, and which one a file has.
+//! The formats of data files, and the choice of the format of a file.
 
 use std::path::Path;
 
@@ -11,38 +11,38 @@ use crate::error::{ReaderError, Result};
 #[serde(rename_all = "snake_case")]
 pub enum Format {
     /// The format that the ending of the file names: `.parquet`, `.arrow`, `.feather`, `.ipc`,
-    /// `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`, `.libffm`, the text ones
-    /// with `.gz` or `.zst` behind.
+    /// `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`, `.libffm`; the endings of
+    /// text formats may be followed by `.gz` or `.zst`.
     #[default]
     Auto,
     /// All files are Parquet.
     Parquet,
     /// All files are Arrow IPC, which is Feather V2.
     Arrow,
-    /// All files are text, by default with commas.
+    /// All files are text, by default with commas between cells.
     Csv,
-    /// All files are text, by default with tabs.
+    /// All files are text, by default with tabs between cells.
     Tsv,
-    /// All files are JSON lines: one object a line.
+    /// All files are JSON lines, with one object in each line.
     Jsonl,
-    /// All files are libsvm, libfm or libffm: one sparse vector a line.
+    /// All files are libsvm, libfm or libffm, with one sparse vector in each line.
     Libsvm,
 }
 
 /// The formats of text files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFormat {
-    /// Records of cells, by default between commas.
+    /// Records of cells, by default with commas between them.
     Csv,
-    /// Records of cells, by default between tabs.
+    /// Records of cells, by default with tabs between them.
     Tsv,
-    /// One JSON object a line.
+    /// Lines with one JSON object each.
     Json,
-    /// One sparse vector a line: libsvm, libfm and libffm.
+    /// Lines with one sparse vector each: libsvm, libfm and libffm.
     Svm,
 }
 
-/// The compression of a file as a whole; Parquet and Arrow files compress inside.
+/// The compression of a whole file; Parquet and Arrow files are compressed inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// The file is not compressed.

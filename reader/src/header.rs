@@ -1,15 +1,15 @@
-//! Finding the column that a field reads in the names that a file has.
+//! The search for a field's column among the column names of a file.
 
 use std::path::Path;
 
 use crate::error::{ReaderError, Result};
 use crate::field::Field;
 
-/// Names that a message lists when none is near.
+/// The number of names that a message lists if no name is similar.
 const LISTED: usize = 12;
 
-/// Returns the position of the field's column. `first` is the first file of the list if this is
-/// another one: there the column exists.
+/// Returns the position of the field's column. `first` is the first file of the list, if this is
+/// another one: the first file has the column.
 pub(crate) fn find<S: AsRef<str>>(
     names: &[S],
     field: &Field,

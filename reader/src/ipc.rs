@@ -1,8 +1,8 @@
-//! Arrow IPC files (Feather V2): mapped, decoded record batch by record batch without a copy of
-//! what is not compressed.
+//! Arrow IPC files (Feather V2): memory-mapped and decoded record batch by record batch, without a
+//! copy of buffers that are not compressed.
 //!
-//! The mapping of a batch lives as long as the batch: memory does not grow with the file.
-//! Everything that the file says of itself is checked before it is believed.
+//! The mapping of a batch lives as long as the batch, so memory does not grow with the file. Every
+//! size and position in the file is checked before it is used.
 
 mod plain;
 
@@ -26,9 +26,10 @@ use crate::field::{Field, Role};
 use crate::header;
 
 const MAGIC: &[u8] = b"ARROW1";
-/// A compressed buffer says how large it was; more than this is not believed.
+/// The largest size that a compressed buffer may declare for its contents.
 const LARGEST_BUFFER: i64 = 1 << 32;
-/// Rows that are handed on at a time: small enough that a column stays in the first cache.
+/// The number of rows that are returned at a time: so few that a column stays in the first-level
+/// cache.
 const ROWS: usize = 8192;
 
 /// An Arrow file whose footer has been read.
@@ -39,7 +40,7 @@ pub(crate) struct IpcFile {
     version: MetadataVersion,
     dictionaries: Vec<Block>,
     batches: Vec<Block>,
-    /// Rows of each record batch.
+    /// The number of rows of each record batch.
     pub(crate) groups: Vec<u64>,
 }
 
@@ -50,12 +51,13 @@ struct IpcGroups {
     schema: SchemaRef,
     version: MetadataVersion,
     batches: Arc<Vec<Block>>,
-    /// Dictionaries, decoded once for all batches: any projection of the schema may use them.
+    /// The dictionaries, decoded once for all batches, because any projection of the schema may use
+    /// them.
     dictionaries: Arc<Vec<(Block, Bytes)>>,
-    /// For each column of the file, whether it is to be text or numbers where it is neither (all
-    /// null).
+    /// The type, text or a number, that each column of the file is read as if its own type is null.
     null_types: Vec<DataType>,
-    /// Columns of strings whose dictionary is worth keeping: they are hashed entry by entry.
+    /// Whether the dictionary of each string column is kept: such columns are hashed entry by
+    /// entry.
     keep_dictionary: Vec<bool>,
 }
 
@@ -182,7 +184,7 @@ impl IpcFile {
         self.schema.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// Returns the columns with the types that their values have, whatever their encoding.
+    /// Returns the columns with the types of their values, whatever the encoding.
     pub(crate) fn plain_schema(&self) -> SchemaRef {
         let plain = |field: &Arc<ArrowField>| {
             field.as_ref().clone().with_data_type(plain_type(field.data_type()))
@@ -190,7 +192,7 @@ impl IpcFile {
         Arc::new(ArrowSchema::new(self.schema.fields().iter().map(plain).collect::<Vec<_>>()))
     }
 
-    /// Reads the file batch after batch, all columns.
+    /// Reads all columns of the file, batch after batch.
     pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let width = self.schema.fields().len();
         let source = self.groups_as(vec![DataType::Int64; width], vec![false; width])?;
@@ -215,7 +217,7 @@ impl IpcFile {
     }
 }
 
-/// One record batch, a few rows at a time.
+/// A reader of one record batch, which returns a few rows at a time.
 struct IpcBatches {
     source: IpcGroups,
     roots: Vec<usize>,
@@ -227,8 +229,8 @@ struct IpcBatches {
 }
 
 impl IpcBatches {
-    /// Opens the columns `roots` (ascending) of record batch `group` from its row `row` on. Nothing
-    /// is decoded yet.
+    /// Opens the columns `roots` (ascending) of record batch `group` at its row `row`. Nothing is
+    /// decoded yet.
     fn open(source: &IpcGroups, roots: Vec<usize>, group: usize, row: u64) -> Result<Self> {
         let block = source.batches[group];
         let bytes = within(&map(&source.path)?, &block);
@@ -237,7 +239,8 @@ impl IpcBatches {
         Ok(Self { source: source.clone(), roots, block, bytes, batch: None, row })
     }
 
-    /// Decodes the next rows; `None` at the end. Damaged bytes may make it panic.
+    /// Decodes the next rows; returns `None` at the end. Damaged bytes may make this function
+    /// panic.
     fn next(&mut self) -> Option<std::result::Result<RecordBatch, String>> {
         let batch = match &self.batch {
             Some(batch) => batch,
@@ -272,7 +275,7 @@ impl IpcBatches {
         batch.map_err(|e| e.to_string())?.ok_or_else(|| "it holds no record batch".to_owned())
     }
 
-    /// Returns the same values in the types that are decoded.
+    /// Returns the same values in the types that the decoders accept.
     fn plain(&self, batch: &RecordBatch) -> std::result::Result<RecordBatch, String> {
         let columns = batch.columns().iter().zip(&self.roots).map(|(array, &root)| {
             let keep = self.source.keep_dictionary[root];
@@ -326,7 +329,7 @@ fn within(bytes: &Bytes, block: &Block) -> std::result::Result<Bytes, String> {
     }
 }
 
-/// Returns the message of a block and its body.
+/// Returns the message of a block and the body of the block.
 fn message<'a>(
     bytes: &'a [u8],
     block: &Block,
@@ -345,7 +348,7 @@ fn rows_of(bytes: &Bytes, block: &Block) -> std::result::Result<u64, String> {
     u64::try_from(batch.length()).map_err(|_| "a record batch of less than zero rows".to_owned())
 }
 
-/// Refuses buffers that lie outside of the body or would take more memory than there can be.
+/// Refuses buffers that lie outside of the body or that declare an impossible size.
 fn check_sizes(bytes: &[u8], block: &Block) -> std::result::Result<(), String> {
     let (message, body) = message(bytes, block)?;
     let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());

@@ -1,8 +1,8 @@
 //! The order of rows: a pure function of (seed, epoch, files).
 //!
 //! Units (row groups of Parquet files, record batches of Arrow files, whole text files) are
-//! permuted; their rows, one after another, make a stream; the stream is cut into windows of equal
-//! size and each window is permuted. A position in this order is two numbers, a
+//! permuted. Their rows, one after another, make a stream. The stream is cut into windows of equal
+//! size, and each window is permuted. A position in this order is two numbers, a
 //! [`Cursor`](zillion_feature::Cursor), whatever the number of threads.
 
 use zillion_feature::random::{combine, permutation};
@@ -29,7 +29,7 @@ impl Order {
         }
     }
 
-    /// Returns the row at each position of a window; `None` where rows stay as they stand.
+    /// Returns the row at each position of a window; `None` if rows keep their order.
     pub(crate) fn window(&self, window: u64, rows: usize) -> Option<Vec<u32>> {
         let stream = combine(combine(self.seed, WINDOWS), self.epoch);
         self.shuffle.then(|| permutation(combine(stream, window), rows as u32))

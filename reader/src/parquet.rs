@@ -1,4 +1,5 @@
-//! Parquet: checked against the schema from its metadata alone, decoded row group by row group.
+//! Parquet files: checked against the schema from their metadata alone, decoded row group by row
+//! group.
 
 mod batches;
 mod groups;
@@ -29,11 +30,11 @@ use positioned::PositionedFile;
 pub struct ParquetFile {
     pub(crate) path: PathBuf,
     metadata: Arc<ParquetMetaData>,
-    /// The types of the columns as Parquet itself declares them. What a writer stores beside
-    /// (Arrow's own schema) is left out: it distinguishes encodings of one meaning, such as large
-    /// and small strings, and every distinction would be a decoder more.
+    /// The types of the columns as Parquet itself declares them. The Arrow schema that a writer may
+    /// add to the file is ignored: it distinguishes encodings with the same meaning, such as large
+    /// and small strings, and each distinction would need one more decoder.
     schema: SchemaRef,
-    /// Rows of each row group.
+    /// The number of rows of each row group.
     pub(crate) groups: Vec<u64>,
 }
 
@@ -84,8 +85,8 @@ impl ParquetFile {
             if types[column] != DataType::Utf8 {
                 continue;
             }
-            // Strings that the file holds as a dictionary are decoded as one: each is hashed once.
-            // Others stay where their page has them (a view) until they are hashed.
+            // Strings that the file holds as a dictionary are decoded as a dictionary: each is
+            // hashed once. Other strings stay in their page (as views) until they are hashed.
             let alone = columns.iter().filter(|&&c| c == column).count() == 1;
             let dictionary = alone && matches!(field.role, Role::Id { .. });
             types[column] = if dictionary && self.is_dictionary(column) {
@@ -112,7 +113,7 @@ impl ParquetFile {
         Ok(GroupPlan { source: Arc::new(source), columns })
     }
 
-    /// Returns whether a column is written as a dictionary throughout.
+    /// Returns whether all of a column is written as a dictionary.
     fn is_dictionary(&self, column: usize) -> bool {
         let descriptor = self.metadata.file_metadata().schema_descr();
         let Some(leaf) =

@@ -1,4 +1,4 @@
-//! Passes over the training data before the first step: statistics and vocabularies.
+//! The passes over the training data before the first step: statistics and vocabularies.
 //!
 //! Both read in file order, so that their results depend on the data alone.
 
@@ -21,19 +21,20 @@ use crate::quantiles::Sample;
 use crate::sums::Moments;
 use crate::windows::{Window, Windows};
 
-/// Rows that a pass decodes at a time: what it looks at is still in a cache.
+/// The number of rows that a pass decodes at a time: so few that they are still in a cache when
+/// they are used.
 const WINDOW: usize = 8192;
 
-/// Features whose values are kept for quantiles in one pass: bounds its memory, at 64 to 128 MiB
-/// each.
+/// The number of features whose values are kept for quantiles in one pass. The limit bounds the
+/// memory, which is 64 to 128 MiB for each feature.
 const QUANTILES_OF_A_PASS: usize = 4;
 
 /// Returns the statistics that the schema's transforms need: mean and standard deviation in `f64`,
-/// and for quantile buckets their boundaries, exact up to 2²⁴ present values and from a sample
-/// beyond.
+/// and boundaries for quantile buckets, which are exact up to 2²⁴ present values and come from a
+/// sample beyond that.
 ///
 /// # Errors
-/// What reading the rows may meet, and a feature without a single present value.
+/// An error of reading the rows, or a feature without a single present value.
 pub fn statistics(dataset: &Dataset, workers: &Arc<Workers>) -> Result<Statistics> {
     let mut statistics = Statistics::default();
     let features = &dataset.schema().features;
@@ -58,21 +59,21 @@ fn quantiles(feature: &FeatureSpec) -> Option<u32> {
     }
 }
 
-/// The source of a feature's values in a pass: the number of a field and, for a joined one, the
-/// side table's values.
+/// The source of a feature's values in a pass: the number of a field and, for a joined feature, the
+/// values of the side table.
 struct Input<'a> {
     field: usize,
     side: Option<&'a [f64]>,
 }
 
 impl Input<'_> {
-    /// Shows the present values of a block in the order of its rows.
+    /// Passes the present values of a block to `show`, in the order of its rows.
     fn visit(&self, block: &Block, mut show: impl FnMut(f64)) {
         match (&block.columns[self.field], self.side) {
             (Column::Numbers(values), None) => {
                 values.iter().filter(|x| !x.is_nan()).for_each(|&x| show(x));
             }
-            // The row behind the last one stands for a missing row.
+            // The row behind the last one stands for a key that the side table does not have.
             (Column::Rows(rows), Some(numbers)) => rows
                 .iter()
                 .filter_map(|&row| numbers.get(row as usize))
@@ -83,8 +84,8 @@ impl Input<'_> {
     }
 }
 
-/// Returns the fields that a pass over the numbers of `features` decodes, and what each feature
-/// reads of them.
+/// Returns the fields that a pass over the numbers of `features` decodes, and the input of each
+/// feature.
 fn inputs<'a>(dataset: &'a Dataset, features: &[usize]) -> (Vec<Field>, Vec<Input<'a>>) {
     let (schema, sides) = (dataset.schema(), dataset.sides());
     let joins = field::joins(schema);
@@ -129,10 +130,11 @@ fn one_pass(
     let mut samples: Vec<Option<Sample>> =
         features.iter().map(|feature| quantiles(feature).map(|_| Sample::default())).collect();
     visit(dataset, fields, workers, |window| {
-        // A block that spans windows is a piece of each; the first one starts with its first row.
+        // A block that lies in several windows is a piece of each; only its first piece, which
+        // starts with its first row, is visited.
         for piece in window.pieces.iter().filter(|piece| piece.span_start == 0) {
-            // Columns are independent of each other: a phase over them, each in the order of its
-            // rows.
+            // Columns do not depend on each other, so the pool works on them in parallel, on each
+            // in the order of its rows.
             let mut columns: Vec<_> = inputs.iter().zip(&mut moments).zip(&mut samples).collect();
             workers.for_each_mut(&mut columns, |_, ((input, moments), sample)| {
                 input.visit(&piece.block, |x| moments.add(x));
@@ -171,18 +173,18 @@ fn one_pass(
     Ok(columns)
 }
 
-/// Returns the distinct keys of each given table in the data, sorted: what fills a dense table
-/// before the first step. Each table comes with the most keys that it may have.
+/// Returns the distinct keys of each given table in the data, sorted. They fill a dense table
+/// before the first step. Each table is given with the maximum number of keys that it may have.
 ///
 /// # Errors
-/// What reading the rows may meet, and a table with more keys than it may have.
+/// An error of reading the rows, or a table with more keys than it may have.
 pub fn vocabulary(
     dataset: &Dataset,
     tables: &[(TableId, usize)],
     workers: &Arc<Workers>,
 ) -> Result<Vec<Vec<FeatureKey>>> {
     let schema = dataset.schema();
-    // Of every wanted column of a batch, the table that it fills.
+    // For each wanted column of a batch, this is the table that it fills.
     let owner = |table: TableId| tables.iter().position(|(wanted, _)| *wanted == table);
     let owners: Vec<(usize, usize)> = (0..)
         .zip(schema.sparse_tables())
@@ -215,11 +217,11 @@ pub fn vocabulary(
     Ok(keys.into_iter().map(sorted).collect())
 }
 
-/// Decodes every row to columns (keys mixed or hashed, numbers transformed), forgets them and
-/// returns how many there were: what reading costs before batches are put together.
+/// Decodes every row to columns (keys mixed or hashed, numbers transformed), drops them and returns
+/// their number. It measures the cost of reading before batches are assembled.
 ///
 /// # Errors
-/// What reading the rows may meet, and statistics that a transform needs and the dataset was not
+/// An error of reading the rows, or statistics that a transform needs and the dataset was not
 /// given.
 pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> {
     let mut fields = field::resolved(dataset.schema(), dataset.sides(), dataset.statistics())?;
@@ -232,11 +234,11 @@ pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> 
     Ok(rows)
 }
 
-/// Counts how often each value of a feature with one id a row stands in the data, by key. `feature`
-/// is its position in the schema.
+/// Counts how often each value of a feature with one id per row occurs in the data, by key.
+/// `feature` is its position in the schema.
 ///
 /// # Errors
-/// What reading the rows may meet.
+/// An error of reading the rows.
 pub fn frequencies(
     dataset: &Dataset,
     feature: usize,
@@ -260,10 +262,10 @@ pub fn frequencies(
     Ok(sorted)
 }
 
-/// Returns for each feature whether it is wanted itself or by a cross that is.
+/// Returns for each feature whether it is wanted itself or is a member of a wanted cross.
 fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<bool> {
     let mut read: Vec<bool> = schema.features.iter().map(wanted).collect();
-    // Members stand before the crosses that they are in.
+    // The members of a cross stand before it in the schema.
     for (index, feature) in schema.features.iter().enumerate().rev() {
         if let (true, FeatureKind::Cross { of, .. }) = (read[index], &feature.kind) {
             of.iter().for_each(|&member| read[member] = true);
@@ -272,8 +274,8 @@ fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<b
     read
 }
 
-/// Returns the fields that a pass wants and, where bad rows may be left out, all others behind
-/// them, though their values are not used: a row is bad in every pass or in none.
+/// Returns the fields that a pass wants. If bad rows may be left out, all other fields follow,
+/// although their values are not used: a row is bad in every pass or in none.
 fn with_all(
     dataset: &Dataset,
     mut fields: Vec<Field>,
@@ -291,7 +293,7 @@ fn with_all(
     Ok(fields)
 }
 
-/// Decodes `fields` of every row and shows them window by window, in file order.
+/// Decodes `fields` of every row and passes them on window by window, in file order.
 fn visit(
     dataset: &Dataset,
     fields: Vec<Field>,

@@ -1,8 +1,8 @@
-//! The rows of a window in their shuffled order.
+//! The permutation of the rows of a window.
 //!
 //! A window is permuted as a whole, column by column, before batches are cut from it. Gathering
-//! each batch out of the unordered window would touch every page of every column for every batch,
-//! far beyond what caches and translation buffers hold; a single column nearly fits the
+//! each batch out of the unordered window was rejected: every batch would touch every page of every
+//! column, far beyond what caches and translation buffers hold. A single column nearly fits the
 //! second-level cache.
 
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use zillion_feature::FeatureKey;
 use crate::block::{Block, Column, Piece, end_list};
 use crate::error::{ReaderError, Result};
 
-/// A column of one piece: taken out of its block where no other piece needs the block.
+/// A column of one piece, moved out of its block if no other piece needs the block.
 enum Source {
     Owned(Column),
     Shared(Arc<Block>),
 }
 
-/// One column of all pieces, and what becomes of it.
+/// One column of all pieces, and the result of permuting it.
 struct Work {
     sources: Vec<(Source, usize, usize)>,
     done: Option<Result<Column>>,
 }
 
-/// Gathers the rows of `pieces`, row `order[i]` at position i; rows that are not in `order` are
-/// dropped.
+/// Gathers the rows of `pieces`, with row `order[i]` at position i; rows that are not in `order`
+/// are dropped.
 pub(crate) fn permute(pieces: Vec<Piece>, order: &[u32], workers: &Workers) -> Result<Piece> {
     let columns = pieces.first().map_or(0, |piece| piece.block.columns.len());
     let mut work: Vec<Work> = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn permute(pieces: Vec<Piece>, order: &[u32], workers: &Workers) -> R
             .collect();
         work.done = Some(permute_column(&parts, order));
     });
-    // Every index of a phase is run.
+    // The pool runs every index of a phase, so every column is done.
     let columns = work.into_iter().filter_map(|work| work.done).collect::<Result<_>>()?;
     let (rows, span) = (order.len(), order.len());
     Ok(Piece::whole(Block { rows, columns, span, ..Block::default() }))
@@ -73,7 +73,7 @@ struct Part<'a> {
     rows: usize,
 }
 
-/// Gathers one column, of the same variant in all parts.
+/// Gathers one column, which has the same variant in all parts.
 fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
     macro_rules! values {
         ($variant:pat => $values:expr) => {
@@ -132,7 +132,7 @@ fn permute_values<T: Copy>(
 }
 
 fn permute_lists(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
-    // Where each row's list is: one lookup instead of a search for its part.
+    // A table of the list of each row: one lookup instead of a search for the row's part.
     let mut lists: Vec<(&[FeatureKey], Option<&[f32]>)> = Vec::with_capacity(order.len());
     let mut weighted = false;
     for part in parts {

@@ -1,10 +1,11 @@
-//! The rows of the data that a pass leaves out: bad ones up to a limit, and those that are not
+//! The rows of the data that a pass leaves out: bad rows up to a limit, and rows that are not
 //! drawn.
 //!
 //! # Invariants
 //! * Whether a row is drawn is a pure function of the seed, the file's place in the list and the
-//!   row's number in the file; for negatives of the epoch too, so that all of them are seen in the
-//!   end. Threads, the order of rows and the place where reading was taken up again do not matter.
+//!   row's number in the file. For rows with label 0 it also depends on the epoch, so that all of
+//!   them are seen in the end. Threads, the order of rows and the place where reading was resumed
+//!   do not matter.
 //! * A row that is left out keeps its place in the order: positions count rows of the data.
 
 use zillion_feature::random::combine;
@@ -15,39 +16,39 @@ const NEGATIVES: u64 = 0x6e65_6761;
 /// The rows that a pass leaves out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowPolicy {
-    /// Bad rows of a pass that are left out; 0: the first one is an error.
+    /// The number of bad rows that a pass may leave out; with 0 the first one is an error.
     pub(crate) max_bad: u64,
     pub(crate) thinning: Thinning,
 }
 
-/// The rows that are drawn out of the data.
+/// The sampling of rows of the data.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Thinning {
     pub(crate) seed: u64,
-    /// Share of all rows.
+    /// The share of all rows that is drawn.
     pub(crate) sample: Option<f64>,
-    /// The share of the rows labelled 0 that is drawn, if not all are.
+    /// The share of the rows with label 0 that is drawn, if not all are.
     pub(crate) negatives: Option<Negatives>,
 }
 
-/// A share of the rows labelled 0.
+/// A share of the rows with label 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Negatives {
-    /// Position among the schema's labels.
+    /// The position among the schema's labels.
     pub(crate) label: usize,
     pub(crate) keep: f64,
 }
 
-/// The rows that are left out of one file in one pass.
+/// The choice of the rows of one file in one pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Picker {
     pub(crate) max_bad: u64,
     sample: Option<Draw>,
-    /// The field that holds the label, and who stays of its zeros.
+    /// The field that holds the label, and the draw among the rows with label 0.
     pub(crate) negatives: Option<(usize, Draw)>,
 }
 
-/// A draw for each row.
+/// A pseudo-random decision for each row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
     stream: u64,
@@ -65,7 +66,8 @@ impl Draw {
 
 impl RowPolicy {
     /// Returns the picker for the file at this place of the list. `label_field` is the field that
-    /// holds the label of the negatives; in a pass that does not decode it they all stay.
+    /// holds the label whose zeros are sampled; in a pass that does not decode the label, all rows
+    /// are kept.
     pub(crate) fn of_file(&self, file: usize, epoch: u64, label_field: Option<usize>) -> Picker {
         let Thinning { seed, sample, negatives } = self.thinning;
         let stream =
@@ -81,27 +83,27 @@ impl RowPolicy {
 }
 
 impl Picker {
-    /// Returns whether rows are drawn at all, so that their numbers must be known.
+    /// Returns whether any rows are sampled, so that their numbers must be known.
     pub(crate) fn thins(&self) -> bool {
         self.sample.is_some() || self.negatives.is_some()
     }
 
-    /// Returns whether a row of the file, counted from 0, is looked at.
+    /// Returns whether a row of the file, counted from 0, is in the sample of all rows.
     #[inline]
     pub(crate) fn samples(&self, row: u64) -> bool {
         self.sample.is_none_or(|draw| draw.keeps(row))
     }
 }
 
-/// The rows of a block that stay, noted row by row. Noting costs nothing until the first row does
-/// not stay.
+/// The rows of a block that are kept, recorded row by row. Recording costs nothing until the first
+/// row is not kept.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// The number of rows that were noted.
+    /// The number of rows that were recorded.
     pub(crate) span: usize,
-    /// The number of rows that stay.
+    /// The number of rows that are kept.
     pub(crate) rows: usize,
-    /// Their places, where some do not stay.
+    /// The places of the kept rows, if some rows are not kept.
     pub(crate) places: Option<Vec<u32>>,
 }
 
@@ -115,7 +117,7 @@ impl Kept {
         self.rows += 1;
     }
 
-    /// Notes several rows that stay.
+    /// Records several rows that are kept.
     pub(crate) fn keep_all(&mut self, rows: usize) {
         if let Some(places) = &mut self.places {
             places.extend((self.span as u32..).take(rows));
@@ -131,12 +133,12 @@ impl Kept {
         self.span += 1;
     }
 
-    /// Returns the place of the row that stays as number `row`.
+    /// Returns the place of the kept row with the number `row`.
     pub(crate) fn place(&self, row: usize) -> usize {
         self.places.as_ref().map_or(row, |places| places[row] as usize)
     }
 
-    /// Takes rows out again that were to stay, by their numbers among those, ascending.
+    /// Removes rows that were kept, by their ascending numbers among the kept rows.
     pub(crate) fn remove(&mut self, gone: &[u32]) {
         let span = self.span as u32;
         remove_sorted(self.places.get_or_insert_with(|| (0..span).collect()), gone);
@@ -184,7 +186,7 @@ mod tests {
         assert_ne!(negatives(0), negatives(1));
         let all = policy(Some(1.0), None).of_file(0, 0, None);
         assert!((0..n).all(|row| all.samples(row)));
-        // A pass without the label draws no negatives.
+        // A pass without the label does not sample the rows with label 0.
         assert!(!policy(None, Some(0.3)).of_file(0, 0, None).thins());
     }
 

@@ -1,15 +1,15 @@
-//! Boundaries that cut a column into buckets of equal count.
+//! The boundaries that cut a column into buckets of equal count.
 
 use zillion_feature::random::mix64;
 
-/// Values that are kept. Up to here boundaries are exact.
+/// The number of values that are kept. Up to this number, boundaries are exact.
 const CAPACITY: usize = 1 << 24;
 
 /// The values of a column, or an even sample of them.
 ///
-/// Whether a value is kept depends on its number in the column alone: beyond the capacity those
-/// whose mixed number starts with `level` zero bits, and `level` grows by one whenever the sample
-/// is full.
+/// Whether a value is kept depends only on its number in the column: beyond the capacity, a value
+/// is kept if its mixed number starts with `level` zero bits, and `level` grows by one whenever the
+/// sample is full.
 #[derive(Debug)]
 pub struct Sample {
     capacity: usize,

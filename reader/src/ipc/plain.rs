@@ -1,5 +1,6 @@
-//! Encodings of one meaning to the one that is decoded: large, fixed-size and dictionary types to
-//! plain ones. Values are not copied, except out of dictionaries of what is not hashed.
+//! The conversion of encodings with the same meaning (large, fixed-size and dictionary types) to
+//! the one that is decoded. Values are not copied, except from dictionaries of values that are not
+//! hashed.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use zillion_feature::RawType;
 use crate::arrays::plain_type;
 use crate::field::Role;
 
-/// Returns the type that a column without a type is read as: all its values are missing.
+/// Returns the type that a column of the null type is read as; all its values are missing.
 pub(super) fn type_of_nulls(role: &Role) -> DataType {
     match role {
         Role::Id { raw, .. } | Role::Ids { raw } | Role::RawId { raw } | Role::RawIds { raw }
@@ -30,7 +31,7 @@ pub(super) fn type_of_nulls(role: &Role) -> DataType {
     }
 }
 
-/// Returns the same values, decoded or as a dictionary of strings with 32-bit entries.
+/// Returns the same values, either in plain form or as a dictionary of strings with 32-bit entries.
 pub(super) fn plain(
     array: &ArrayRef,
     null_type: &DataType,
@@ -102,7 +103,7 @@ fn list_of<O: ArrowNativeType>(
 fn with_small_entries(array: &ArrayRef, keys: &DataType) -> Result<ArrayRef, String> {
     fn small<K: ArrowDictionaryKeyType>(array: &ArrayRef) -> Result<ArrayRef, String> {
         let dictionary = array.as_dictionary::<K>();
-        // Arrow has checked that every number is below the dictionary's length.
+        // Arrow has checked that every number is below the length of the dictionary.
         let numbers: Int32Array = dictionary.keys().unary(|key| key.as_usize() as i32);
         let small = DictionaryArray::<Int32Type>::try_new(numbers, dictionary.values().clone());
         small.map(|small| Arc::new(small) as ArrayRef).map_err(|e| e.to_string())

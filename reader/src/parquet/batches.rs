@@ -1,5 +1,4 @@
-//! A Parquet file from its beginning, whole columns as Arrow arrays: for looking at data, not for
-//! training.
+//! A reader of all rows of a Parquet file as Arrow arrays, for tools and not for training.
 
 use std::fs::File;
 
@@ -14,7 +13,7 @@ use super::positioned::PositionedFile;
 use crate::arrays::without_panic;
 use crate::error::{ReaderError, Result};
 
-/// Rows that are decoded at a time.
+/// The number of rows that are decoded at a time.
 const BATCH: usize = 16_384;
 
 impl ParquetFile {
@@ -23,7 +22,7 @@ impl ParquetFile {
         &self.schema
     }
 
-    /// Reads the file batch after batch, whole columns.
+    /// Reads all columns of the file, batch after batch.
     pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let path = self.path.clone();
         let damaged = |reason: String| ReaderError::Damaged {

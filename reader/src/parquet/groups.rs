@@ -1,4 +1,4 @@
-//! The row groups of a Parquet file, one at a time.
+//! The row groups of a Parquet file, each of which is opened alone.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,7 +16,8 @@ use crate::arrays::{GroupBatches, GroupSource, PagedFields, Start, TextRules, wi
 use crate::error::{Near, ReaderError, Result};
 use crate::field::Field;
 
-/// Rows that Arrow decodes at a time: small enough that a column stays in the first cache.
+/// The number of rows that Arrow decodes at a time: so few that a column stays in the first-level
+/// cache.
 const ARROW_ROWS: usize = 8192;
 
 /// A Parquet file and the types that its columns are decoded into.

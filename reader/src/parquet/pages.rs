@@ -1,10 +1,11 @@
-//! A column straight from its pages, without arrays in between.
+//! The decoding of a column straight from its pages, without Arrow arrays in between.
 //!
-//! Most columns of a log are dictionaries: few different values, numbered. What a role makes of a
-//! value is computed once an entry (mixed, hashed, transformed), and rows are gathered from the
-//! results. That is the way for flat columns of numbers and strings without a fault. Whatever else
-//! there is (a value that may be refused, an encoding that is not known here, damaged bytes) this
-//! gives up on, and the row group is decoded through Arrow from the same row on, which reports it.
+//! Most columns of a log are dictionaries: few different values, numbered. The result of a role for
+//! a value is computed once for each entry (mixed, hashed, transformed), and rows are gathered from
+//! the results. This path is for flat columns of numbers and strings without errors. In every other
+//! case (a value that may be refused, an encoding that this module does not know, damaged bytes)
+//! this path gives up, and the row group is decoded through Arrow from the same row on, which
+//! reports the error.
 
 use std::sync::Arc;
 
@@ -27,18 +28,18 @@ use crate::arrays::{DictionaryKeys, PagedFields, TextRules, append, plain_type, 
 use crate::block::Column;
 use crate::field::{Field, Role};
 
-/// Rows that are decoded at a time: their numbers stay in the first cache.
+/// The number of rows that are decoded at a time: their numbers stay in the first-level cache.
 const ROWS: usize = 4096;
 
-/// The columns of a row group that are decoded here.
+/// The columns of a row group that are decoded from their pages.
 pub(super) struct PagedColumns {
-    /// One a field of the part.
+    /// The columns, one entry for each field of the part.
     columns: Vec<Option<PagedColumn>>,
     inflater: Inflater,
 }
 
 impl PagedColumns {
-    /// Opens those of the columns that can be decoded here; `None` if none can.
+    /// Opens the columns that can be decoded from their pages; returns `None` if there is none.
     pub(super) fn open(
         file: &Arc<PositionedFile>,
         metadata: &ArrowReaderMetadata,
@@ -76,10 +77,10 @@ impl PagedFields for PagedColumns {
     }
 }
 
-/// A column of a row group that is decoded here.
+/// A column of a row group that is decoded from its pages.
 struct PagedColumn {
     pages: SerializedPageReader<PositionedFile>,
-    /// Whether pages come compressed and are left to the [`Inflater`].
+    /// Whether the pages are compressed with zstd, which the [`Inflater`] decompresses.
     is_zstd: bool,
     physical: Type,
     found: DataType,
@@ -94,7 +95,7 @@ struct PagedColumn {
 }
 
 struct DataPage {
-    /// Rows that are left.
+    /// The number of rows that are left.
     left: usize,
     levels: Option<Runs>,
     values: Values,
@@ -107,7 +108,7 @@ enum Values {
 
 impl PagedColumn {
     /// Opens the leaf of root column `column`, whose type in Arrow is `found`, if it can be decoded
-    /// here for the role.
+    /// from its pages for the role.
     fn open(
         file: &Arc<PositionedFile>,
         (metadata, group, column): (&ParquetMetaData, usize, usize),
@@ -143,7 +144,8 @@ impl PagedColumn {
         let mut chunk = group.column(leaf).clone();
         let is_zstd = matches!(chunk.compression(), Compression::ZSTD(_));
         if is_zstd {
-            // The page reader would make a decompressor for every column of every row group.
+            // The page reader of the library would make a decompressor for every column of every
+            // row group.
             let builder = chunk.into_builder().set_compression(Compression::UNCOMPRESSED);
             chunk = builder.build().ok()?;
         }
@@ -169,8 +171,8 @@ impl PagedColumn {
         Some(column)
     }
 
-    /// Appends the next `rows` rows. `None`: this cannot be decoded here; the column may have some
-    /// of them.
+    /// Appends the next `rows` rows. Returns `None` if they cannot be decoded here; the column may
+    /// then have some of them.
     fn decode(
         &mut self,
         rows: usize,
@@ -284,7 +286,7 @@ impl PagedColumn {
         let values = match encoding {
             Encoding::PLAIN => Values::Plain(bytes),
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
-                // A page of missing values only may have no bytes at all.
+                // A page that has only missing values may have no bytes at all.
                 let width = if bytes.is_empty() { 0 } else { usize::from(bytes.split_to(1)[0]) };
                 Values::Entries(Runs::new(bytes, width)?)
             }
@@ -294,7 +296,7 @@ impl PagedColumn {
         Some(())
     }
 
-    /// Decodes an array by the role; `None` where the role refuses a value.
+    /// Decodes an array by the role; returns `None` if the role refuses a value.
     fn make(&self, role: &Role, array: &ArrayRef) -> Option<Column> {
         let mut column = Column::with_capacity(role, array.len());
         let mut unused = DictionaryKeys::default();
@@ -303,15 +305,16 @@ impl PagedColumn {
     }
 }
 
-/// One decompressor for all the columns of a part.
+/// A decompressor that all columns of a part share.
 #[derive(Default)]
 struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
 
-/// A page that claims to be larger is left to the other decoder, which refuses it.
+/// The largest size of a page. A page that declares more is left to the other decoder, which
+/// refuses it.
 const LARGEST_PAGE: u64 = 256 << 20;
 
 impl Inflater {
-    /// Decompresses a page; `None` where it is damaged, or does not say how large it is.
+    /// Decompresses a page; returns `None` if it is damaged or does not declare its size.
     fn inflate(&mut self, bytes: &[u8]) -> Option<Bytes> {
         if bytes.is_empty() {
             return Some(Bytes::new());
@@ -324,13 +327,13 @@ impl Inflater {
             Some(decompressor) => decompressor,
             none => none.insert(zstd::bulk::Decompressor::new().ok()?),
         };
-        // Not shorter: pages of which a part is left over go to the other decoder.
+        // A page whose length is not the declared one goes to the other decoder.
         let inflated = decompressor.decompress(bytes, size as usize).ok()?;
         (inflated.len() as u64 == size).then(|| inflated.into())
     }
 }
 
-/// Takes `count` plain values off.
+/// Removes `count` plain values from the front of the bytes and returns them.
 fn take_plain(bytes: &mut Bytes, physical: Type, count: usize) -> Option<Bytes> {
     let size = match physical {
         Type::INT32 | Type::FLOAT => count.checked_mul(4)?,
@@ -347,7 +350,7 @@ fn take_plain(bytes: &mut Bytes, physical: Type, count: usize) -> Option<Bytes> 
     (size <= bytes.len()).then(|| bytes.split_to(size))
 }
 
-/// Appends plain values as the role has them.
+/// Decodes plain values by the role and appends them.
 fn decode_plain(
     bytes: &Bytes,
     physical: Type,
@@ -363,7 +366,7 @@ fn decode_plain(
         while let Some((size, behind)) = rest.split_first_chunk() {
             let (text, behind) = behind.split_at_checked(u32::from_le_bytes(*size) as usize)?;
             rest = behind;
-            // Also what stands for a missing value must be text.
+            // A text that stands for a missing value must be UTF-8 too.
             let key = FeatureKey::from_text(std::str::from_utf8(text).ok()?);
             keys.push(if rules.is_missing(text) { *missing } else { key });
         }
@@ -401,7 +404,8 @@ fn numbers(physical: Type, found: &DataType, bytes: &[u8]) -> Option<ArrayRef> {
     })
 }
 
-/// Appends `entries[numbers]`; where `levels` is not 1 the missing value, which takes no number.
+/// Appends `entries[numbers]`. Where a level is not 1, the missing value is appended and no number
+/// is used.
 fn gather(
     column: &mut Column,
     entries: &Column,
@@ -434,7 +438,7 @@ fn gather(
             }
             values!(out, x, Column::Labels { values: m, .. } => m)
         }
-        // Lists, and what may have fewer values than rows.
+        // Lists, and columns that may have fewer values than rows, are not gathered.
         _ => None,
     }
 }

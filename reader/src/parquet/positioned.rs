@@ -1,7 +1,8 @@
-//! A file read at positions, so that several decoders share one descriptor without a common offset.
+//! A file that is read at positions, so that several decoders share one descriptor without a common
+//! offset.
 //!
-//! Not a mapping: a data file that is truncated while it is read gives an error here and
-//! would give a SIGBUS there.
+//! A mapping was rejected: if a data file is truncated while it is read, a read gives an error and
+//! a mapping would give a SIGBUS.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -36,12 +37,13 @@ impl ChunkReader for PositionedFile {
     type T = BufReader<From>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        // Page headers are some tens of bytes; what follows them comes through `get_bytes`.
+        // A page header has some tens of bytes; the data behind it is read by `get_bytes`.
         Ok(BufReader::with_capacity(512, From { file: self.clone(), position: start }))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        // Before allocating: a damaged length must not ask for more than the file can hold.
+        // The check comes before the allocation: a damaged length must not ask for more than the
+        // file holds.
         if start.checked_add(length as u64).is_none_or(|end| end > self.length) {
             return Err(ParquetError::EOF(format!(
                 "bytes {start} to {start} + {length} of a file of {} bytes",
@@ -54,7 +56,7 @@ impl ChunkReader for PositionedFile {
     }
 }
 
-/// Reads on from a position.
+/// A reader that continues from a position.
 #[derive(Debug)]
 pub(crate) struct From {
     file: PositionedFile,

@@ -1,4 +1,5 @@
-//! Parquet's hybrid of run lengths and bit packing: levels, and entries of dictionaries.
+//! The decoder of Parquet's hybrid of run lengths and bit packing, which holds levels and
+//! dictionary entries.
 
 use bytes::Bytes;
 use zillion_device::simd::vectorised;
@@ -19,7 +20,7 @@ enum Run {
         value: u32,
         left: usize,
     },
-    /// Numbers packed from byte `start` on, of which the first `done` have been read.
+    /// A run of packed numbers that starts at byte `start` and of which `done` have been read.
     Packed {
         start: usize,
         done: usize,
@@ -28,7 +29,7 @@ enum Run {
 }
 
 impl Runs {
-    /// Returns the numbers of `width` bits; `None` if they would not fit 32 bits.
+    /// Returns the numbers of `width` bits; `None` if such numbers would not fit 32 bits.
     pub(super) fn new(bytes: Bytes, width: usize) -> Option<Self> {
         (width <= 32).then_some(Self {
             bytes,
@@ -38,7 +39,7 @@ impl Runs {
         })
     }
 
-    /// Passes over `count` numbers if they are one run of `value`.
+    /// Skips `count` numbers if they are one run of `value`.
     pub(super) fn pass_over(&mut self, count: usize, value: u32) -> bool {
         if matches!(self.run, Run::Repeat { left: 0, .. } | Run::Packed { left: 0, .. })
             && self.start_run().is_none()
@@ -54,7 +55,7 @@ impl Runs {
         }
     }
 
-    /// Decodes the next numbers; `None` if there are too few.
+    /// Decodes the next numbers; returns `None` if there are too few.
     pub(super) fn fill(&mut self, mut out: &mut [u32]) -> Option<()> {
         while !out.is_empty() {
             match &mut self.run {
@@ -93,7 +94,7 @@ impl Runs {
             self.run = Run::Packed { start: self.next, done: 0, left: count.checked_mul(8)? };
             self.next = self.next.checked_add(size)?;
         }
-        // An empty run would be read for ever.
+        // An empty run would be read again and again without an end.
         (count > 0).then_some(())
     }
 
@@ -111,13 +112,13 @@ impl Runs {
     }
 }
 
-/// Unpacks numbers `first..` of those that are packed in `bytes`.
+/// Unpacks the numbers from index `first` on of those that are packed in `bytes`.
 fn unpack(bytes: &[u8], first: usize, width: usize, out: &mut [u32]) -> Option<()> {
     if width == 0 {
         out.fill(0);
         return Some(());
     }
-    // The last numbers may be cut off where they are padding, and only there.
+    // The packed bytes may be truncated only within the padding behind the last number.
     let end = (first + out.len()).checked_mul(width)?.div_ceil(8);
     let bytes =
         bytes.get(..bytes.len().min((first + out.len()).div_ceil(8).checked_mul(width)?))?;
@@ -155,13 +156,14 @@ const fn mask(width: usize) -> u32 {
     ((1u64 << width) - 1) as u32
 }
 
-/// Unpacks groups of eight numbers, each of `WIDTH` bytes. `groups` is a multiple of eight long.
+/// Unpacks groups of eight numbers, each group packed in `WIDTH` bytes. The length of `groups` is a
+/// multiple of eight.
 #[inline(always)]
 fn unpack_groups<const WIDTH: usize>(bytes: &[u8], groups: &mut [u32]) {
     for (group, out) in groups.chunks_exact_mut(8).enumerate() {
         let start = group * WIDTH;
         let mut padded = [0; 40];
-        // Words of eight bytes are read; at the end there are none behind.
+        // The loop reads words of eight bytes; the last group has no bytes behind it.
         let from = match bytes.get(start..start + WIDTH + 8) {
             Some(from) => from,
             None => {
