@@ -1,13 +1,16 @@
-//! `zillion bench capacity`: what a table at its limit costs, under a stream in which new keys
-//! never end.
+//! The benchmark `zillion bench capacity`: the cost of a table at its limit, under a stream that
+//! always brings new keys.
 //!
-//! Batches are four parts keys of a fixed set by Zipf's law and one part keys that were never seen.
-//! They are pulled and pushed, and the step is ended, in a table that is full and evicts the least
-//! frequently used, and in one without a limit. The two take turns of a quarter of a second, so
-//! that both have the same of a machine that is now faster, now slower; the ratio is the median of
-//! the turns'. Plans are built outside of the clock. Memory is what the system says of this
-//! process, above what it had before the table was there, before the other table is made; both are
-//! in memory in the end, and the one without a limit grows in its turns.
+//! Four of five keys of a batch are drawn from a fixed set by Zipf's law; the fifth is a key that
+//! was never seen before. Each batch is pulled and pushed and its step is ended, in a table that is
+//! full and evicts the least frequently used rows, and in a table without a limit. The two tables
+//! are measured in alternating turns of a quarter of a second, so that changes in the speed of the
+//! machine affect both alike; the reported ratio is the median of the ratios of the turns. The time
+//! to build plans is not counted.
+//!
+//! The memory of the limited table is the growth of this process's resident memory, as the system
+//! reports it, from before the table is made until before the other table is made. Later both
+//! tables are in memory, and the one without a limit grows in its turns.
 
 use std::time::{Duration, Instant};
 
@@ -26,9 +29,9 @@ use crate::embedding::{BATCH_VALUES, Zipf, spec};
 use crate::turns::{TURN, median};
 use zillion_console::{compute_pool, print_json};
 
-/// The number of keys of which one is new.
+/// The interval of new keys: one key in this many was never seen before.
 const NEW: u64 = 5;
-/// Steps after which a row's pushes count half.
+/// The number of steps after which a row's pushes count half.
 const HALF_LIFE: u64 = 1000;
 
 #[derive(Serialize)]
@@ -37,10 +40,10 @@ struct Outcome {
     threads: usize,
     free: Figures,
     limited: Figures,
-    /// Rows a second of the table at its limit against those of the one without, the median of
-    /// their turns.
+    /// The rows a second of the table at its limit, divided by those of the table without a limit:
+    /// the median over the turns.
     rate_ratio: f64,
-    /// Resident memory of the table at its limit against the limit.
+    /// The resident memory of the table at its limit, divided by the limit.
     resident_of_limit: Option<f64>,
     /// The memory that the table accounts for, divided by the limit.
     accounted_of_limit: f64,
@@ -68,8 +71,8 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
         eviction: Eviction::Lfu { half_life: HALF_LIFE, below: None, every: None },
         ..spec(16)
     };
-    // What both tables are filled with: about the rows that fit. A limit reckons with more for the
-    // index, so that the limited table evicts from before the end of its filling on.
+    // Both tables are filled with about as many rows as fit. The accounting of the limit reserves
+    // more for the index, so the limited table begins to evict before it is filled.
     let rows = max_bytes / limited.bytes_per_row();
     let zipf = Zipf::new(rows);
     let duration = Duration::try_from_secs_f64(args.seconds)
@@ -127,7 +130,7 @@ struct Stream<'a> {
     set: TableSet,
     buffer: RowBuffer,
     step: u64,
-    /// Ids below were given to the table.
+    /// The next new id; the table has already been given all ids below it.
     next: u64,
     draws: u64,
     busy: Duration,
@@ -155,7 +158,7 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// Pulls and pushes these keys and ends the step. Returns the time that this took.
+    /// Pulls and pushes these keys, ends the step, and returns the time that this took.
     fn apply(&mut self, keys: Vec<FeatureKey>) -> Result<Duration> {
         self.step += 1;
         let plan = plan_of(&[keys]);
@@ -167,7 +170,7 @@ impl<'a> Stream<'a> {
         Ok(began.elapsed())
     }
 
-    /// Feeds the stream until the table has `rows` rows.
+    /// Feeds new keys to the table until it has been given `rows` of them.
     fn fill(&mut self, rows: u64) -> Result<()> {
         while self.next < rows {
             let end = (self.next + BATCH_VALUES as u64).min(rows);
@@ -177,7 +180,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Goes on for a time; returns rows a second.
+    /// Feeds batches for a time, and returns the number of rows a second.
     fn run(&mut self, duration: Duration) -> Result<f64> {
         let (mut busy, mut unique) = (Duration::ZERO, 0);
         while busy < duration {
@@ -211,7 +214,7 @@ impl<'a> Stream<'a> {
         keys
     }
 
-    /// Forgets the times that were measured; the largest memory stays.
+    /// Resets the measured times, but keeps the largest memory.
     fn forget(&mut self) {
         (self.busy, self.unique, self.steps) = (Duration::ZERO, 0, 0);
         self.longest = Duration::ZERO;

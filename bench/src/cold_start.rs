@@ -1,10 +1,10 @@
-//! `zillion bench cold-start`: how long a server takes to be ready, and what it and its neighbour
-//! hold in memory.
+//! The benchmark `zillion bench cold-start`: the time that a server takes to be ready, and the
+//! memory of one server and of two servers that share a cache.
 //!
-//! Twice: with an empty cache, where every byte of the version is hashed before it is used, and
-//! with everything in the cache, where files are only mapped. The registry is a local folder that
-//! was written just before, so its bytes come from the system's page cache: what is measured is the
-//! hashing, not the disk.
+//! The time is measured in two cases: with an empty cache, where every byte of the version is
+//! hashed before it is used, and with the whole version in the cache, where files are only mapped.
+//! The registry is a local folder that was written just before, so its bytes come from the system's
+//! page cache: the benchmark measures the hashing, not the disk.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::load::bodies::Recipe;
 use crate::server::{Asker, Memory, ServerChild, Setup};
 use zillion_console::{compute_pool, create_registry, print_json};
 
-/// Requests before memory is looked at, and the different ones among them.
+/// The number of requests that are sent before memory is measured.
 const REQUESTS: usize = 1000;
 const BODIES: usize = 200;
 
@@ -30,23 +30,23 @@ struct Outcome {
     /// The bytes of all files of the version.
     bytes: u64,
     publish_seconds: f64,
-    /// The time from the start of the process, with an empty cache.
+    /// The time from the start of the process until the server is ready, with an empty cache.
     empty_cache_seconds: f64,
     empty_cache_gb_s: f64,
-    /// The times from the start of the process, with everything in the cache: the median and the
-    /// worst of some.
+    /// The median of the times from the start of the process until the server is ready, with the
+    /// whole version in the cache; the field below is the longest of them.
     full_cache_seconds: f64,
     full_cache_max_seconds: f64,
     starts: usize,
     ready: Memory,
-    /// Requests that each server answered before the following was measured, and their rows.
+    /// The number of requests that each server answered before its memory was measured.
     requests: usize,
     candidates: usize,
     one_server: Memory,
-    /// The memory of the first of two servers on one cache.
+    /// The memory of the first of two servers that share a cache.
     first_of_two: Memory,
     second_of_two: Memory,
-    /// While versions were loaded.
+    /// The processors that other programs kept busy while versions were loaded.
     other_cpus: Option<f64>,
 }
 

@@ -1,9 +1,9 @@
-//! A DeepFM of Criteo's shape as versions that are not trained, and requests for it: what the
-//! benchmarks of serving publish and ask.
+//! A DeepFM of Criteo's shape, published as untrained versions, and requests for it. The benchmarks
+//! of serving use both.
 //!
-//! 26 ids that share one table of 16 + 1 floats a row, 13 numbers, an MLP of 400-400-400: the
-//! peer's model. What the weights are does not matter for time; that rows lie scattered over the
-//! table does.
+//! The model is that of the peer: 26 ids that share one table of 16 + 1 floats a row, 13 numbers,
+//! and an MLP of 400-400-400. The values of the weights do not affect the time, but the rows must
+//! lie scattered over the table, because that does.
 
 mod requests;
 
@@ -36,13 +36,13 @@ pub(crate) const MODEL: &str = "bench";
 
 const IDS: usize = 26;
 const NUMBERS: usize = 13;
-/// Floats of a row: a vector and a weight of its own.
+/// The number of floats in a row: a vector of 16 and a linear weight.
 const WIDTH: usize = 17;
 const SEED: u64 = 1;
-/// Parity rows of a version.
+/// The number of parity rows of a version.
 const PARITY: usize = 64;
 
-/// Everything of the versions that is not rows.
+/// The parts of a version other than its rows.
 pub(crate) struct Criteo {
     job: Job,
     graph: Vec<u8>,
@@ -101,8 +101,8 @@ impl Criteo {
         self.job.tables.iter().map(TableSpec::layout).collect()
     }
 
-    /// Returns a version of the rows in `layer`, whose files lie in `folder`; `rows` are all of its
-    /// rows.
+    /// Returns the draft of a version with the layer `layer`, whose files lie in `folder`. `rows`
+    /// gives all rows of the version.
     pub(crate) fn draft(
         &mut self,
         parent: Option<Link>,
@@ -136,7 +136,7 @@ impl Criteo {
     }
 }
 
-/// Publishes a base of `rows` random rows; what it writes on the way goes below `folder` and is
+/// Publishes a base of `rows` random rows. Temporary files are written below `folder` and are
 /// removed.
 pub(crate) fn publish(
     model: &Model,
@@ -177,7 +177,7 @@ fn random_rows(rows: u64, layout: &TableLayout, folder: &Path) -> Result<LayerMa
     Ok(writer.finish()?)
 }
 
-/// Returns one row of a request as a request.
+/// Returns a request that has only the given row of another request.
 fn row_of(columns: &RawColumns<'static>, row: usize) -> RawColumns<'static> {
     let one = |column: &RawColumn<'static>| RawColumn {
         values: match &column.values {

@@ -1,8 +1,9 @@
-//! `zillion bench delta`: what a version's rows cost, where some of a large table changed.
+//! The benchmark `zillion bench delta`: the cost of writing the rows of a version after a small
+//! share of a large table has changed.
 //!
-//! The keys that change are drawn uniformly over a table that was filled in another order: every
-//! row is a miss, as in training. A layer's seconds are those of finding, copying, hashing, writing
-//! and syncing.
+//! The changed keys are drawn uniformly from a table that was filled in another order, so that
+//! every row is a cache miss, as in training. The time of a layer covers finding, copying, hashing,
+//! writing and syncing its rows.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -22,7 +23,8 @@ use crate::args::BenchDeltaArgs;
 use crate::embedding::{BATCH_VALUES, spec};
 use zillion_console::{compute_pool, durable_files, print_json};
 
-/// Keys that are drawn, in thousandths of the table's rows. Some come twice.
+/// The numbers of keys that are drawn, in thousandths of the table's rows. Some keys are drawn
+/// twice.
 const SHARES: [u64; 3] = [1, 10, 100];
 
 #[derive(Serialize)]
@@ -32,16 +34,17 @@ struct Outcome {
     threads: NonZeroUsize,
     base: Written,
     deltas: Vec<Changed>,
-    /// The last of the deltas again, found by comparing its two bases.
+    /// The last of the deltas, made a second time by comparing two bases.
     difference: Written,
     peak_rss_mib: Option<f64>,
 }
 
 #[derive(Serialize)]
 struct Changed {
-    /// Pushes a second that changed them, with their keys being listed.
+    /// The rate of the pushes that made the changes, in millions of rows a second, while the
+    /// changed keys are listed.
     push_mrows_s: f64,
-    /// Bytes of the lists.
+    /// The size of the lists of changed keys.
     listed_bytes: u64,
     delta: Written,
 }
@@ -119,7 +122,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Pushes ids in batches; million unique rows a second, plans not counted.
+    /// Pushes ids in batches and returns the rate in millions of unique rows a second, without the
+    /// time to build plans.
     fn push(&mut self, ids: impl Iterator<Item = u64>) -> Result<f64> {
         let mut ids = ids.peekable();
         let stride = self.tables.layouts()[0].stride;
@@ -160,8 +164,9 @@ impl Bench<'_> {
         Ok(difference(&self.files, folder, layouts, &[was], now, &mut Unthrottled)?)
     }
 
-    /// Times a writer that writes into a folder of its own, because a file that exists would not be
-    /// written again. The files stay mapped by the layer and leave the folder.
+    /// Times a writer of a layer. The writer gets a folder of its own, because a file that exists
+    /// would not be written again. The folder is removed afterwards; the layer keeps the files
+    /// mapped.
     fn write(
         &self,
         write: impl FnOnce(&Self, &Path) -> Result<LayerManifest>,

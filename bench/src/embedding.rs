@@ -1,17 +1,18 @@
-//! `zillion bench embedding`: rows pulled and pushed a second, beside what this machine's memory
-//! gives.
+//! The benchmark `zillion bench embedding`: rows pulled and pushed a second, compared with the
+//! limits of this machine's memory.
 //!
-//! Plans (unique keys in slot order, as training makes them) are built before the clock runs: the
-//! figures are those of the table. A key of the table is drawn uniformly, or by Zipf's law; the
-//! Zipf figures count unique rows, and `*_raw` the values of the batch that they stand for.
+//! Lookup plans (unique keys in slot order, as in training) are built before the clock runs, so
+//! that the figures are those of the table alone. Keys are drawn uniformly or by Zipf's law. The
+//! Zipf figures count unique rows; those named `*_raw` count the values of the batches.
 //!
-//! `push_*` push plans that were not pulled. `push_after_pull_*` push as a training step does:
-//! the plan has been pulled, so that its rows are known, and then other data has gone through all
-//! threads' caches, as a model's would.
+//! The figures `push_*` are of plans that were not pulled before. The figures `push_after_pull_*`
+//! are of pushes as in a training step: the plan was pulled, so that the places of its rows are
+//! known, and then other data passed through the caches of all threads, as the data of a model
+//! would.
 //!
-//! With several threads every figure of pulls and pushes is measured in turns with one thread on
-//! the same table, and `*_speedup` is the median of the turns' ratios: the memory that other guests
-//! of a host leave over changes from one second to the next.
+//! With several threads, every figure of pulls and pushes is measured in turns with one thread on
+//! the same table, and `*_speedup` is the median of the ratios of the turns. The reason is that the
+//! memory bandwidth which other guests of a host leave free changes from one second to the next.
 
 mod check;
 mod limits;
@@ -37,16 +38,16 @@ use check::{Checked, Pushes};
 use limits::Limits;
 use zillion_console::{compute_pool, print_json};
 
-/// Values of a batch: what 26 fields of 4,096 rows come to.
+/// The number of values in a batch: 26 fields of 4,096 rows.
 pub(crate) const BATCH_VALUES: usize = 26 * 4096;
-/// Batches that are planned before the clock runs; the figures cycle through them.
+/// The number of batches that are planned before the clock runs; each figure cycles through them.
 const PLANS: usize = 64;
 /// The gradient of every weight in every push.
 const GRADIENT: f32 = 1e-3;
-/// The bytes that pass through a thread's caches between a pull and its push: more than the caches
-/// hold.
+/// The number of bytes that pass through a thread's caches between a pull and its push, which is
+/// more than the caches hold.
 const OTHER_DATA_BYTES: usize = 64 << 20;
-/// Words of it that one thread takes at a time.
+/// The number of words of the other data that one thread takes at a time.
 const OTHER_PIECE: usize = 1 << 16;
 /// The exponent of the skewed draws.
 const ZIPF: f64 = 1.05;
@@ -69,7 +70,7 @@ struct Outcome {
     speedups: Option<Speedups>,
     insert_mrows_s: f64,
     bytes_per_row: f64,
-    /// The largest seen while the table grew from half of its rows to all.
+    /// The largest number of bytes a row while the table grew from half of its rows to all of them.
     bytes_per_row_worst: f64,
     /// The largest number of bytes a row, from a thousandth of the rows on.
     bytes_per_row_worst_small: f64,
@@ -82,7 +83,7 @@ struct Outcome {
     checked: Option<Checked>,
 }
 
-/// All threads against one.
+/// The rates of all threads, divided by those of one thread.
 #[derive(Serialize)]
 struct Speedups {
     pull_uniform_speedup: f64,
@@ -175,7 +176,8 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     Ok(())
 }
 
-/// The threads that are measured and, where these are several, one alone.
+/// The pool of threads that is measured and, if it has several threads, a pool of one thread for
+/// comparison.
 struct Pools {
     all: Arc<Workers>,
     one: Option<Arc<Workers>>,
@@ -189,13 +191,13 @@ impl Pools {
     }
 }
 
-/// Million rows a second.
+/// A measured rate, in millions a second.
 struct Rate {
     unique: f64,
     values: f64,
     /// The rate divided by that of one thread.
     speedup: Option<f64>,
-    /// Plans that were worked on, one after another from the first, by whichever pool.
+    /// The number of plans that both pools together worked on, in order from the first one.
     calls: u64,
 }
 
@@ -231,7 +233,7 @@ impl Work {
         self.busy += other.busy;
     }
 
-    /// Returns how many million of `of` were done a second.
+    /// Returns the rate in millions a second, for a count `of` of things that were done.
     fn rate(&self, of: usize) -> f64 {
         of as f64 / self.busy.as_secs_f64() / 1e6
     }
@@ -254,7 +256,7 @@ impl Gradients {
         let table = &mut self.0.tables[0];
         let before = table.values.len();
         table.reshape(plan.tables[0].keys.len(), table.stride);
-        // What a smaller plan has cut off comes back as zeros.
+        // A smaller plan has shortened the buffer, and the values that are added again are zeros.
         let kept = before.min(table.values.len());
         table.values[kept..].fill(GRADIENT);
         &self.0
@@ -362,7 +364,7 @@ impl Bench {
         })
     }
 
-    /// Pushes alone are on the clock.
+    /// Measures pushes after pulls. Only the pushes are timed.
     fn push_after_pull(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
         let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
         let mut rows = RowBuffer::default();
@@ -380,8 +382,9 @@ impl Bench {
         })
     }
 
-    /// Works on plan after plan until the times that `work` says have filled the time there is for
-    /// all threads; one thread, where it is compared with, takes as many turns as they do.
+    /// Calls `work` for one plan after another, until the times that it returns for the pool of all
+    /// threads add up to the duration of a figure. A pool of one thread, if there is one, takes as
+    /// many turns as the pool of all threads.
     fn measure(
         &mut self,
         pools: &Pools,
@@ -426,9 +429,10 @@ impl Bench {
         })
     }
 
-    /// Holds every row against what was pushed.
+    /// Checks every row against the pushes that were made.
     fn check(&mut self, workers: &Workers, pushes: &Pushes) -> Result<Checked> {
-        // The table is put back: planning needs the rest of this.
+        // The table is moved out for the check and put back after it, because planning borrows the
+        // other fields of `self`.
         let mut tables = std::mem::replace(
             &mut self.tables,
             TableSet::new(vec![self.spec.clone()], DEFAULT_SHARDS)?,
@@ -452,7 +456,8 @@ pub(crate) fn spec(dim: usize) -> TableSpec {
     TableSpec { seed: 1, ..TableSpec::new("ids", vec![segment]) }
 }
 
-/// Draws ids by Zipf's law: inversion of the continuous distribution, close enough for a load.
+/// A source of ids by Zipf's law. It inverts the continuous distribution, which is close enough for
+/// a load.
 pub(crate) struct Zipf {
     rows: u64,
     total: f64,

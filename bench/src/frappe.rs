@@ -1,4 +1,5 @@
-//! `zillion bench frappe`: the table of docs/BENCHMARKS.md, from the job files themselves.
+//! The benchmark `zillion bench frappe`, which makes the table of docs/BENCHMARKS.md from the job
+//! files of the examples.
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -14,9 +15,9 @@ struct Entry {
     model: &'static str,
     job: &'static str,
     published: f64,
-    /// The AUC that our run must reach: the published figure less the spread of its seeds.
+    /// The AUC that our run must reach: the published figure minus the spread over its seeds.
     promised: f64,
-    /// Whether the figure is over several seeds.
+    /// Whether the model is run with several seeds.
     seeded: bool,
 }
 
@@ -131,8 +132,9 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
 }
 
 impl Entry {
-    /// Describes the shortfall, if the runs miss the promised AUC: the median of FM's seeds (one
-    /// seed in four may stop on a saddle), the mean of the other models' seeds.
+    /// Returns a description of the shortfall if the runs miss the promised AUC. The runs of FM are
+    /// judged by the median over the seeds, because one seed in four may stop on a saddle; the runs
+    /// of other models are judged by the mean.
     fn below(&self, runs: &[Run]) -> Option<String> {
         let mut aucs: Vec<f64> =
             runs.iter().filter(|r| r.model == self.model).map(|r| r.test_auc).collect();

@@ -1,13 +1,14 @@
-//! `zillion bench hot-load`: a server under constant load while a delta a second and rollbacks come
-//! in.
+//! The benchmark `zillion bench hot-load`: a server under constant load, while it receives a delta
+//! a second and rollbacks.
 //!
-//! Everything at once, as it is in operation: requests in an open loop, a model that is trained on
-//! and published, a server in a process of its own that follows. Every answer is compared, bit for
-//! bit, with the scores of the version that it names, so that an answer that mixes two versions
-//! cannot hide.
+//! All parts run at once, as in production: requests in an open loop, a model whose training goes
+//! on and is published, and a server in a process of its own that follows the versions. Every
+//! answer is compared bit for bit with the scores of the version that it names, so that an answer
+//! that mixes two versions is found.
 //!
-//! The run in order: a warm-up that belongs to no part; a part without loads; the deltas, with the
-//! rollbacks spread over them; one rollback over many deltas, and a delta that branches from there.
+//! A run has these parts, in order: a warm-up that is not measured; a part in which no version is
+//! loaded; the deltas, with the rollbacks spread over them; one rollback over many deltas, and a
+//! delta that branches off there.
 
 mod feed;
 mod parts;
@@ -41,13 +42,13 @@ use zillion_console::{compute_pool, create_registry, durable_files, print_json};
 const BODIES: usize = 16;
 const CONNECTIONS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The first requests find no page mapped.
+/// The length of the warm-up, because the first requests find no page mapped.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Deltas that the last rollback goes back over, where there are as many.
+/// The number of deltas that the last rollback goes back over, if there are that many.
 const FAR: usize = 100;
-/// The longest time that the server may take to answer with a version.
+/// The longest time that the server may take until it answers with a new version.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A slice of a load is to be at most so long.
+/// The longest time that a slice of a load should take, in seconds.
 const SLICE_SECONDS: f64 = 5e-4;
 
 #[derive(Serialize)]
@@ -69,17 +70,17 @@ struct Outcome {
     memory_after: Memory,
     published: usize,
     rollbacks: usize,
-    /// Deltas that were published more than a tenth of a second after their time.
+    /// The number of deltas that were published more than a tenth of a second after their time.
     late: usize,
     freshness: Freshness,
     load: LoadFigures,
     far: FarRollback,
-    /// Lines in the server's log: warnings and errors.
+    /// The number of lines in the server's log, which are warnings and errors.
     server_log_lines: usize,
     own_cpus: f64,
     server_cpus: Option<f64>,
-    /// The processors that neither this process nor the server kept busy. A figure counts where
-    /// this is below 0.25.
+    /// The processors that neither this process nor the server kept busy. The figures of a run are
+    /// valid if this is below 0.25.
     other_cpus: Option<f64>,
 }
 
@@ -88,25 +89,26 @@ struct Outcome {
 struct LoadFigures {
     versions: crate::server::Summary,
     slices: crate::server::Summary,
-    /// Slices that are known to be at most half a millisecond long: by the bucket with this bound.
+    /// The share of slices that are known to be at most half a millisecond long, by the bucket
+    /// whose bound the next field gives.
     slices_within: f64,
     slices_within_bound_ms: f64,
-    /// The processor times of the slices, without the time that a slice was interrupted.
+    /// The processor times of the slices, without the time in which a slice was interrupted.
     cpu_slices: crate::server::Summary,
     cpu_slices_within: f64,
     failures: f64,
     layers_at_end: f64,
 }
 
-/// A rollback over many deltas, and what was published afterwards.
+/// The figures of a rollback over many deltas, and of the delta that was published after it.
 #[derive(Serialize)]
 struct FarRollback {
     deltas: usize,
-    /// The call that moves the pointer.
+    /// The time of the call that moves the pointer.
     call_ms: f64,
-    /// The time from the move to the first answer of that version.
+    /// The time from the move of the pointer to the first answer with that version.
     answers_after_seconds: f64,
-    /// The delta after it stands on the version rolled back to and is served.
+    /// Whether the next delta has the version rolled back to as its parent and is served.
     branched: bool,
     branch_rows: u64,
     branch_answers_after_seconds: f64,
@@ -143,7 +145,7 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
         registry: &url,
         cache: Some(&folder.join("cache")),
         log: &folder.join("server.log"),
-        // A good run has nothing to say at this level.
+        // The server logs nothing at this level in a good run.
         level: "warn",
         threads: args.threads,
     })?;
@@ -241,7 +243,8 @@ struct Loads {
     late: usize,
 }
 
-/// Publishes one delta a second from `start` on, and rolls back half way between two of them.
+/// Publishes one delta a second from `start` on. The rollbacks are made half way between two
+/// deltas.
 fn publish_deltas(
     args: &BenchHotLoadArgs,
     model: &Model,
@@ -267,7 +270,7 @@ fn publish_deltas(
     Ok(loads)
 }
 
-/// Rolls back over [`FAR`] deltas, and publishes from there.
+/// Rolls back over [`FAR`] deltas, and publishes a delta on the version rolled back to.
 fn roll_back_far(
     args: &BenchHotLoadArgs,
     model: &Model,
@@ -282,7 +285,7 @@ fn roll_back_far(
     let call = began.elapsed();
     watch.moved(to);
     let answers_after_seconds = watch.settle(PATIENCE)?;
-    // Requests are answered by it for a while.
+    // The server answers with the version rolled back to for a while.
     std::thread::sleep(Duration::from_secs(1));
     feed.stand_on(to)?;
     let branch = feed.publish_delta(args.delta_rows.get())?;
@@ -319,9 +322,11 @@ fn load_figures(server: &ServerChild, before: &crate::server::Series) -> Result<
     })
 }
 
-/// Compares all answers with this process's own scores. Each version is loaded once, one at a time.
+/// Compares all answers with scores that this process computes itself. Each version is loaded once,
+/// one at a time.
 fn check(model: &Model, bodies: &[Body], run: &Run, folder: &Path) -> Result<Checked> {
-    // Not the server's cache: what it merged is checked too.
+    // The check uses a cache of its own, not that of the server, so that layers which the server
+    // has merged are checked too.
     let mut cache = Cache::open(&folder.join("check"), model.name(), durable_files()?)?;
     let workers = compute_pool(None)?;
     let mut loaded: Option<(VersionId, Servable)> = None;

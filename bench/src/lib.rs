@@ -1,13 +1,14 @@
 //! The benchmarks behind `zillion bench`, and the load generator `zillion loadgen`.
 //!
-//! One file a benchmark. A benchmark prints what it measured as one line of JSON or as text, with
-//! the processors that other programs kept busy meanwhile. What several benchmarks share:
+//! Each benchmark has a file of its own. A benchmark prints its figures as one line of JSON or as
+//! text, together with the number of processors that other programs kept busy meanwhile. Several
+//! benchmarks share these modules:
 //!
 //! * [`server`]: a server in a process of its own;
 //! * [`load`]: requests at a constant rate, and checked answers;
-//! * `criteo`: a model of Criteo's shape as versions that are not trained, and requests for it.
+//! * `criteo`: a model of Criteo's shape as untrained versions, and requests for it.
 //!
-//! This crate measures; it holds no mechanism that the product needs.
+//! This crate only measures; it contains nothing that the product needs.
 
 mod args;
 mod capacity;
@@ -57,8 +58,8 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
     }
 }
 
-/// Makes a folder for a benchmark, below `parent` or where temporary files go, and removes it when
-/// dropped.
+/// Makes a folder for a benchmark, below `parent` or below the folder for temporary files. The
+/// folder is removed when the returned value is dropped.
 fn scratch_folder(parent: Option<&Path>) -> Result<TempDir> {
     match parent {
         Some(parent) => tempfile::tempdir_in(parent),

@@ -1,12 +1,12 @@
-//! Load on a server over HTTP or gRPC, in an open loop, with answers that can be checked.
+//! The load on a server over HTTP or gRPC, in an open loop, with answers that can be checked.
 //!
 //! * [`bodies`]: rows of a file as requests;
-//! * [`grpc`]: the same rows as a message, and answers that are one;
-//! * [`target`]: where they go;
-//! * [`open_loop`]: when they go, and what each came to;
+//! * [`grpc`]: the same rows as a gRPC message, and the decoding of gRPC answers;
+//! * [`target`]: the address and the path that requests are sent to;
+//! * [`open_loop`]: the times at which requests are sent, and the outcome of each;
 //! * [`connection`]: one keep-alive connection;
-//! * [`answers`]: what the server said, and whether it is right;
-//! * [`figures`]: percentiles, of everything and second by second.
+//! * [`answers`]: the answers of the server, and the check that they are right;
+//! * [`figures`]: percentiles of the whole run and of each second.
 
 pub(crate) mod answers;
 pub mod bodies;

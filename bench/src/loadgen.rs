@@ -1,5 +1,5 @@
-//! `zillion loadgen`: rows of a file as load on a server, in an open loop, and what the answers are
-//! worth.
+//! The command `zillion loadgen`: sends the rows of a file as load to a server, in an open loop,
+//! and reports the latencies and the correctness of the answers.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use crate::load::target::Target;
 use zillion_console::exit::{self, Stop};
 use zillion_console::{compute_pool, data_settings, durable_files, open_registry, print_json};
 
-/// Requests of a run: more would not fit in memory.
+/// The largest number of requests of a run; the outcomes of more would not fit in memory.
 const MOST_REQUESTS: f64 = 1e8;
 
 #[derive(Serialize)]
@@ -46,7 +46,7 @@ struct Outcome {
     other_cpus: Option<f64>,
 }
 
-/// Runs `zillion loadgen`: fails where an answer is missing or, with `--check`, wrong.
+/// Runs `zillion loadgen`. The command fails if an answer is missing or, with `--check`, wrong.
 pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
     let target = Target::new(&args.url, &args.model, args.version, args.protocol)
         .map_err(|e| Stop::Usage(format!("{e:#}")))?;
@@ -143,7 +143,8 @@ fn recipe(args: &LoadgenArgs) -> Result<Recipe> {
     Ok(Recipe { protocol, rows, context: args.context.clone(), outputs: Vec::new() })
 }
 
-/// Answers to predict requests name neither a version nor, of one output, the output.
+/// Returns an error if the answers cannot be compared. The answer to a predict request does not
+/// name its version and, if the model has one output, does not name the output.
 fn refuse_unless_comparable(args: &LoadgenArgs, schema: &Schema) -> Result<()> {
     let reason = if args.version.is_none() {
         "the answer to a predict request names no version that it could be compared with: ask for one with \
@@ -156,9 +157,10 @@ fn refuse_unless_comparable(args: &LoadgenArgs, schema: &Schema) -> Result<()> {
     Err(Stop::Usage(format!("--check: {reason}")).into())
 }
 
-/// Compares the answers with this process's own scores. Each version is loaded once, one at a time.
+/// Compares the answers with scores that this process computes itself. Each version is loaded once,
+/// one at a time.
 fn check(args: &LoadgenArgs, model: &Model, bodies: &[Body], answers: &Answers) -> Result<Checked> {
-    // Not the server's cache, which the server cleans up.
+    // The check uses a cache of its own, because the server removes files from its own cache.
     let folder = tempfile::tempdir()?;
     let mut cache = Cache::open(folder.path(), model.name(), durable_files()?)?;
     let workers = compute_pool(None)?;

@@ -1,7 +1,9 @@
-//! `zillion bench reader`: rows a second from a file to columns and to batches of 4,096 rows.
+//! The benchmark `zillion bench reader`: the rows a second that are read from a file, into columns
+//! and into batches of 4,096 rows.
 //!
-//! Opening the file counts, statistics that transforms need do not: they are computed once for a
-//! job, and peers have none. Nothing is shuffled.
+//! The time to open the file is counted. The time to compute the statistics that transforms need is
+//! not counted, because they are computed once for a job and the peers have none. Rows are not
+//! shuffled.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,7 +19,7 @@ use crate::args::BenchReaderArgs;
 use zillion_console::job_file;
 use zillion_console::{compute_pool, print_json};
 
-/// Rows of a batch.
+/// The number of rows in a batch.
 const BATCH: usize = 4096;
 
 #[derive(Serialize)]
@@ -25,10 +27,11 @@ struct Outcome {
     rows: u64,
     threads: usize,
     columns_read: usize,
-    /// Medians by the clock.
+    /// The median of the rows a second by the clock; the next field is the same for batches.
     columns_rows_per_second: f64,
     batches_rows_per_second: f64,
-    /// Medians by the processor's time of this process, which other programs disturb less.
+    /// The median of the rows a second of processor time of this process, which other programs
+    /// disturb less; the next field is the same for batches.
     columns_rows_per_cpu_second: f64,
     batches_rows_per_cpu_second: f64,
     other_cpus: Option<f64>,
@@ -59,7 +62,7 @@ pub(crate) fn run(args: &BenchReaderArgs, draft: impl FnOnce(&Path) -> Result<Jo
     let before = CpuTimes::now();
     let mut columns = Vec::new();
     let mut batches = Vec::new();
-    // Alternately, so that what disturbs the machine disturbs both.
+    // The two are measured alternately, so that disturbances of the machine affect both alike.
     for _ in 0..args.repeat.get() {
         columns.push(timed(|| Ok(zillion_reader::decode_columns(&open()?, &workers)?))?);
         batches.push(timed(|| {
@@ -90,7 +93,8 @@ pub(crate) fn run(args: &BenchReaderArgs, draft: impl FnOnce(&Path) -> Result<Jo
     Ok(())
 }
 
-/// Rows, and seconds by the clock and by the processor.
+/// Runs `read` and returns its number of rows, its seconds by the clock and its seconds of
+/// processor time.
 fn timed(read: impl FnOnce() -> Result<u64>) -> Result<(u64, f64, f64)> {
     let (start, cpu) = (Instant::now(), CpuTimes::now().own);
     let rows = read()?;
@@ -98,7 +102,7 @@ fn timed(read: impl FnOnce() -> Result<u64>) -> Result<(u64, f64, f64)> {
     Ok((rows, start.elapsed().as_secs_f64(), cpu.as_secs_f64()))
 }
 
-/// Returns the median of the runs' rows a second.
+/// Returns the median of the rows a second of the runs, with the seconds that `seconds` selects.
 fn median(runs: &[(u64, f64, f64)], seconds: impl Fn(&(u64, f64, f64)) -> f64) -> f64 {
     let mut rates: Vec<f64> =
         runs.iter().map(|run| run.0 as f64 / seconds(run).max(1e-9)).collect();

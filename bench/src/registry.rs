@@ -1,9 +1,10 @@
-//! `zillion bench registry`: what operators and servers ask of a model with very many versions.
+//! The benchmark `zillion bench registry`: the operations of operators and servers on a model with
+//! very many versions.
 //!
-//! One version is published; the others are its manifest with another number, sealed and written
-//! where the registry looks for them, without the syncs that would take most of an hour. The
-//! pointer's log is as long. What is measured goes through a registry that is opened anew, as each
-//! command does it.
+//! One version is published. The others are copies of its manifest with another number, which are
+//! sealed and written to the places where the registry looks for them, without the syncs, which
+//! would take most of an hour. The log of the pointer is equally long. Each measured operation uses
+//! a registry that is opened again, as each command does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,9 @@ use crate::args::BenchRegistryArgs;
 use crate::criteo::{MODEL, publish};
 use zillion_console::{compute_pool, create_registry, print_json};
 
-/// Rows of the one version that is really there.
+/// The number of rows of the one version that is really published.
 const ROWS: u64 = 1000;
-/// Versions of a page, as `zillion model list` shows them.
+/// The number of versions on a page, as `zillion model list` shows them.
 const PAGE: usize = 20;
 /// The number of times that each figure is taken.
 const REPEAT: usize = 20;
@@ -27,7 +28,7 @@ const REPEAT: usize = 20;
 #[derive(Serialize)]
 struct Outcome {
     versions: u64,
-    /// Entries of the pointer's log, at first.
+    /// The number of entries in the pointer's log at the beginning.
     moves: u64,
     make_seconds: f64,
     open: Times,
@@ -98,7 +99,7 @@ fn open(url: &Path) -> Result<Model> {
     Ok(create_registry(&url.display().to_string())?.model(MODEL)?)
 }
 
-/// Writes versions 2 to `versions`, and as many moves of the pointer.
+/// Writes the versions from 2 to `versions`, and one move of the pointer for each.
 fn copies(model: &Model, first: &VersionManifest, folder: &Path, versions: u64) -> Result<()> {
     let mut entry: PointerMove = model.pointer(STABLE)?;
     for number in 2..=versions {

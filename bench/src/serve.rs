@@ -1,10 +1,11 @@
-//! `zillion bench serve`: scores a second without a network, in the shape of the peer's benchmark.
+//! The benchmark `zillion bench serve`: scores a second without a network, in the same way as the
+//! benchmark of the peer.
 //!
-//! The same model, table, ids and way of timing as `s1_serving.py` (ONNX Runtime and torch behind a
-//! numpy array): one request at a time, its work over all threads, 64 different requests in turn. A
-//! request's time begins with its raw values (ids and numbers in columns) and ends with its scores,
-//! so that ours has mixing and deduplicating the ids and probing a hash index in it where the peer
-//! indexes an array.
+//! The model, the table, the ids and the way of timing are those of `s1_serving.py` (ONNX Runtime
+//! and torch behind a numpy array): one request at a time, whose work is divided over all threads,
+//! and 64 different requests in turn. The time of a request begins with its raw values (ids and
+//! numbers in columns) and ends with its scores. Our time therefore includes mixing and
+//! deduplicating the ids and probing a hash index, where the peer only indexes an array.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,9 @@ use zillion_console::{compute_pool, create_registry, durable_files, print_json};
 
 /// The number of different requests.
 const DIFFERENT: usize = 64;
-/// Requests before the first that counts: every different one once, so that the pages of a mapped
-/// file are there (the peer has its table in memory and takes 30).
+/// The number of requests before the first one that is timed: each different request once, so that
+/// the pages of the mapped files are in memory. The peer has its table in memory and makes 30
+/// requests.
 const WARM_UP: usize = DIFFERENT;
 
 #[derive(Serialize)]
@@ -31,23 +33,23 @@ struct Outcome {
     candidates: usize,
     threads: usize,
     requests: usize,
-    /// Rows of the table.
+    /// The number of rows in the table.
     rows: u64,
-    /// Unique keys of a request that the table does not have: none, or the figures are of something
-    /// else.
+    /// The number of unique keys of a request that the table does not have. If it is not 0, the
+    /// figures do not measure what they should.
     missing: u64,
     p50_ms: f64,
     p90_ms: f64,
     p99_ms: f64,
-    /// The part of the time that goes into reading raw values: keys are mixed, numbers are
-    /// transformed.
+    /// The time of a request that is spent on encoding raw values, which mixes keys and transforms
+    /// numbers.
     encode_p50_ms: f64,
-    /// The rate by the mean time of a request, as the peer computes it.
+    /// The rate computed from the mean time of a request, as the peer does it.
     candidates_per_second: f64,
     load_ms: f64,
     resident_mib: Option<u64>,
     own_cpus: f64,
-    /// A figure counts where this is below 0.25.
+    /// The processors that other programs kept busy. The figures are valid if this is below 0.25.
     other_cpus: Option<f64>,
 }
 
@@ -108,7 +110,7 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of requests that the peer times.
+/// Returns the number of requests of this size that the peer times.
 fn usual_count(candidates: usize) -> usize {
     match candidates {
         1 => 3000,

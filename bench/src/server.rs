@@ -1,8 +1,8 @@
-//! A server in a process of its own, for the first run and for benchmarks: started, asked, measured
-//! from outside, stopped.
+//! A server in a process of its own, for the first run and for benchmarks, which can be started,
+//! asked, measured from outside and stopped.
 //!
-//! A benchmark of a server must not share its allocator, its pool of threads or its figures of
-//! memory.
+//! The process is separate because a benchmark must not share the allocator, the pool of threads or
+//! the memory figures of the server that it measures.
 
 mod ask;
 mod memory;
@@ -32,19 +32,19 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// The settings that a server is started with.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
-    /// The model that it serves.
+    /// The model that the server serves.
     pub model: &'a str,
-    /// The name of the server in the registry, where it matters.
+    /// The name of the server in the registry, if it matters.
     pub name: Option<&'a str>,
     /// The folder of the registry.
     pub registry: &'a Path,
-    /// The folder of the cache; absent: the default of `serve`.
+    /// The folder of the cache; if absent, the default of `serve`.
     pub cache: Option<&'a Path>,
-    /// The file that its log is written to.
+    /// The file that the server's log is written to.
     pub log: &'a Path,
-    /// The level of its log, such as `info` or `warn`.
+    /// The level of the server's log, such as `info` or `warn`.
     pub level: &'a str,
-    /// The number of threads that score; absent: one for each processor.
+    /// The number of threads that score; if absent, one for each processor.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -81,7 +81,7 @@ impl ServerChild {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
-            // Ctrl-C is for this program, which stops the server in good order.
+            // Ctrl-C must reach only this program, which then stops the server in an orderly way.
             .process_group(0)
             .spawn()
             .context("cannot start the server")?;
@@ -103,7 +103,7 @@ impl ServerChild {
         &self.url
     }
 
-    /// Leaves the server running when this value is dropped. Returns the id of its process.
+    /// Drops this value, but leaves the server running. Returns the id of its process.
     pub fn leave(mut self) -> u32 {
         let pid = self.pid();
         self.child = None;
@@ -120,7 +120,7 @@ impl ServerChild {
         Target::new(&self.url, &self.model, None, Protocol::V2)
     }
 
-    /// Waits until it is ready. Returns the time since it was started.
+    /// Waits until the server is ready, and returns the time since it was started.
     pub(crate) fn wait_ready(&self) -> Result<Duration> {
         let asker = Asker::new(&self.url)?;
         loop {
@@ -136,7 +136,7 @@ impl ServerChild {
         }
     }
 
-    /// Reads the series that the server measures about itself, as they are now.
+    /// Reads the current values of the series that the server exports.
     pub(crate) fn series(&self) -> Result<Series> {
         let (status, body) = Asker::new(&self.url)?.get("/metrics")?;
         if status != 200 {
@@ -145,7 +145,7 @@ impl ServerChild {
         Ok(Series::parse(&String::from_utf8_lossy(&body)))
     }
 
-    /// Reads the server's log: warnings and errors, which a good run does not have.
+    /// Reads the server's log.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -154,7 +154,8 @@ impl ServerChild {
 impl Drop for ServerChild {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        // SIGTERM by the shell's own word, because the standard library only knows SIGKILL.
+        // SIGTERM is sent by the command `kill`, because the standard library can only send
+        // SIGKILL.
         let told = Command::new("kill").arg(child.id().to_string()).status();
         if !told.is_ok_and(|status| status.success()) {
             let _ = child.kill();

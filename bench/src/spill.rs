@@ -1,10 +1,10 @@
-//! `zillion bench spill`: a table that is larger than its memory, under a stream that never repeats
-//! itself.
+//! The benchmark `zillion bench spill`: a table that is larger than its memory, under a stream that
+//! never repeats itself.
 //!
-//! The table is filled, then batches drawn by Zipf's law are planned, announced, pulled and pushed,
-//! all on the clock. Every push adds the same number to every weight of its rows, so that what each
-//! row must hold follows from how many batches it was in: at the end all rows are looked up and
-//! held against that.
+//! The table is filled. Then batches drawn by Zipf's law are planned, announced, pulled and pushed;
+//! all of this is timed. Every push adds the same number to every weight of its rows, so that the
+//! right values of a row follow from the number of batches that contain it. At the end all rows are
+//! looked up and compared with these values.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::args::BenchSpillArgs;
 use crate::embedding::{self, BATCH_VALUES, Zipf};
 use zillion_console::{compute_pool, durable_files, print_json};
 
-/// The step of a push for each weight: a power of two, so that sums of steps are exact.
+/// The amount by which a push changes each weight: a power of two, so that sums are exact.
 const RATE: f32 = 1.0 / 4096.0;
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -36,8 +36,8 @@ struct Outcome {
     ahead: usize,
     /// Whether the file is read past the page cache.
     direct: bool,
-    /// Values of batches that were pulled and pushed, in millions a second; and the unique rows
-    /// that they are.
+    /// The rate at which values of batches were pulled and pushed, in millions a second; the next
+    /// field is the same for unique rows.
     values_mrows_s: f64,
     unique_mrows_s: f64,
     fill_mrows_s: f64,
@@ -60,14 +60,15 @@ struct Outcome {
     hot_rows: u64,
     cold_rows: u64,
     budget_mib: f64,
-    /// The reserved slabs, at the largest of all batches.
+    /// The largest size of the reserved slabs over all batches.
     rows_mib: f64,
     index_mib: f64,
     buffers_mib: f64,
     total_mib: f64,
     file_mib: f64,
     live_mib: f64,
-    /// Rows that were looked for at the end, and those that were not there or not right.
+    /// The number of rows that were checked at the end; the next two fields are the numbers of
+    /// missing and of wrong rows among them.
     checked_rows: u64,
     lost_rows: u64,
     wrong_rows: u64,
@@ -158,7 +159,7 @@ pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
     Ok(())
 }
 
-/// The figures of a stretch of the stream.
+/// The figures of one part of the stream.
 #[derive(Default)]
 struct Measured {
     busy: Duration,
@@ -175,13 +176,13 @@ struct Bench {
     rows: u64,
     ahead: usize,
     step: u64,
-    /// Batches of the stream that were planned.
+    /// The number of batches of the stream that were planned.
     drawn: u64,
-    /// Plans that were announced and not looked up.
+    /// The plans that were announced, but not yet looked up.
     announced: Vec<LookupPlan>,
     gradients: RowBuffer,
     pulled: RowBuffer,
-    /// Bytes of the slabs at most.
+    /// The largest number of bytes of the slabs so far.
     largest: u64,
 }
 
@@ -189,7 +190,7 @@ impl Bench {
     fn new(args: &BenchSpillArgs, home: &SpillHome) -> Result<Self> {
         let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
         let spec = spec(args.dim);
-        // As much as the rows of a table without a limit take, index aside.
+        // The memory that the rows of a table without a limit take, without the index.
         let whole = spec.memory(args.rows, DEFAULT_SHARDS.get()) - spec.index_memory(args.rows);
         let mut tables = TableSet::new(vec![spec], DEFAULT_SHARDS)?;
         tables.spill(TableId(0), (whole as f64 * args.memory_share) as u64, home)?;
@@ -237,7 +238,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Makes all rows. Returns millions of rows a second.
+    /// Creates all rows, and returns the rate in millions of rows a second.
     fn fill(&mut self, workers: &Workers) -> Result<f64> {
         let began = Instant::now();
         for first in (0..self.rows).step_by(BATCH_VALUES) {
@@ -254,7 +255,7 @@ impl Bench {
         (first..first + BATCH_VALUES as u64).map(|i| zipf.draw(mix64(i)))
     }
 
-    /// Returns the next plans of the stream, announced.
+    /// Makes and announces the next plans of the stream, and returns them.
     fn announce(&mut self, workers: &Workers) -> Result<Vec<LookupPlan>> {
         let mut plans = Vec::with_capacity(self.ahead);
         for _ in 0..self.ahead {
@@ -285,11 +286,12 @@ impl Bench {
         Ok(measured)
     }
 
-    /// Looks all rows up, in the order of their keys: how many there should be, how many are not
-    /// there, and how many do not hold what was pushed.
+    /// Looks up all rows in the order of their keys, and returns three counts: the rows that there
+    /// should be, the rows that are missing, and the rows whose values are not those that were
+    /// pushed.
     fn check(&mut self, workers: &Workers) -> Result<(u64, u64, u64)> {
-        // One push of the filling, and one for each batch of the stream that was not only
-        // announced.
+        // A row was pushed once while the table was filled, and once for each batch of the stream
+        // that contains it and that was pushed, not only announced.
         let mut pushes = vec![1u32; self.rows as usize];
         for batch in 0..self.drawn - self.announced.len() as u64 {
             let mut ids: Vec<u64> = Self::ids(&self.zipf, batch).collect();
@@ -317,7 +319,7 @@ impl Bench {
     }
 }
 
-/// Returns the table of the other benchmarks, with a rule whose sums are exact.
+/// Returns the table of the other benchmarks, with an optimizer whose sums are exact.
 fn spec(dim: usize) -> TableSpec {
     let mut spec = embedding::spec(dim);
     spec.segments[0].initializer = InitializerSpec::Constant { value: 0.0 };

@@ -1,12 +1,12 @@
-//! `zillion bench stalls`: how long the longest of very many small operations on a table takes
-//! while the table grows, and while a checkpoint of all of it is written beside them.
+//! The benchmark `zillion bench stalls`: the longest of very many small operations on a table,
+//! while the table grows, and while a checkpoint of the whole table is written at the same time.
 //!
 //! An operation is a pull or a push of a thousand keys. The table grows from nothing: half of the
 //! keys of a push are new. The same operations are then timed alone, and while a checkpoint goes
-//! on; the ratio of their means is what the checkpoint costs training. Times are of the clock:
-//! whatever else the machine does is in them. What that is, a control says: between the operations
-//! that let the table grow, as many lines of memory are read that have been there all along, which
-//! nothing but the machine can hold up.
+//! on; the ratio of their means is what the checkpoint costs training. Times are of the clock, so
+//! they include delays from other work of the machine. A control measures these delays: between the
+//! operations that let the table grow, it reads memory that has been mapped all along, which only
+//! the machine can delay.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use crate::args::BenchStallsArgs;
 use crate::embedding::spec;
 use zillion_console::{compute_pool, print_json};
 
-/// Keys of an operation.
+/// The number of keys in an operation.
 const KEYS: u64 = 1000;
-/// Plans that are made before the clock runs; operations cycle through them.
+/// The number of plans that are made before the clock runs; operations cycle through them.
 const PLANS: u64 = 4096;
-/// Rows of the snapshot that the end of a step copies on: as `ps` does, a twelfth of what it
-/// pushed.
+/// The number of further rows that the end of a step copies for the snapshot: a twelfth of the rows
+/// that the step pushed, as in `ps`.
 const COPIED: usize = KEYS as usize / 12;
-/// Operations alone, before the checkpoint.
+/// The number of operations that are timed alone, before the checkpoint.
 const ALONE: u64 = 20_000;
 
-/// Words of memory that the control reads from, far more than caches hold, and how many it reads:
-/// they take about as long as an operation.
+/// The number of words of memory that the control reads from, which is far more than caches hold.
+/// It reads [`CONTROL_READS`] of them at a time, which takes about as long as an operation.
 const CONTROL_WORDS: u64 = 1 << 24;
 const CONTROL_READS: u64 = 10 * KEYS;
 
-/// Times of one kind of operation, in microseconds.
+/// The times of one kind of operation, in microseconds.
 #[derive(Serialize)]
 struct Latency {
     operations: usize,
@@ -59,19 +59,21 @@ struct Outcome {
     keys_an_operation: u64,
     growth_pull: Latency,
     growth_push: Latency,
-    /// Reads of memory between these, without any table.
+    /// The times of the control, which reads memory without any table between the operations.
     growth_control: Latency,
     alone: Latency,
     checkpoint: Latency,
-    /// Operations a second during the checkpoint against those alone; `None` with one thread, where
-    /// the checkpoint is not written beside them.
+    /// The operations a second during the checkpoint, divided by those alone; `None` with one
+    /// thread, where the checkpoint is not written beside the operations.
     throughput_during_checkpoint: Option<f64>,
     checkpoint_seconds: f64,
     checkpoint_gb: f64,
-    /// The time that the begin and the end of the checkpoint take from the caller.
+    /// The time that the begin of the checkpoint takes from the caller; the next field is the same
+    /// for its end.
     begin_us: f64,
     finish_us: f64,
-    /// Rows kept as they were, and parts on their way to the disk, at most.
+    /// The largest memory of the snapshot: rows that are kept as they were, and parts that are on
+    /// their way to the disk.
     snapshot_mb: f64,
     own_cpus: f64,
     other_cpus: Option<f64>,
@@ -168,7 +170,7 @@ impl Bench {
         Ok((latency(&mut pulls), latency(&mut pushes), latency(&mut controls)))
     }
 
-    /// Times one pull and one push.
+    /// Makes one pull and one push, and adds their time to `times`.
     fn operate(&mut self, plans: &[LookupPlan], times: &mut Vec<Duration>) -> Result<()> {
         let plan = &plans[(mix64(self.step) % PLANS) as usize];
         let began = Instant::now();
@@ -178,7 +180,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Pushes what was pulled, as if these were gradients.
+    /// Pushes the rows that were pulled, as if they were gradients, and returns the time that this
+    /// took.
     fn push(&mut self, plan: &LookupPlan) -> Result<Duration> {
         self.step += 1;
         let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
@@ -216,7 +219,7 @@ impl Bench {
     }
 }
 
-/// Reads here and there in memory.
+/// Reads words at random places in memory, and returns the time that this took.
 fn control(words: &[u64], step: u64) -> Duration {
     let began = Instant::now();
     let places = (0..CONTROL_READS).map(|i| mix64(step * CONTROL_READS + i) % CONTROL_WORDS);

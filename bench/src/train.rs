@@ -1,8 +1,9 @@
-//! `zillion bench train`: samples trained a second from Criteo-shaped Parquet, and the AUC of that
-//! run.
+//! The benchmark `zillion bench train`: samples trained a second from Criteo-shaped Parquet, and
+//! the AUC of the same run.
 //!
 //! The job is the one that the peers run: batch 4096, dim 16, row-wise adagrad tables that grow as
-//! keys come, adam for the dense part, one epoch over the first four fifths, test on the rest.
+//! new keys come, adam for the dense part, one epoch over the first four fifths of the rows, and a
+//! test on the rest.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,8 +24,8 @@ use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, print_json};
 use zillion_console::{job_file, profile, signals};
 
-/// The recording of a run without a profile: a few batches, which give the number of operations
-/// that a sample takes.
+/// The recording options of a run without `--profile`: a few batches, from which the number of
+/// operations for each sample is computed.
 const FOR_THE_BOUND: ProfileOptions =
     ProfileOptions { every: NonZeroU64::new(100).expect("not zero"), most_spans: 10_000 };
 
@@ -47,12 +48,12 @@ struct Outcome {
     table_rows: u64,
     table_bytes: u64,
     peak_rss_mib: Option<f64>,
-    /// Processors that this run kept busy, and that others did: a figure counts where the latter is
-    /// below 0.25.
+    /// The number of processors that this run kept busy. The next field is the number that other
+    /// programs kept busy; the figures are valid if that is below 0.25.
     own_cpus: f64,
     other_cpus: Option<f64>,
     seconds: StageSeconds,
-    /// The part of the run's time that each stage of its driving thread had.
+    /// The share of the run's time that each stage of its driving thread took.
     shares: BTreeMap<&'static str, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Summary>,
@@ -120,8 +121,8 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes the first four fifths of the rows and the rest as files of their own; returns how many
-/// rows the first has.
+/// Writes the first four fifths of the rows and the rest as two files, and returns the number of
+/// rows of the first file.
 fn split(data: &Path, train: &Path, test: &Path) -> Result<u64> {
     let open = || {
         let file = File::open(data).with_context(|| format!("cannot open {}", data.display()))?;

@@ -1,12 +1,12 @@
-//! Turns of a comparison. The candidates are measured alternately: measured one after the other,
-//! the comparison would also compare the machine then with the machine now.
+//! The alternating turns of a comparison. If the candidates were measured one after the other
+//! instead, the comparison would also compare the machine at two different times.
 
 use std::time::Duration;
 
 /// The length of a turn.
 pub(crate) const TURN: Duration = Duration::from_millis(250);
 
-/// Returns the upper median of the turns' ratios; there is at least one.
+/// Returns the upper median of the ratios of the turns. There must be at least one ratio.
 pub(crate) fn median(ratios: &mut [f64]) -> f64 {
     ratios.sort_by(f64::total_cmp);
     ratios[ratios.len() / 2]

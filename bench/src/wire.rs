@@ -1,10 +1,11 @@
-//! `zillion bench wire`: the same requests over every protocol, and where their time goes.
+//! The benchmark `zillion bench wire`: the times of the same requests over every protocol, divided
+//! into stages.
 //!
-//! A server in a process of its own, one connection, one request at a time: the next one is sent
-//! when the answer is here, so that a figure is the time of a request and not of a queue. What the
-//! server spends is taken from its histograms of stages; what is left of a request's time is
-//! the client's, the system's and the framing of HTTP or gRPC. `score` is the engine, the rest is
-//! what the protocol costs on top of it.
+//! The server runs in a process of its own and gets one request at a time over one connection: the
+//! next request is sent when the answer has arrived, so that a figure is the time of a request and
+//! not of a queue. The time in the server is read from its histograms of stages. The remaining time
+//! of a request is that of the client, of the system, and of the framing of HTTP or gRPC. The stage
+//! `score` is the engine; all other time is the cost of the protocol.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,7 @@ struct Outcome {
     rows: u64,
     threads: Option<usize>,
     runs: Vec<Measured>,
-    /// The processors that neither this process nor the server kept busy. A figure counts where
+    /// The processors that neither this process nor the server kept busy. The figures are valid if
     /// this is below 0.25.
     other_cpus: Option<f64>,
 }
@@ -50,7 +51,7 @@ struct Measured {
     #[serde(flatten)]
     latency: Percentiles,
     mean_ms: f64,
-    /// The mean time of receiving, as the server reports it.
+    /// The mean time of the stage `receive`, as the server reports it.
     receive_ms: f64,
     queue_ms: f64,
     parse_ms: f64,
@@ -132,7 +133,8 @@ fn measure(
     }
     let target = Target::new(server.url(), MODEL, None, protocol)?;
     let asker = Asker::new(server.url())?;
-    // Every different one once: pages are mapped, buffers have their sizes.
+    // Each different request is sent once, so that pages are mapped and buffers have reached their
+    // sizes.
     ask(&asker, &target, &bodies, DIFFERENT)?;
     let count = args.requests.map_or_else(|| usual_count(candidates), std::num::NonZeroUsize::get);
     let before = server.series()?;
@@ -158,7 +160,8 @@ fn measure(
     })
 }
 
-/// Sends `count` of the bodies in turn; the times, and the bytes of the last answer.
+/// Sends `count` requests, with the bodies in turn. Returns the times and the size of the last
+/// answer in bytes.
 fn ask(
     asker: &Asker,
     target: &Target,
@@ -200,7 +203,7 @@ fn stage_ms(before: &Series, after: &Series, stage: &str) -> f64 {
     grown("sum") / grown("count").max(1.0) * 1e3
 }
 
-/// Returns a number of requests that makes a steady figure within some seconds.
+/// Returns a number of requests that gives a stable figure within a few seconds.
 fn usual_count(candidates: usize) -> usize {
     match candidates {
         0..=10 => 5000,
