@@ -1,8 +1,9 @@
-//! The model as data: nodes of symbolic shape, in an order in which each follows its inputs.
+//! The model as data: nodes of symbolic shape, ordered so that each node follows its inputs.
 //!
-//! Every value is a matrix. Rows are symbolic (`B` rows of the batch, `U` unique rows of a table,
-//! `V` values of a column) or a number; columns are always a number. What other frameworks keep as
-//! `[B, F, d]` is `[B, F·d]` here, with `d` an attribute of the operation that cares.
+//! Every value is a matrix. The number of rows is symbolic (`B` rows of the batch, `U` unique rows
+//! of a table, `V` values of a column) or constant; the number of columns is always constant. A
+//! `[B, F, d]` tensor of other frameworks is `[B, F·d]` here, and `d` is an attribute of the
+//! operations that need it.
 
 pub(crate) mod builder;
 pub mod drawing;
@@ -71,7 +72,7 @@ pub struct ParamSpec {
     pub cols: usize,
     /// The distribution of the initial values.
     pub init: ParamInit,
-    /// Whether an optimizer moves the parameter; running statistics of batch norm are not
+    /// Whether an optimizer changes the parameter; the running statistics of batch norm are not
     /// trainable.
     pub trainable: bool,
 }
@@ -126,7 +127,8 @@ pub struct Graph {
     pub outputs: Vec<(String, NodeId)>,
     /// The parameters that a training step sets to a node's value (running statistics).
     pub updates: Vec<(ParamId, NodeId)>,
-    /// The further names of nodes, for example the name of a composed layer for its last node.
+    /// The further names of nodes; for example, the last node of a composed layer has the layer's
+    /// name.
     pub aliases: Vec<(String, NodeId)>,
 }
 
@@ -158,7 +160,8 @@ impl Graph {
     }
 }
 
-/// Writes one line a node, `%7 = relu(%6) : [B, 400]  # mlp.0.relu`, then the outputs and updates.
+/// Writes one line for each node, `%7 = relu(%6) : [B, 400]  # mlp.0.relu`, then the outputs and
+/// updates.
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, node) in self.nodes.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Models from named layers.
+//! The builder of models from named layers.
 //!
 //! A layer creates its parameters under its name (`mlp.0` has `mlp.0.weight` and `mlp.0.bias`), and
-//! every refusal names the layer. The same definition is built twice, for training and for
-//! inference; both declare the same parameters in the same order.
+//! every error names the layer. The same definition is built twice, for training and for inference;
+//! both declare the same parameters in the same order.
 
 mod layers;
 
@@ -20,7 +20,8 @@ pub use layers::{NORM_EPS, NORM_MOMENTUM};
 /// The purpose that a graph is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Training: dropout drops, batch norm uses the batch's statistics and moves the running ones.
+    /// Training: dropout is active, and batch norm uses the batch's statistics and updates the
+    /// running ones.
     Train,
     /// Inference: dropout does nothing, batch norm uses the running statistics.
     Infer,
@@ -65,7 +66,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Sets the initial values of the weights of later linear layers (Xavier normal unless set).
+    /// Sets the initial values of the weights of later linear layers; the default is Xavier normal.
     pub fn set_linear_init(&mut self, init: ParamInit) {
         self.linear_init = init;
     }
@@ -121,8 +122,8 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// Adds any operation. The methods below are this, with parameters created and attributes
-    /// named.
+    /// Adds any operation. The methods below call this one; they also create parameters and name
+    /// the attributes.
     pub fn push(&mut self, name: &str, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
         if !self.names.insert(name.to_owned()) {
             return Err(Error::DuplicateName { node: name.to_owned() });
@@ -146,7 +147,7 @@ impl GraphBuilder {
         Ok((param, node))
     }
 
-    // Inputs.
+    // The inputs of the model.
 
     /// Adds a lookup of the floats `offset .. offset + dim` of the rows of a column's keys, pooled:
     /// `[B, dim]`.
@@ -211,10 +212,10 @@ impl GraphBuilder {
         self.push(name, Op::Fill { value, shape: Shape::constant(rows, cols) }, &[])
     }
 
-    // Layers without parameters.
+    // The layers without parameters.
 
-    /// Zeroes a share `rate` of the elements and scales the others by `1 / (1 − rate)` in training;
-    /// does nothing in inference.
+    /// Sets a share `rate` of the elements to zero and scales the others by `1 / (1 − rate)` in
+    /// training; does nothing in inference.
     pub fn dropout(&mut self, name: &str, x: NodeId, rate: f32) -> Result<NodeId> {
         if !(0.0..1.0).contains(&rate) {
             return Err(refuse(
@@ -284,7 +285,7 @@ impl GraphBuilder {
         self.push(name, Op::MulAdd, &[a, b, c])
     }
 
-    /// Puts nodes side by side; returns a single node as it is.
+    /// Concatenates the columns of nodes; returns a single node as it is.
     pub fn concat(&mut self, name: &str, parts: &[NodeId]) -> Result<NodeId> {
         match parts {
             [only] => Ok(*only),
@@ -333,20 +334,20 @@ impl GraphBuilder {
         self.push(name, Op::RowDot, &[a, b])
     }
 
-    // Lists.
+    // The operations over lists.
 
     /// Repeats a row of the batch for each value of its list in a column: `[B, n]` to `[V, n]`.
     pub fn repeat(&mut self, name: &str, x: NodeId, column: usize) -> Result<NodeId> {
         self.push(name, Op::Repeat { column, mean: false }, &[x])
     }
 
-    /// Adds the sum over each list: `[V, n]` to `[B, n]`, 0 of an empty list.
+    /// Adds the sum over each list: `[V, n]` to `[B, n]`, 0 for an empty list.
     pub fn segment_sum(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let column = self.lists_of(name, x)?;
         self.push(name, Op::SegmentSum { column, mean: false }, &[x])
     }
 
-    /// Adds the mean over each list: `[V, n]` to `[B, n]`, 0 of an empty list.
+    /// Adds the mean over each list: `[V, n]` to `[B, n]`, 0 for an empty list.
     pub fn segment_mean(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let column = self.lists_of(name, x)?;
         self.push(name, Op::SegmentSum { column, mean: true }, &[x])
@@ -379,7 +380,7 @@ impl GraphBuilder {
     }
 
     /// Adds the binary cross-entropy of logits against a label, averaged by sample weight over the
-    /// rows that have the label: `Σ w·l / Σ w`, 0 if no row has it.
+    /// rows that have the label: `Σ w·l / Σ w`, or 0 if no row has the label.
     pub fn bce_with_logits(&mut self, name: &str, logits: NodeId, label: usize) -> Result<NodeId> {
         let labels = self.label(&format!("{name}.label"), label)?;
         let weights = self.weight(&format!("{name}.weight"), Some(label))?;
@@ -402,7 +403,7 @@ impl GraphBuilder {
     }
 }
 
-/// Appends a node after checking its shape. Its name must be new.
+/// Appends a node after checking its shape. The caller makes sure that its name is new.
 pub(crate) fn push_node(
     graph: &mut Graph,
     name: String,
@@ -414,7 +415,7 @@ pub(crate) fn push_node(
     }
     let shapes: Vec<Shape> = inputs.iter().map(|&i| graph.shape(i)).collect();
     let shape = ops::shape(&op, &shapes, graph).map_err(|reason| refuse(&name, reason))?;
-    // What is complete for the batch is read by operations made for it alone.
+    // Only some operations may read a value that is complete for the whole batch.
     let made_for_it = matches!(
         op,
         Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_)

@@ -1,4 +1,4 @@
-//! Graphs for people: as a table, in Graphviz' language, as a picture. Each has names, shapes,
+//! Drawings of graphs for people: a table, a Graphviz file, or a picture. Each shows names, shapes,
 //! bytes and floating-point operations.
 
 mod fold;
@@ -54,7 +54,7 @@ fn short(count: u64) -> String {
     }
 }
 
-/// Writes one line a node: number, name, operation of inputs, shape, bytes, operations.
+/// Writes one line for each node: number, name, operation and inputs, shape, bytes, operations.
 #[must_use]
 pub fn text(stages: &[Stage], sizes: &Sizes) -> String {
     let mut text = String::new();
@@ -107,7 +107,7 @@ fn spaced(count: u64) -> String {
     if short.contains(' ') { short } else { format!("{short} ") }
 }
 
-/// Writes a `digraph` for each stage, for `dot -Tsvg` and the like. Parameters are left out.
+/// Writes a `digraph` for each stage, for `dot -Tsvg` and similar tools. Parameters are left out.
 #[must_use]
 pub fn dot(stages: &[Stage], sizes: &Sizes) -> String {
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");

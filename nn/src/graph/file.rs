@@ -1,8 +1,8 @@
 //! A graph as a file: JSON that travels with a version.
 //!
-//! What is read is not trusted: every node's shape is computed anew by its operation's rule, so
-//! that a graph that was read is one that the builder could have built, or it is refused with the
-//! node's name.
+//! The content of a file is not trusted: the rule of each operation computes the shape of its node
+//! again. A graph is therefore either one that the builder could have built, or it is refused with
+//! the name of the node.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::ops;
 /// The version of the format.
 const FORMAT: u32 = 1;
 
-/// The most floats of a parameter: more is a number that was damaged.
+/// The most floats of a parameter: a larger number means a damaged file.
 const MAX_FLOATS: usize = 1 << 40;
 
 #[derive(Serialize)]
@@ -31,14 +31,14 @@ struct Read {
 }
 
 impl Graph {
-    /// Writes the file's bytes. The same graph gives the same bytes.
+    /// Writes the bytes of the file. The same graph gives the same bytes.
     ///
     /// # Errors
-    /// A graph with a constant that is not finite, which JSON cannot hold.
+    /// Fails if the graph has a constant that is not finite, which JSON cannot represent.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         let bytes = serde_json::to_vec(&Written { format: FORMAT, graph: self });
         let bytes = bytes.map_err(|e| refuse_file(e.to_string()))?;
-        // JSON writes numbers that are not finite as null, which a reader would notice too
+        // JSON writes numbers that are not finite as null, which only a reader would notice, too
         // late.
         match Self::from_json(&bytes) {
             Ok(same) if same == *self => Ok(bytes),
@@ -49,10 +49,10 @@ impl Graph {
         }
     }
 
-    /// Reads what [`Graph::to_json`] wrote.
+    /// Reads the file that [`Graph::to_json`] wrote.
     ///
     /// # Errors
-    /// Bytes that are no such file, or a node that does not follow from those before it.
+    /// Fails if the bytes are no such file, or if a node does not follow from the nodes before it.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         let read: Read = serde_json::from_slice(bytes).map_err(|e| refuse_file(e.to_string()))?;
         if read.format != FORMAT {
@@ -63,7 +63,7 @@ impl Graph {
         Ok(read.graph)
     }
 
-    /// Checks that every node follows from those before it and every reference leads somewhere.
+    /// Checks that every node follows from the nodes before it and that every reference exists.
     fn validate(&self) -> Result<()> {
         let known = &self.inputs;
         if let Some(column) = known.columns.iter().find(|c| c.table >= known.tables.len()) {

@@ -1,10 +1,10 @@
 //! The vocabulary of operations.
 //!
-//! An operation is a small value. Everything about it (name, shape, kernels, gradient, cost, form
-//! in ONNX) stands in one file of [`ops`](crate::ops). Backward operations are operations too.
+//! An operation is a small value. One file of [`ops`](crate::ops) has everything about it: name,
+//! shape, kernels, gradient, cost, form in ONNX. Backward operations are operations too.
 //!
-//! A graph in a version is the serialised form of these types: a variant or a field that is renamed
-//! makes versions unreadable.
+//! The graph of a version is the serialised form of these types: if a variant or a field is
+//! renamed, old versions become unreadable.
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::Pooling;
@@ -23,7 +23,7 @@ pub struct Gather {
     pub dim: usize,
     /// The rule by which the rows of a list become one row. A column without lists has one row,
     /// which is pooled alone. With `None` nothing is pooled: each value of the column has a row of
-    /// its own, times its weight if it has one.
+    /// its own, multiplied by its weight if the column has weights.
     pub pooling: Option<Pooling>,
 }
 
@@ -31,9 +31,9 @@ pub struct Gather {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Unary {
-    /// `max(x, 0)`, with the derivative 0 at 0.
+    /// The function `max(x, 0)`, with derivative 0 at 0.
     Relu,
-    /// `x` where `x` is positive, else `slope · x`.
+    /// The function `x` where `x` is positive, and `slope · x` elsewhere.
     LeakyRelu {
         /// The slope below zero.
         slope: f32,
@@ -84,7 +84,7 @@ pub enum Binary {
     SafeDiv,
 }
 
-/// Scores of the batch's rows against each other: `by · u_i·v_j`. Different rows with the same
+/// The scores of the batch's rows against each other: `by · u_i·v_j`. Different rows with the same
 /// value of a column are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,7 +95,7 @@ pub struct InBatch {
     pub by: f32,
 }
 
-/// Binary cross-entropy with a weight for each class and a focus on hard examples.
+/// A binary cross-entropy with a weight for each class and a focus on hard examples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Focal {
@@ -108,7 +108,7 @@ pub struct Focal {
 }
 
 /// A function of each element of a running value. Its operands are the next inputs of the fused
-/// operation, of the value's shape or broadcast to it.
+/// operation; they have the value's shape or are broadcast to it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Link {
@@ -196,11 +196,11 @@ pub enum Op {
     /// (rows) → `[B, dim]`: rows of a column's keys, pooled over each list; without pooling
     /// `[V, dim]`, a row for each value.
     Gather(Gather),
-    /// (rows) → `[B, dim]`: for each element of a max pooling, the index of the value of the list
-    /// that won.
+    /// (rows) → `[B, dim]`: for each element of a max pooling, the index of the winning value in
+    /// the list.
     GatherArgMax(Gather),
-    /// (the gradient of each gather, and after that of a max pooling its arg-max) → `[U, stride]`:
-    /// the gradient of a table's rows, each summed over its occurrences in ascending order.
+    /// (the gradient of each gather, followed by its arg-max for a max pooling) → `[U, stride]`:
+    /// the gradients of a table's rows, each summed over the row's occurrences in ascending order.
     GatherGrad {
         /// The index of the table.
         table: usize,
@@ -236,7 +236,7 @@ pub enum Op {
         /// The number of columns.
         len: usize,
     },
-    /// (x) → x as the columns from `start` on of a wider matrix of zeros.
+    /// (x) → x as the columns from `start` on of a wider matrix whose other elements are zero.
     Pad {
         /// The first column of x in the result.
         start: usize,
@@ -266,14 +266,14 @@ pub enum Op {
         mean: bool,
     },
 
-    /// (x `[B, n]`) → `[V, n]`: a row of the batch again for each value of its list.
+    /// (x `[B, n]`) → `[V, n]`: a row of the batch repeated for each value of its list.
     Repeat {
         /// The column of the lists.
         column: usize,
         /// Whether each row is divided by the length of its list.
         mean: bool,
     },
-    /// (x `[V, n]`) → `[B, n]`: the sum over each list, or the mean; 0 of an empty list.
+    /// (x `[V, n]`) → `[B, n]`: the sum over each list, or the mean; 0 for an empty list.
     SegmentSum {
         /// The column of the lists.
         column: usize,
@@ -378,8 +378,8 @@ pub enum Op {
         dim: usize,
     },
 
-    /// (x `[B, n]`) → `[whole B, n]`: x, complete before the next pass, so that all rows can read
-    /// it.
+    /// (x `[B, n]`) → `[whole B, n]`: x, complete before the next pass, so that every tile can read
+    /// all rows.
     Collect,
     /// (u `[B, d]`, v `[whole B, d]`, optionally c `[whole B, 1]`) → `[B, 1]`: for row i the
     /// logarithm of the sum over j of `e^(by·u_i·v_j − c_j)`.
@@ -399,14 +399,14 @@ pub enum Op {
     /// (g `[1, 1]`, logits, labels, weights) → the gradient of the logits.
     FocalGrad(Focal),
 
-    /// (the head's inputs, then the links' operands) → the head's shape. Passes make it, after
-    /// autodiff.
+    /// (the head's inputs, then the links' operands) → the head's shape. Passes create this
+    /// operation, after autodiff.
     Fused(Box<Fused>),
 }
 
 impl Op {
-    /// Returns the operation that makes the rows: the head of a fused operation, else the operation
-    /// itself.
+    /// Returns the operation that computes the rows: the head of a fused operation, otherwise the
+    /// operation itself.
     pub fn head(&self) -> &Self {
         match self {
             Self::Fused(fused) => &fused.head,

@@ -1,4 +1,4 @@
-//! The ids and shapes of a graph: which node, which parameter, how many rows and columns.
+//! The ids of nodes and parameters, and the shapes of values: how many rows and columns.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Dim {
-    /// `B`: the rows of the batch.
+    /// The rows of the batch, `B`.
     Batch,
-    /// `U(table)`: the unique rows that the batch reads of one table.
+    /// The unique rows that the batch reads of one table, `U(table)`.
     Unique(usize),
-    /// `V(column)`: the values of one sparse column, list after list. A tile of rows owns its rows'
-    /// values.
+    /// The values of one sparse column, list after list, `V(column)`. A tile of rows owns the
+    /// values of its rows.
     Values(usize),
-    /// `B` again, of a value that is complete: every tile may read all rows of the batch. Only the
-    /// operations made for it read it.
+    /// The rows of the batch, `B`, of a value that is complete: every tile may read all rows. Only
+    /// the operations made for such values read them.
     Whole,
     /// A number known when the model is built.
     Const(usize),
@@ -53,7 +53,7 @@ impl Shape {
         Self { rows: Dim::Const(rows), cols }
     }
 
-    /// Returns the number of elements of a constant shape, `None` of a symbolic one.
+    /// Returns the number of elements of a constant shape; `None` for a symbolic one.
     pub fn const_len(self) -> Option<usize> {
         match self.rows {
             Dim::Const(rows) => Some(rows * self.cols),
@@ -68,8 +68,8 @@ impl Shape {
 }
 
 impl Dim {
-    /// Returns whether a tile of the batch owns some of the rows: rows of the batch, values of a
-    /// column.
+    /// Returns whether a tile of the batch owns some of the rows, which is so for rows of the batch
+    /// and values of a column.
     pub(crate) fn is_tiled(self) -> bool {
         matches!(self, Self::Batch | Self::Values(_))
     }

@@ -7,8 +7,8 @@ use super::shape::{Dim, Shape};
 pub struct Sizes {
     /// The number of rows of the batch.
     pub rows: usize,
-    /// The number of values of a list, for each sparse column; 1 for a column that the vector does
-    /// not reach.
+    /// The number of values of a list, for each sparse column; 1 for columns after the end of the
+    /// vector.
     pub list_len: Vec<usize>,
 }
 

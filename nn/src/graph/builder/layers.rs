@@ -8,7 +8,7 @@ use crate::graph::shape::NodeId;
 
 /// The summand of the variance in batch and layer norm, as in torch.
 pub const NORM_EPS: f32 = 1e-5;
-/// The weight of a batch's statistics in batch norm's running ones, as in torch.
+/// The weight of a batch's statistics in the running statistics of batch norm, as in torch.
 pub const NORM_MOMENTUM: f32 = 0.1;
 
 impl GraphBuilder {
@@ -42,8 +42,8 @@ impl GraphBuilder {
     }
 
     /// Adds batch norm over the rows (Ioffe & Szegedy 2015), with torch's constants. Training
-    /// normalises by the batch's mean and biased variance and moves the running ones, the variance
-    /// unbiased.
+    /// normalises by the batch's mean and biased variance and updates the running statistics, with
+    /// the unbiased variance.
     pub fn batch_norm(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let (scale, shift) = self.scale_and_shift(name, self.cols(x))?;
         self.normalised(name, x, scale, shift)
@@ -97,7 +97,8 @@ impl GraphBuilder {
         Ok((scale, shift))
     }
 
-    /// Adds `max(x, 0) + a · min(x, 0)` with one `a` a column, 0.25 at first (He et al. 2015).
+    /// Adds `max(x, 0) + a · min(x, 0)` with one learned `a` for each column, initially 0.25 (He et
+    /// al. 2015).
     pub fn prelu(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let init = ParamInit::Constant { value: 0.25 };
         let (_, slope) = self.param(&format!("{name}.weight"), (1, self.cols(x)), init, true)?;
@@ -106,8 +107,8 @@ impl GraphBuilder {
         self.mul_add(name, negative, slope, positive)
     }
 
-    /// Adds `p · x + (1 − p) · a · x` with `p` the sigmoid of x normalised over the rows, without
-    /// scale and shift, and one `a` a column, 0 at first (Zhou et al. 2018).
+    /// Adds `p · x + (1 − p) · a · x`, where `p` is the sigmoid of x normalised over the rows
+    /// without scale and shift. Each column has one learned `a`, initially 0 (Zhou et al. 2018).
     pub fn dice(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let n = self.cols(x);
         let zero = ParamInit::Constant { value: 0.0 };

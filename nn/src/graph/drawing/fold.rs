@@ -1,5 +1,5 @@
-//! Folds nodes that play the same part in a graph into one box: the lookups of 26 features, the
-//! experts of a mixture.
+//! The folding of nodes that play the same part in a graph into one box: the lookups of 26
+//! features, the experts of a mixture.
 //!
 //! Nodes are alike if they have the same operation and shape, and read and feed nodes that are
 //! alike. The classes come from refining the partition by operation and shape until it is stable.
@@ -23,7 +23,7 @@ pub(super) fn is_drawn(graph: &Graph, id: NodeId) -> bool {
     !matches!(graph.node(id).op, Op::Param { .. })
 }
 
-/// Returns the boxes of a graph, each behind those that it reads.
+/// Returns the boxes of a graph, each after the boxes that it reads.
 pub(super) fn fold(graph: &Graph) -> Vec<Fold> {
     let ids = (0..graph.nodes.len() as u32).map(NodeId);
     let drawn: Vec<NodeId> = ids.filter(|&id| is_drawn(graph, id)).collect();
@@ -55,7 +55,7 @@ pub(super) fn fold(graph: &Graph) -> Vec<Fold> {
         }
         count = classes.len();
     }
-    // Boxes in the order of their last nodes: each then stands behind all that it reads.
+    // Boxes are in the order of their last nodes, so that each follows everything that it reads.
     let mut members: BTreeMap<usize, Vec<NodeId>> = BTreeMap::new();
     for &id in &drawn {
         members.entry(class[id.0 as usize]).or_default().push(id);
@@ -72,7 +72,8 @@ pub(super) fn fold(graph: &Graph) -> Vec<Fold> {
     boxes.into_iter().map(|nodes| Fold { inputs: read(&nodes), nodes }).collect()
 }
 
-/// Returns what shapes of nodes that are alike have in common: tables and columns count as equal.
+/// Returns the part of a shape that is equal in nodes that are alike: tables and columns count as
+/// equal.
 fn kind_of_shape(shape: Shape) -> (u8, usize, usize) {
     match shape.rows {
         Dim::Batch => (0, 0, shape.cols),

@@ -1,9 +1,9 @@
 //! Graphs as SVG pictures, from top to bottom.
 //!
-//! Nodes that play the same part are folded into one box with a count, so that a picture is as wide
-//! as the model is varied, and not as wide as it has features. A row has at most [`ROW`] boxes; a
-//! layer with more goes on in the next row. No layout crate is used: what makes these graphs
-//! readable is the folding, and a layered layout of a few dozen boxes is one page of code.
+//! Nodes that play the same part are folded into one box with a count, so that the width of a
+//! picture depends on the variety of the model and not on the number of features. A row has at most
+//! [`ROW`] boxes; a layer with more continues in the next row. No layout crate is used: the folding
+//! makes these graphs readable, and a layered layout of a few dozen boxes is one page of code.
 
 use std::fmt::Write as _;
 
@@ -17,11 +17,11 @@ use crate::passes::Stage;
 
 /// The width and height of a box.
 const BOX: (f64, f64) = (214.0, 46.0);
-/// The gaps between boxes, beside and below them.
+/// The horizontal and vertical gap between boxes.
 const GAP: (f64, f64) = (16.0, 30.0);
 /// The height of a heading.
 const HEAD: f64 = 30.0;
-/// The space between picture and edge, in which lines run that pass more than one row.
+/// The space between the boxes and the edge, for lines that pass more than one row.
 const MARGIN: f64 = 28.0;
 /// The most boxes of a row.
 const ROW: usize = 6;
@@ -32,8 +32,8 @@ path{fill:none;stroke:#888}path.l{stroke:#ccc;stroke-dasharray:3 3}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.bg{fill:#16191d}path.l{stroke:#444}\
 rect.b{fill:#22272e;stroke:#999}rect.p{fill:#0c2d6b;stroke:#58a6ff}}";
 
-/// Draws one picture, stage below stage. A box stands in a row behind those of its inputs, near to
-/// them; parameters are left out, products have a colour, and lines that pass other rows are
+/// Draws one picture with all stages below each other. A box is in a row below its inputs and close
+/// to them. Parameters are left out, products have a colour, and lines that pass other rows are
 /// dashed.
 #[must_use]
 pub fn svg(stages: &[Stage], sizes: &Sizes) -> String {
@@ -78,8 +78,8 @@ impl Layout {
         let mut places = vec![(0.0, 0.0); boxes.len()];
         for (row, line) in lines.iter().enumerate() {
             let y = top + row as f64 * (BOX.1 + GAP.1);
-            // Each box as near as may be below the middle of its inputs, from the left, and the row
-            // as a whole inside the picture.
+            // Each box is placed as near as possible below the middle of its inputs, from left to
+            // right, and the row as a whole stays inside the picture.
             let middles: Vec<f64> = line
                 .iter()
                 .map(|&at| middle(&boxes[at], &places).unwrap_or(width / 2.0) - BOX.0 / 2.0)
@@ -121,8 +121,8 @@ impl Layout {
             );
             return;
         }
-        // Lines in the margin lie side by side, each in a lane of its own as far as there are
-        // lanes.
+        // The lines in the margin are side by side, each in a lane of its own while there are
+        // enough lanes.
         let lane = 6.0 + (from % 6) as f64 * (MARGIN - 10.0) / 6.0;
         let (out, back) = (y1 + GAP.1 / 3.0, y2 - GAP.1 / 3.0);
         let _ = writeln!(
@@ -140,7 +140,7 @@ fn rows_of(boxes: &[Fold]) -> Vec<Vec<usize>> {
     for (at, fold) in boxes.iter().enumerate() {
         depth[at] = fold.inputs.iter().map(|&input| depth[input] + 1).max().unwrap_or(0);
     }
-    // A box without inputs stands just above the first box that reads it.
+    // A box without inputs is placed directly above the first box that reads it.
     let mut readers: Vec<Option<usize>> = vec![None; boxes.len()];
     for (at, fold) in boxes.iter().enumerate() {
         for &input in &fold.inputs {
@@ -207,7 +207,7 @@ fn draw_box(
     }
 }
 
-/// Returns the first `fits` characters of a line, with a mark if some are missing.
+/// Returns the first `fits` characters of a line, with a mark if the line was cut.
 fn cut(line: &str, fits: usize) -> String {
     match line.char_indices().nth(fits) {
         None => line.to_owned(),
