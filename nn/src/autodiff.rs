@@ -1,8 +1,9 @@
 //! Reverse-mode differentiation as a source transformation: nodes in, nodes out.
 //!
-//! Each operation's rule stands beside its kernels in [`ops`](crate::ops); here are the walk and
-//! the sums. Where a value is used more than once, its gradients are added in the order of its
-//! uses, last first. Gradients of lookups of one table become one node.
+//! The gradient rule of each operation is next to its kernels in [`ops`](crate::ops); this module
+//! has the walk over the nodes and the sums. If a value is used more than once, its gradients are
+//! added in the order of its uses, the last one first. The gradients of all lookups in one table
+//! become one node.
 
 pub(crate) mod backward;
 
@@ -16,7 +17,7 @@ use backward::Backward;
 /// A graph with the gradients of its loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainGraph {
-    /// The model's nodes as they were, then the backward ones.
+    /// The model's nodes, unchanged, and the backward nodes after them.
     pub graph: Graph,
     /// The node of the loss, of shape `[1, 1]`.
     pub loss: NodeId,

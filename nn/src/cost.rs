@@ -1,7 +1,7 @@
 //! The cost of a node: floating-point operations, and the bytes of its result.
 //!
-//! Additions, multiplications and functions of an element count as one each. What is moved and not
-//! computed (lookups of one row, concatenations, views) costs none.
+//! Additions, multiplications and functions of an element count as one operation each. Moving data
+//! without computing (lookups of one row, concatenations, views) costs nothing.
 
 use crate::graph::Graph;
 use crate::graph::op::Op;

@@ -1,16 +1,16 @@
-//! Runs a program on the CPU.
+//! The executor, which runs a program on the CPU.
 //!
 //! # Invariants
-//! A batch is cut into tiles, tiles into as many contiguous shares as there are lanes. Everything
-//! that a lane adds up it adds in tile order, and lanes are added in lane order, so the result is a
-//! function of the inputs and of [`Settings`](crate::Settings), never of the threads. Buffers grow
-//! to the largest batch seen and are then reused: a run allocates nothing but what the pool needs
-//! to share a phase, and blocks of scores of softmax over a batch.
+//! A batch is cut into tiles, and the tiles are shared among the lanes in contiguous ranges. A lane
+//! adds up in tile order, and lanes are added in lane order, so that the result is a function of
+//! the inputs and of [`Settings`](crate::Settings), never of the threads. Buffers grow to the
+//! largest batch seen and are then reused: a run allocates nothing except what the pool needs to
+//! share a phase and the blocks of scores for softmax over a batch.
 //!
 //! # Concurrency
-//! A lane owns its rows of every value that outlives a pass, a thread owns its tile buffers. In a
-//! pass, threads claim lanes; nothing else is shared but constants, which no thread writes
-//! meanwhile.
+//! A lane owns its rows of every value that outlives a pass, and a thread owns its tile buffers. In
+//! a pass, threads claim lanes; they share nothing else but constants, which no thread writes
+//! during the pass.
 
 mod batch_pass;
 mod collect;
@@ -46,8 +46,8 @@ pub struct Executor {
     tile_buffers: Vec<TileBuffers>,
     lists: Vec<ListColumn>,
     packing: Packing,
-    /// The place of each row of the batch: the lane in the upper 8 bits, the row in it in the lower
-    /// 24.
+    /// The place of each row of the batch: the lane in the upper 8 bits, the row in the lane in the
+    /// lower 24.
     locate: Vec<u32>,
     outputs: Vec<Vec<f32>>,
     /// The most values that a tile of the batch has, for each column.
@@ -55,12 +55,12 @@ pub struct Executor {
     profile: Option<Profile>,
     log: Log,
     is_recorded: bool,
-    /// The number of events of the log that earlier runs left there.
+    /// The number of events in the log from earlier runs.
     logged: usize,
 }
 
 impl Executor {
-    /// Creates an executor without buffers; the first run makes them.
+    /// Creates an executor without buffers; the first run allocates them.
     pub fn new(program: Program) -> Self {
         let consts = program.placement.const_lens.iter().map(|&len| vec![0.0; len]).collect();
         let lanes = (0..program.settings.lanes).map(|_| Lane::new(&program.placement)).collect();
@@ -100,22 +100,22 @@ impl Executor {
         self.profile.as_ref()
     }
 
-    /// Starts or stops the recording of what each thread computes, and when. Results stay the same.
+    /// Starts or stops the recording of what each thread computes, and when. Results do not change.
     pub fn record(&mut self, on: bool) {
         self.is_recorded = on;
     }
 
-    /// Appends what was recorded since it was last asked for: lanes in order, each in the order of
-    /// time, then what belongs to no lane.
+    /// Appends the events since the last call: lane by lane, each in order of time, then the events
+    /// of no lane.
     pub fn take_events(&mut self, events: &mut Vec<Event>) {
         self.lanes.iter_mut().for_each(|lane| events.append(&mut lane.events));
         events.append(&mut self.log.events());
     }
 
-    /// Runs a training program: computes the loss and all gradients, and moves running statistics
-    /// in `params`. Gradients of table rows are written to `row_grads`, one slice a table of
-    /// `unique × stride` floats with the stride of the inputs; a table that the loss does not
-    /// depend on gets zeros.
+    /// Runs a training program: computes the loss and all gradients, and updates the running
+    /// statistics in `params`. Gradients of table rows are written to `row_grads`, one slice for
+    /// each table of `unique × stride` floats with the stride of the inputs; a table that the loss
+    /// does not depend on gets zeros.
     pub fn train(
         &mut self,
         workers: &Workers,
@@ -143,14 +143,14 @@ impl Executor {
         Ok(())
     }
 
-    /// Returns a result of the last run, row after row, by its node in the graph that was given.
-    /// `None` if the node was not requested.
+    /// Returns a result of the last run, row after row, by its node in the graph that the program
+    /// was planned from. Returns `None` if the node was not requested.
     pub fn output(&self, node: NodeId) -> Option<&[f32]> {
         let index = self.program.requested.iter().position(|&id| id == node)?;
         Some(&self.outputs[index])
     }
 
-    /// Returns a result of the last run by its name in the graph. `None` if it was not requested.
+    /// Returns a result of the last run by its name in the graph; `None` if it was not requested.
     pub fn named_output(&self, name: &str) -> Option<&[f32]> {
         let node = self.program.graph.output(name)?;
         let index = self.program.outputs.iter().position(|&id| id == node)?;
@@ -163,7 +163,7 @@ impl Executor {
         value.first().copied()
     }
 
-    /// Returns the gradient of a parameter, of its shape. `None` if the loss does not depend on it.
+    /// Returns the gradient of a parameter, in its shape; `None` if the loss does not depend on it.
     pub fn param_grad(&self, param: ParamId) -> Option<&[f32]> {
         let grads = &self.program.param_grads;
         let index = grads.binary_search_by_key(&param, |&(p, _)| p).ok()?;
@@ -230,7 +230,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Adds the times of work that belongs to no lane to the profile, after a run.
+    /// Adds the times of the events of no lane to the profile, after a run.
     fn add_up_log(&mut self) {
         let mut events = self.log.events();
         if let Some(profile) = &mut self.profile {
@@ -250,7 +250,7 @@ impl Executor {
         self.profile.is_some() || self.is_recorded
     }
 
-    /// Cuts the batch into lanes and grows the buffers to it.
+    /// Cuts the batch into lanes and grows the buffers to its size.
     fn share_rows(&mut self, inputs: &Inputs<'_>, threads: usize) {
         let Settings { lanes, tile_rows, .. } = self.program.settings;
         let rows = inputs.rows;
@@ -316,8 +316,8 @@ impl Executor {
         }
     }
 
-    /// Computes the factors of weighted and averaged lists, and for a backward pass the row of each
-    /// value.
+    /// Computes the factors of weighted and averaged lists and, for a backward pass, the row of
+    /// each value.
     fn prepare_lists(&mut self, workers: &Workers, inputs: &Inputs<'_>, train: bool) {
         let graph = &self.program.graph;
         let read = &self.program.columns_read;
@@ -353,7 +353,7 @@ impl Executor {
         });
     }
 
-    /// Computes constants from constants, which is too little work to share.
+    /// Computes constants from constants on one thread, because the work is too small to share.
     fn globals(&mut self, phase: usize, inputs: &Inputs<'_>, params: &Params, seed: StepSeed) {
         for &id in &self.program.phases[phase].globals {
             let Place::Const { slot, .. } = self.program.placement.places[id.0 as usize] else {

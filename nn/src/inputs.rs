@@ -17,11 +17,11 @@ pub struct Inputs<'a> {
     pub tables: Vec<TableView<'a>>,
     /// The sparse columns, in schema order.
     pub columns: Vec<ColumnView<'a>>,
-    /// The occurrences of the rows of each table. Empty for inference.
+    /// The occurrences of the rows of each table; empty for inference.
     pub occurrences: Vec<OccurrenceView<'a>>,
     /// The values of the numeric columns.
     pub numeric: Vec<&'a [f32]>,
-    /// Each label. May be empty for inference.
+    /// The labels; may be empty for inference.
     pub labels: Vec<LabelView<'a>>,
     /// The sample weights, if the batch has any.
     pub weight: Option<&'a [f32]>,
@@ -32,22 +32,22 @@ pub struct Inputs<'a> {
 pub struct TableView<'a> {
     /// The rows, `unique × stride` floats.
     pub values: &'a [f32],
-    /// The number of floats from one row to the next; may exceed what the graph reads.
+    /// The number of floats from one row to the next, which may be more than the graph reads.
     pub stride: usize,
-    /// The number of rows of the batch.
+    /// The number of unique rows.
     pub unique: usize,
 }
 
 /// One sparse column as indices of unique rows.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnView<'a> {
-    /// The index of its table.
+    /// The index of the column's table.
     pub table: usize,
-    /// One index a value.
+    /// The index of the unique row of each value.
     pub inverse: &'a [u32],
     /// The `rows + 1` offsets into the values; `None` if each row has one value.
     pub offsets: Option<&'a [i32]>,
-    /// One weight a value.
+    /// The weight of each value, if the column has weights.
     pub weights: Option<&'a [f32]>,
     /// The position of the first value in the table's value order.
     pub base: u32,
@@ -65,20 +65,20 @@ pub struct OccurrenceView<'a> {
 /// A label of the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct LabelView<'a> {
-    /// One value a row.
+    /// The value of each row.
     pub values: &'a [f32],
     /// The flags of the rows, `false` for a row without the label.
     pub mask: Option<&'a [bool]>,
 }
 
 impl<'a> ColumnView<'a> {
-    /// Returns the number of values of the rows before this one.
+    /// Returns the number of values of all earlier rows.
     #[inline(always)]
     pub(crate) fn values_before(&self, row: usize) -> usize {
         self.offsets.map_or(row, |offsets| offsets[row] as usize)
     }
 
-    /// Returns the values of a row.
+    /// Returns the range of the values of a row.
     #[inline(always)]
     pub(crate) fn values_of(&self, row: usize) -> Range<usize> {
         match self.offsets {
@@ -89,8 +89,8 @@ impl<'a> ColumnView<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Returns the rows of a value of these symbolic rows that belong to some rows of the batch:
-    /// the rows themselves, or their values in a column.
+    /// Returns the part of a dimension that belongs to some rows of the batch: the rows themselves,
+    /// or their values in a column.
     #[inline]
     pub(crate) fn span(&self, dim: Dim, batch: &Range<usize>) -> Range<usize> {
         match dim {
@@ -137,8 +137,9 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Checks everything that kernels index by, so that they cannot go wrong on a batch that does
-    /// not fit the graph. `train`: a backward pass will run.
+    /// Checks everything that kernels use as an index, so that a batch that does not fit the graph
+    /// cannot make them fail. `labels` and `train` say whether labels are read and whether a
+    /// backward pass runs.
     pub(crate) fn check(&self, graph: &GraphInputs, labels: bool, train: bool) -> Result<()> {
         if self.rows == 0 || self.rows > MAX_ROWS {
             return Err(wrong(
@@ -166,7 +167,8 @@ impl<'a> Inputs<'a> {
         if train { self.check_occurrences(graph) } else { Ok(()) }
     }
 
-    /// Checks that the values of these columns, which are rows of their own, can be numbered.
+    /// Checks that the number of values of these columns, which are rows of their own, fits in 24
+    /// bits.
     pub(crate) fn check_values(&self, graph: &GraphInputs, columns: &[usize]) -> Result<()> {
         for &column in columns {
             let values = self.columns[column].inverse.len();
@@ -180,7 +182,7 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
-    /// Checks that columns have one value a row, where something relies on it.
+    /// Checks that each of these columns has one value for each row, because a node relies on it.
     pub(crate) fn check_single(&self, graph: &GraphInputs, columns: &[usize]) -> Result<()> {
         match columns.iter().find(|&&column| self.columns[column].offsets.is_some()) {
             Some(&column) => Err(wrong(
@@ -226,7 +228,7 @@ impl<'a> Inputs<'a> {
             return Err(format!("looks up table {}, not {table}", column.table));
         }
         let unique = self.tables[table].unique;
-        // A maximum vectorises; stopping at the first bad index would not.
+        // A maximum vectorises; a loop that stops at the first bad index would not.
         let largest = column.inverse.iter().fold(0, |a, &b| a.max(b));
         if !column.inverse.is_empty() && largest as usize >= unique {
             return Err(format!("index {largest} of {unique} unique rows"));
@@ -284,8 +286,8 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The most rows of a batch: they fit in 24 bits, and values of a list column that are rows of
-/// their own: see the executor's map from rows to lanes.
+/// The most rows of a batch, and the most values of a list column that are rows of their own. Their
+/// indices fit in 24 bits, as the executor's map from rows to lanes needs.
 const MAX_ROWS: usize = 1 << 24;
 
 fn count(what: &str, have: usize, want: usize) -> Result<()> {

@@ -1,12 +1,12 @@
 //! The dense model: graph IR, autodiff, CPU executor, zoo, losses, dense optimizers, metrics.
 //!
-//! A model is data: nodes of symbolic shape (`B` rows of the batch, `U` unique rows of a table),
-//! built by name, differentiated into more nodes of the same kind, and run by row tiles in a fixed
-//! number of lanes, so that the result does not depend on the threads. What it reads are slices:
+//! A model is data: nodes of symbolic shape (`B` rows of the batch, `U` unique rows of a table). It
+//! is built by name, differentiated into more nodes of the same kind, and run by row tiles in a
+//! fixed number of lanes, so that the result does not depend on the threads. Its inputs are slices:
 //! rows of embeddings, their stride, indices and offsets.
 //!
-//! It is not a tensor library (a graph is built once and run many times), and it knows nothing of
-//! tables, files or networks: the caller pulls the rows and pushes the gradients.
+//! This crate is not a tensor library (a graph is built once and run many times), and it knows
+//! nothing of tables, files or networks: the caller pulls the rows and pushes the gradients.
 //!
 //! ```
 //! use std::num::NonZeroUsize;

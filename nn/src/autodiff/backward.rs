@@ -1,4 +1,4 @@
-//! The graph under differentiation: what the gradient rules of operations read and write.
+//! The graph during differentiation, which the gradient rules of operations read and extend.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,18 +9,18 @@ use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::graph::{Graph, Node};
 use crate::ops;
 
-/// One gather's gradient on its way to its table.
+/// The gradient of one gather, before it is added to the gradient of its table.
 struct Gathered {
     gather: Gather,
     gradient: NodeId,
     winners: Option<NodeId>,
 }
 
-/// The graph under differentiation, with the gradients that its nodes have received.
+/// The graph during differentiation, with the gradients that its nodes have received.
 pub(crate) struct Backward {
     pub(super) graph: Graph,
     names: HashSet<String>,
-    /// Whether a value depends on anything that is trained.
+    /// The flags of the nodes, `true` if the value depends on anything that is trained.
     wanted: Vec<bool>,
     pub(super) grads: Vec<Vec<NodeId>>,
     gathered: BTreeMap<usize, Vec<Gathered>>,
@@ -76,7 +76,8 @@ impl Backward {
         push_node(&mut self.graph, name, op, inputs)
     }
 
-    /// Adds to the gradient of a node of the forward graph, if that is needed.
+    /// Adds `gradient` to the gradients of a node of the forward graph, if that node needs a
+    /// gradient.
     pub(crate) fn give(&mut self, to: NodeId, gradient: NodeId) {
         if self.wants(to) {
             debug_assert_eq!(self.shape(to), self.shape(gradient), "of {}", self.node(to).name);
@@ -84,7 +85,7 @@ impl Backward {
         }
     }
 
-    /// Adds the gradient of a lookup to its table's.
+    /// Adds the gradient of a lookup to the gradients of its table.
     pub(crate) fn add_gather(
         &mut self,
         of: NodeId,
@@ -98,7 +99,7 @@ impl Backward {
         }
     }
 
-    /// Sums a gradient of a broadcast result down to the operand's shape.
+    /// Appends the sum of a broadcast result's gradient, in the shape of the operand.
     pub(crate) fn reduce_to(
         &mut self,
         of: NodeId,
@@ -115,7 +116,7 @@ impl Backward {
         Ok(g)
     }
 
-    /// Returns the refusal of an operation without a gradient rule.
+    /// Returns the error for an operation without a gradient rule.
     pub(crate) fn refuse_gradient(&self, id: NodeId) -> Error {
         let node = self.node(id);
         Error::NotDifferentiable { op: node.op.name(), node: node.name.clone() }
@@ -135,7 +136,8 @@ impl Backward {
         Ok(Some(total))
     }
 
-    /// Appends one node a table: the gradient of its rows from all lookups, by column and offset.
+    /// Appends one node for each table: the gradient of its rows from all lookups, by column and
+    /// offset.
     pub(super) fn row_gradients(&mut self) -> Result<Vec<(usize, NodeId)>> {
         let mut nodes = Vec::new();
         for (table, mut gathered) in std::mem::take(&mut self.gathered) {

@@ -1,4 +1,4 @@
-//! One pass over the batch, seen from a thread: a lane's tiles, one after the other, through the
+//! One pass over the batch on one thread: the tiles of a lane go, one after the other, through the
 //! operations of a phase.
 
 use std::ops::Range;
@@ -44,7 +44,7 @@ impl<'a> Shared<'a> {
                 Place::Const { slot, offset } => (&self.consts[slot], offset, shape.cols),
                 _ => return None,
             };
-        // One row stands for as many as the other operand has.
+        // A matrix of one row stands for all rows of the other operand.
         let stride = if shape.rows == Dim::Const(1) { 0 } else { full };
         Some(View { data: &data[from..], stride, cols: shape.cols })
     }
@@ -88,7 +88,7 @@ impl<'a> Shared<'a> {
         ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
     }
 
-    /// Returns the tile that a range of the batch is, in these symbolic rows.
+    /// Returns the tile for a range of the batch, in these symbolic rows.
     fn tile(&self, batch: Range<usize>, rows: Dim) -> Tile<'a> {
         let span = self.inputs.span(rows, &batch);
         Tile {
@@ -137,7 +137,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Returns the number of rows of the lane before a tile of the batch, in these symbolic rows.
+    /// Returns the number of the lane's rows before this tile of the batch, in these symbolic rows.
     fn rows_before(&self, rows: Dim, lane: &Lane, batch: &Range<usize>) -> usize {
         self.inputs.span(rows, &(lane.rows.start..batch.start)).len()
     }
@@ -159,7 +159,7 @@ impl<'a> Shared<'a> {
         let mut tile = self.tile(batch.clone(), rows);
         tile.packed = self.packing.of(id);
         if tile.rows == 0 {
-            // Rows without values, in a column of lists.
+            // The tile has no values in a column of lists.
             return id;
         }
         let rows_before = self.rows_before(rows, lane, batch);
@@ -174,9 +174,9 @@ impl<'a> Shared<'a> {
             buffers.scratch = scratch;
             return id;
         }
-        // The buffer that is written leaves its set, so that the others can be read beside it: no
-        // operation reads where it writes, but for the one operand of those that work in place (see
-        // `placement`).
+        // The buffer that is written is taken out of its set, so that the other buffers can be read
+        // at the same time. No operation reads the buffer that it writes, except for the one
+        // operand of an operation that works in place (see `placement`).
         let cols = node.shape.cols;
         let (mut taken, start, stride) = match self.program.placement.places[id.0 as usize] {
             Place::Tile { slot, offset, stride } => {
@@ -243,7 +243,8 @@ impl<'a> Shared<'a> {
             }
             Place::Wide { slot, offset, stride } => {
                 let start = self.rows_before(rows, lane, batch) * stride + offset;
-                // Past the end where the tile's lists are empty; nothing is read then.
+                // The start can be past the end if the tile's lists are empty; nothing is read
+                // then.
                 View { data: lane.wide[slot].get(start..).unwrap_or_default(), stride, cols }
             }
             _ => self.fixed(id).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! The work between passes: sums of the lanes' partials, values put together from the lanes,
+//! The work between passes: sums of the lanes' partials, values collected from the lanes, and
 //! results.
 
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::program::placement::Place;
 use crate::timeline::Work;
 
 /// The number of elements of a sum over the batch that are added up at a time: small enough to
-/// share the work, large enough to be worth a claim.
+/// share the work, and large enough to pay for a claim.
 const SUM_CHUNK: usize = 1 << 15;
 
 impl Executor {
@@ -43,7 +43,7 @@ impl Executor {
                 _ => None,
             }
         };
-        // Slots ascend with nodes, so that one walk over the constants meets them all.
+        // Slots ascend with nodes, so one walk over the constants finds all of them.
         let mut wanted = sums.iter().filter_map(placed).peekable();
         let parts = consts
             .iter_mut()
@@ -70,7 +70,7 @@ impl Executor {
             let total = inputs.span(rows, &(0..inputs.rows)).len();
             ops::combine(part.op, partials, part.start, total, part.out);
         };
-        // Taken from a queue rather than listed, so that a step allocates nothing.
+        // The parts are taken from a queue rather than a list, so that a step allocates nothing.
         let queue = Mutex::new(parts);
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         workers.for_each(workers.threads(), |_| {
@@ -82,7 +82,7 @@ impl Executor {
         });
     }
 
-    /// Puts the lanes' rows of a value together.
+    /// Collects the lanes' rows of each value that later phases read as a whole.
     pub(super) fn collect(&mut self, phase: usize) {
         let Self { program, consts, lanes, log, .. } = self;
         for &id in &program.phases[phase].collects {

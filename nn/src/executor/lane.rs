@@ -30,7 +30,7 @@ impl Lane {
         Self { wide, partials, ..Self::default() }
     }
 
-    /// Sets the share, and grows the buffers that are too small for it.
+    /// Sets the rows of the lane, and grows the buffers that are too small for them.
     pub(crate) fn set_rows(
         &mut self,
         rows: Range<usize>,
@@ -53,7 +53,8 @@ fn buffers(count: usize) -> Vec<Buffer> {
     std::iter::repeat_with(Buffer::default).take(count).collect()
 }
 
-/// Floats that begin at a cache line, so that rows whose stride is a number of lines do, too.
+/// A buffer of floats that begins at a cache line, so that rows with a stride of whole lines begin
+/// at a line too.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     floats: Vec<f32>,
@@ -68,7 +69,7 @@ impl Buffer {
             self.floats = Vec::new();
             self.floats = vec![0.0; len + LINE - 1];
             let to_line = self.floats.as_ptr().align_offset(LINE * size_of::<f32>());
-            // An allocation knows its place, but the function may say that it does not.
+            // The function may report that it cannot compute the offset, so the offset is limited.
             self.start = to_line.min(LINE - 1);
             self.floats.truncate(self.start + len);
         }
@@ -93,7 +94,7 @@ impl DerefMut for Buffer {
 #[derive(Debug)]
 pub(crate) struct TileBuffers {
     pub(crate) slots: Vec<Buffer>,
-    /// The memory in which products pack their operands.
+    /// The memory into which products pack their operands.
     pub(crate) scratch: Scratch,
 }
 
@@ -102,8 +103,8 @@ impl TileBuffers {
         Self { slots: self::buffers(buffers), scratch: Scratch::default() }
     }
 
-    /// Grows the buffers that are too small for tiles of so many rows, and of so many values of
-    /// each column.
+    /// Grows the buffers that are too small for tiles of `rows` rows and `values` values of each
+    /// column.
     pub(crate) fn fit(&mut self, buffers: &[Width], rows: usize, values: &[usize]) {
         for (slot, width) in self.slots.iter_mut().zip(buffers) {
             let rows = match width.rows {

@@ -1,4 +1,5 @@
-//! Gradients of table rows, gathered from the lanes once those of the batch are complete.
+//! The gradients of table rows, summed from the lanes after the gradients of the batch are
+//! complete.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +17,7 @@ use crate::program::Program;
 use crate::program::placement::Place;
 use crate::timeline::{Log, Work};
 
-/// The number of shares of the work for each thread, so that none waits long for the last.
+/// The number of work shares for each thread, so that no thread waits long for the last one.
 const SHARES: usize = 4;
 
 /// The values of the batch that a finished run leaves.
@@ -25,14 +26,14 @@ pub(crate) struct Finished<'a> {
     pub(crate) program: &'a Program,
     pub(crate) lanes: &'a [Lane],
     pub(crate) lists: &'a [ListColumn],
-    /// The place of each row of the batch: the lane in the upper 8 bits, the row in it in the lower
-    /// 24.
+    /// The place of each row of the batch: the lane in the upper 8 bits, the row in the lane in the
+    /// lower 24.
     pub(crate) locate: &'a [u32],
 }
 
 impl<'a> Finished<'a> {
-    /// Computes the gradients of the tables' rows, once those of the batch are complete. A task is
-    /// a table, or a range of the rows of a table that has more than its share of the values.
+    /// Computes the gradients of the tables' rows, after those of the batch are complete. A task is
+    /// a table, or a range of the rows of a table that has more values than one share.
     pub(crate) fn row_gradients(
         &self,
         workers: &Workers,
@@ -91,8 +92,8 @@ impl<'a> Finished<'a> {
         }
     }
 
-    /// Returns the places of the rows of a gather's gradient. A column with one value a row has its
-    /// values where the batch has its rows.
+    /// Returns the places of the rows of a gather's gradient. In a column with one value for each
+    /// row, a value has the place of its row.
     fn locate_of(&self, gather: &Gather) -> &'a [u32] {
         let values = &self.lists[gather.column].locate;
         if gather.pooling.is_some() || values.is_empty() { self.locate } else { values }
@@ -110,7 +111,7 @@ impl<'a> Finished<'a> {
     }
 }
 
-/// Rows of a value that is as wide as the batch or a column, found by their index in it.
+/// The rows of a value that is as long as the batch or a column, found by their index in it.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneRows<'a> {
     lanes: &'a [Lane],
@@ -136,7 +137,7 @@ impl BatchRows for LaneRows<'_> {
         let start = (at & 0x00ff_ffff) as usize * self.stride + self.offset;
         let wide = &self.lanes[(at >> 24) as usize].wide[self.slot];
         prefetch_read(wide, start);
-        // Rows of a few dozen floats often begin in one line and end in the next.
+        // A row of a few dozen floats often begins in one cache line and ends in the next.
         prefetch_read(wide, start + self.cols - 1);
     }
 }
