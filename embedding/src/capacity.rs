@@ -1,20 +1,20 @@
 //! Estimates of a table's size and hit rates under other settings, from one pass over its lookups.
 //!
-//! A [`Tracker`] is given the lookups of each step: unique keys and how often each occurs, as a
-//! plan has them. In memory of fixed size it counts what every admission threshold, every limit of
-//! unseen steps and every size of a cache would have done; [`Tracker::finish`] makes curves of the
-//! counts. It knows no files, no rows and no optimizer.
+//! A [`Tracker`] receives the lookups of each step: the unique keys and the number of occurrences
+//! of each, as in a lookup plan. In memory of fixed size it counts the effect of every admission
+//! threshold, every limit of unseen steps and every cache size; [`Tracker::finish`] computes curves
+//! from these counts. It knows no files, no rows and no optimizer.
 //!
 //! # Exact, and sampled
-//! Up to a limit of keys everything is exact. Above the limit, half of the keys are dropped, again
-//! and again, by bits of the key (`sample`), and their events are taken out of the counts
-//! (`events`). Only *misses* are scaled up: hits are the rest of a total that is known exactly, so
-//! that it hardly matters whether a very frequent key is in the sample (this is SHARDS' correction,
-//! applied throughout). Two standard deviations of the numbers of rows are part of the result.
+//! Up to a limit of keys, everything is exact. Above the limit, half of the keys are dropped,
+//! repeatedly, chosen by bits of the key (`sample`), and their events are subtracted from the
+//! counts (`events`). Only *misses* are scaled up. Hits are the rest of a total that is known
+//! exactly, so it hardly matters whether a very frequent key is in the sample (the correction of
+//! SHARDS, applied everywhere). The result includes two standard deviations of the numbers of rows.
 //!
 //! # Invariants
-//! The result is a function of the steps and the limit. Memory is at most [`KEY_BYTES`] a key of
-//! the limit, beside counts of fixed size.
+//! The result is a function of the steps and the limit. Memory is at most [`KEY_BYTES`] for each
+//! key of the limit, plus counts of fixed size.
 
 mod bytes;
 mod events;
@@ -39,9 +39,9 @@ use crate::capacity::events::{BINS, Events, halve};
 use crate::capacity::recency::Recency;
 use crate::capacity::sample::{LEVELS, level};
 
-/// Bytes that a key takes at most, at the worst moment of growth.
+/// The largest number of bytes that a key takes, at the worst moment of growth.
 pub const KEY_BYTES: usize = 96;
-/// Keys that are followed at least: fewer say little.
+/// The smallest limit of followed keys: from fewer keys, estimates are of little use.
 pub const LEAST_KEYS: usize = 1 << 10;
 
 /// The settings that are tried.
@@ -49,7 +49,7 @@ pub const LEAST_KEYS: usize = 1 << 10;
 pub struct Grid {
     /// The admission thresholds, ascending.
     thresholds: Vec<u32>,
-    /// Unseen steps after which a row goes, ascending.
+    /// The numbers of unseen steps after which a row is evicted, ascending.
     limits: Vec<u64>,
 }
 
@@ -58,28 +58,28 @@ pub struct Grid {
 struct Seen {
     /// The number of occurrences.
     values: u32,
-    /// Steps that it occurred in.
+    /// The number of steps in which the key occurred.
     lookups: u32,
-    /// The last of these.
+    /// The last step in which the key occurred.
     last_step: u32,
-    /// Its place in the order of lookups.
+    /// The place of the key in the order of lookups.
     place: u32,
 }
 
-/// Follows the lookups of one table.
+/// A record of the lookups of one table, from which the curves are computed.
 #[derive(Debug)]
 pub struct Tracker {
     grid: Grid,
     limit: usize,
-    /// The least level of the keys that are followed.
+    /// The lowest level of the keys that are followed.
     level: usize,
     keys: HashMap<FeatureKey, Seen, MixedHasher>,
     recency: Recency,
     /// The events by level of the sample.
     events: Vec<Events>,
-    /// Steps of a stretch of time.
+    /// The number of steps in a stretch of time.
     width: u64,
-    /// Rows of the data, by stretch of time.
+    /// The number of rows of the data in each stretch of time.
     rows: Vec<u64>,
     steps: u64,
     values: u64,
@@ -87,7 +87,7 @@ pub struct Tracker {
 }
 
 impl Grid {
-    /// 1, 2, 5, 10, … and what the table has now.
+    /// Returns the grid for a table: 1, 2, 5, 10 and so on, and the table's own settings.
     pub fn of(spec: &TableSpec) -> Self {
         let mut thresholds = vec![1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
         match spec.admission {
@@ -111,7 +111,7 @@ impl Grid {
 }
 
 impl Tracker {
-    /// Follows up to `limit` keys, [`LEAST_KEYS`] at least.
+    /// Creates a tracker that follows up to `limit` keys, and at least [`LEAST_KEYS`].
     pub fn new(grid: Grid, limit: usize) -> Self {
         let events = Events::new(grid.thresholds.len(), grid.limits.len());
         Self {
@@ -129,17 +129,18 @@ impl Tracker {
         }
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the bytes that the tracker takes in memory.
     pub fn bytes(&self) -> usize {
-        // A map has a byte for each entry beside the entry, and room for a seventh more than it
-        // says.
+        // A map takes one byte for each entry in addition to the entry, and has a seventh more
+        // places than the capacity that it reports.
         let entry = size_of::<(FeatureKey, Seen)>() + 1;
         self.keys.capacity() * entry * 8 / 7
             + self.recency.bytes()
             + self.events.iter().map(Events::bytes).sum::<usize>()
     }
 
-    /// The next step: it has `rows` rows and looks up these unique keys, each with its occurrences.
+    /// Adds the next step: its number of rows, and the unique keys that it looks up, each with its
+    /// number of occurrences.
     pub fn step(&mut self, rows: u64, keys: impl Iterator<Item = (FeatureKey, u32)>) {
         self.steps += 1;
         if self.steps > BINS as u64 * self.width {
@@ -182,7 +183,7 @@ impl Tracker {
                 let seen = entry.get_mut();
                 let reached = self.grid.thresholds.partition_point(|&least| least <= seen.values);
                 events.reached[reached] += u64::from(times);
-                // Steps between the two in which it was not seen.
+                // The number of steps between the two lookups, in which the key was not seen.
                 let unseen = u64::from(step - seen.last_step).saturating_sub(1);
                 let exceeded = self.grid.limits.partition_point(|&limit| limit < unseen);
                 events.returned[exceeded] += u64::from(times);
@@ -207,7 +208,7 @@ impl Tracker {
         }
     }
 
-    /// Lets the keys of the lowest level go.
+    /// Drops the keys of the lowest level.
     fn thin(&mut self) {
         self.level += 1;
         let least = self.level;

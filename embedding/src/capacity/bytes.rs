@@ -5,21 +5,21 @@ use serde::Serialize;
 use zillion_rows::TableSpec;
 use zillion_rows::dtype::Dtype;
 
-/// The widths that are tried, beside the table's own.
+/// The widths that are tried in addition to the table's own.
 const DIMS: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
 
 /// The number type of weights, in an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Numbers {
-    /// Four bytes a weight.
+    /// The type of four bytes for each weight.
     F32,
-    /// Two bytes: f16 or bf16. State stays in four.
+    /// A type of two bytes for each weight: f16 or bf16. The optimizer state keeps four bytes.
     Half,
 }
 
-/// The widths of the vector segment that are worth a look: the table's own, and two steps to each
-/// side. Empty for a table that has none.
+/// Returns the widths of the vector segment that are worth comparing: the table's own, and two
+/// steps to each side. The list is empty for a table without a vector segment.
 pub fn dims(spec: &TableSpec) -> Vec<usize> {
     let Some(own) = vector(spec) else { return Vec::new() };
     let near = |&dim: &usize| dim * 4 >= own && dim <= own * 4;
@@ -29,8 +29,8 @@ pub fn dims(spec: &TableSpec) -> Vec<usize> {
     dims
 }
 
-/// Bytes of the table in memory with `rows` rows, its vector segment (if it has one) of `dim`
-/// floats.
+/// Returns the bytes that the table takes in memory with `rows` rows and a vector segment (if it
+/// has one) of `dim` floats.
 pub fn memory(
     spec: &TableSpec,
     dim: Option<usize>,
@@ -72,7 +72,7 @@ mod tests {
         let rows = 1 << 20;
         let of = |dim, numbers| memory(&spec, Some(dim), numbers, rows, 1);
         assert_eq!(of(16, Numbers::F32), spec.memory(rows, 1));
-        // 17 floats take 80 bytes a row, and 48 as halves.
+        // 17 floats take 80 bytes for each row, and 48 bytes in half precision.
         assert_eq!(of(16, Numbers::F32) - of(16, Numbers::Half), 32 * rows);
         for pair in dims(&spec).windows(2) {
             assert!(of(pair[0], Numbers::F32) < of(pair[1], Numbers::F32));

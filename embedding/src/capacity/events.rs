@@ -1,29 +1,32 @@
 //! The events of the keys of one level of the sample, in counts of fixed size.
 //!
-//! The keys of a level leave the sample together, and their events leave with them: the remaining
-//! counts are those that the smaller sample would have made from the beginning.
+//! The keys of a level are dropped from the sample together, and their events with them. The
+//! remaining counts are those that the smaller sample would have had from the beginning.
 
-/// Stretches of time that the pass is cut into.
+/// The number of stretches of time that the pass is divided into.
 pub(super) const BINS: usize = 256;
-/// Distances up to here have a bin each; above, an octave has four.
+/// The distance below which each distance has a bin of its own; above it, each octave has four
+/// bins.
 const EXACT: u64 = 8;
 const DISTANCE_BINS: usize = EXACT as usize + 4 * 61;
 
-/// Counts of one level.
+/// The counts of one level.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
-    /// Keys that were first seen, by time.
+    /// The number of keys that were seen for the first time, by stretch of time.
     pub(super) first: Vec<u64>,
-    /// Rows that come less rows that go, for each limit of unseen steps, by time; without the first
-    /// seen.
+    /// The number of rows made minus the number of rows evicted, for each limit of unseen steps, by
+    /// stretch of time. The first row of each key is not included.
     pub(super) change: Vec<Vec<i64>>,
-    /// Values by how many of the admission thresholds had been reached before their step.
+    /// The number of values, by the number of admission thresholds that their key had reached
+    /// before their step.
     pub(super) reached: Vec<u64>,
-    /// Values that came back, by how many limits of unseen steps they had exceeded; and lookups
-    /// that did.
+    /// The number of values whose key came back, by the number of limits of unseen steps that the
+    /// pause exceeded; `returns` counts the lookups in the same way.
     pub(super) returned: Vec<u64>,
     pub(super) returns: Vec<u64>,
-    /// Lookups that were not their key's first, by the number of keys looked up since.
+    /// The number of lookups that were not the first of their key, by bin of the number of keys
+    /// looked up since the key's last lookup.
     pub(super) distances: Vec<u64>,
 }
 
@@ -39,7 +42,7 @@ impl Events {
         }
     }
 
-    /// Adds another level's counts.
+    /// Adds the counts of another level.
     pub(super) fn add(&mut self, other: &Self) {
         fn sum<T: Copy + std::ops::AddAssign>(to: &mut [T], from: &[T]) {
             to.iter_mut().zip(from).for_each(|(to, &from)| *to += from);
@@ -66,7 +69,7 @@ impl Events {
     }
 }
 
-/// Puts neighbours together; the second half is empty.
+/// Adds each pair of neighbouring bins; the second half of the bins is then empty.
 pub(super) fn halve<T: Copy + Default + std::ops::Add<Output = T>>(bins: &mut [T]) {
     let half = bins.len() / 2;
     for at in 0..half {
@@ -75,7 +78,7 @@ pub(super) fn halve<T: Copy + Default + std::ops::Add<Output = T>>(bins: &mut [T
     bins[half..].fill(T::default());
 }
 
-/// The bin of a distance.
+/// Returns the bin of a distance.
 pub(super) fn distance_bin(distance: u64) -> usize {
     if distance < EXACT {
         return distance as usize;
@@ -85,8 +88,7 @@ pub(super) fn distance_bin(distance: u64) -> usize {
     EXACT as usize + 4 * (octave as usize - 3) + quarter as usize
 }
 
-/// The largest cache that a lookup at any distance of a bin misses, plus one: with as many rows,
-/// all of the bin hit.
+/// Returns the smallest number of rows with which a cache hits at every distance of a bin.
 pub(super) fn cache_rows(bin: usize) -> u64 {
     if bin < EXACT as usize {
         return bin as u64 + 1;
@@ -106,7 +108,7 @@ mod tests {
             assert!(distance < cache_rows(bin), "{distance}");
             assert!(bin == 0 || distance >= cache_rows(bin - 1), "{distance}");
         }
-        // Powers of two are ends, so that figures for them are exact.
+        // Powers of two are ends of bins, so that the numbers for them are exact.
         let ends: Vec<u64> =
             (0..DISTANCE_BINS).map(cache_rows).take_while(|&c| c < 1 << 50).collect();
         assert!(ends.is_sorted_by(|a, b| a < b));

@@ -1,30 +1,30 @@
 //! The growth of the number of keys with the data: Heaps' law, `keys = k · rows^β`, fitted to the
-//! keys so far.
+//! numbers of keys that were measured.
 
 use serde::Serialize;
 
-/// Points of the curve that a fit needs.
+/// The number of points of the curve that a fit needs.
 const LEAST: usize = 6;
-/// The fit begins at this part of the data: where nearly every row brings a key, the curve is no
-/// power law yet.
+/// The part of the data at which the fit begins: while nearly every row brings a new key, the curve
+/// is no power law yet.
 const BEGIN: f64 = 1.0 / 32.0;
 
-/// A fitted law, and how far it can be trusted.
+/// A fitted law with measures of its error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Heaps {
     /// The factor of the law.
     pub k: f64,
-    /// The exponent: 1 where every row brings new keys, 0 where no further ones come.
+    /// The exponent: 1 if every row brings new keys, 0 if no new keys come.
     pub beta: f64,
-    /// Root mean square of the relative error at the points that were fitted.
+    /// The root mean square of the relative error at the fitted points.
     pub error: f64,
-    /// Fitted to the first half of the data alone, how far the law is from the keys at the end,
-    /// relative to them; above 0: it says too many.
+    /// The relative error of the number of keys at the end, as predicted by a law that is fitted to
+    /// the first half of the data alone; above 0, the prediction is too high.
     pub foresight: Option<f64>,
 }
 
 impl Heaps {
-    /// Fits the law to points (rows, keys), ascending; `None` where there are too few.
+    /// Fits the law to points (rows, keys) in ascending order; `None` if there are too few.
     pub fn fit(points: &[(u64, f64)]) -> Option<Self> {
         let &(end, last) = points.last()?;
         let of = |up_to: f64| {
@@ -39,15 +39,15 @@ impl Heaps {
         Some(Self { k: log_k.exp(), beta, error, foresight })
     }
 
-    /// The keys of so many rows.
+    /// Returns the number of keys that the law gives for this number of rows.
     pub fn keys(&self, rows: f64) -> f64 {
         self.k * rows.powf(self.beta)
     }
 }
 
-/// Least squares: intercept, slope between 0 and 1, root mean square of the error. Points are
-/// weighted by their distance from the one before, so that the many at the end do not outvote the
-/// rest.
+/// Fits a line by least squares and returns its intercept, its slope between 0 and 1, and the root
+/// mean square of the error. Each point is weighted by its distance from the point before, so that
+/// the many points at the end do not outweigh the rest.
 fn line(points: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
     if points.len() < LEAST {
         return None;

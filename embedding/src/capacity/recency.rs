@@ -1,11 +1,11 @@
-//! The number of keys that were looked up since a key was looked up last: the stack distance of LRU
+//! The number of keys that were looked up since the last lookup of a key: the stack distance of LRU
 //! (Mattson et al. 1970), by a Fenwick tree over the order of lookups.
 //!
-//! Every key holds the place of its last lookup; the tree counts the held places. When no place is
-//! left, the held ones are numbered anew, in their order, so that memory grows with the keys and
-//! not with the lookups.
+//! Every key holds the place of its last lookup, and the tree counts the held places. When no place
+//! is left, the held places are renumbered in their order, so that memory grows with the number of
+//! keys and not with the number of lookups.
 
-/// Places that are left for new lookups after renumbering, for each key.
+/// The number of places for new lookups after renumbering, for each key.
 const ROOM: usize = 3;
 /// The smallest number of places.
 const LEAST: usize = 1 << 10;
@@ -13,7 +13,7 @@ const LEAST: usize = 1 << 10;
 /// The order in which keys were looked up last.
 #[derive(Debug)]
 pub(super) struct Recency {
-    /// Fenwick tree over places from 1.
+    /// The Fenwick tree over the places, which begin at 1.
     tree: Vec<u32>,
     /// The place of the next lookup.
     next: usize,
@@ -29,12 +29,12 @@ impl Recency {
         self.tree.len() * size_of::<u32>()
     }
 
-    /// Whether [`Recency::renumber`] must come before the next lookup.
+    /// Returns whether [`Recency::renumber`] must be called before the next lookup.
     pub(super) fn is_full(&self) -> bool {
         self.next == self.tree.len()
     }
 
-    /// A key is looked up for the first time: its place.
+    /// Records the first lookup of a key and returns its place.
     pub(super) fn first(&mut self) -> u32 {
         let place = self.next;
         self.add(place, 1);
@@ -43,7 +43,8 @@ impl Recency {
         place as u32
     }
 
-    /// A key is looked up again: how many others were looked up since, and its new place.
+    /// Records another lookup of the key at `place`; returns the number of other keys that were
+    /// looked up since, and the new place.
     pub(super) fn again(&mut self, place: u32) -> (u32, u32) {
         let since = self.held - self.up_to(place as usize);
         self.add(place as usize, u32::MAX);
@@ -51,8 +52,8 @@ impl Recency {
         (since, self.first())
     }
 
-    /// Numbers the places of all keys anew, from 1, in their order. Places that are not given are
-    /// let go.
+    /// Renumbers the places of all keys from 1, in their order. Places that are not given are
+    /// dropped.
     pub(super) fn renumber<'a>(&mut self, places: impl Iterator<Item = &'a mut u32>) {
         let mut held: Vec<&mut u32> = places.collect();
         held.sort_unstable();
@@ -104,7 +105,7 @@ mod tests {
         fn distances_are_those_of_a_list(lookups in prop::collection::vec(0u32..60, 0..4000)) {
             let mut recency = Recency::new();
             let mut places: BTreeMap<u32, u32> = BTreeMap::new();
-            // The most recent last.
+            // The ids, with the most recent at the end.
             let mut list: Vec<u32> = Vec::new();
             for id in lookups {
                 if recency.is_full() {

@@ -1,15 +1,16 @@
-//! The sample of keys that are followed where not all can be: those whose bits are small.
+//! The sample of keys that are followed if not all can be: the keys in which certain bits are
+//! small.
 //!
-//! Sampling by a hash of the key, and not by draws, keeps or drops every occurrence of a key, so
-//! that reuse is seen as it is (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, *Efficient MRC
-//! Construction with SHARDS*, FAST 2015). Keys are mixed already; the bits that are read here are
-//! neither those of the slot nor those that a hash map of keys uses.
+//! Sampling by a hash of the key, and not by random draws, keeps or drops every occurrence of a
+//! key, so that the reuse of a key is measured correctly (SHARDS: Waldspurger, Park, Garthwaite,
+//! Ahmad, *Efficient MRC Construction with SHARDS*, FAST 2015). Keys are mixed already. The bits
+//! that are read here are neither those of the slot nor those that a hash map of keys uses.
 
 use zillion_feature::FeatureKey;
 
-/// Levels that keys have: as many halvings of the sample as there can be.
+/// The number of levels, which is one more than the number of times that the sample can be halved.
 pub(super) const LEVELS: usize = 25;
-/// The bits that are read, and where they begin.
+/// The number of bits that are read, and the position of the lowest.
 const BITS: u32 = LEVELS as u32 - 1;
 const SHIFT: u32 = 24;
 

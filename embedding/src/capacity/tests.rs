@@ -1,4 +1,4 @@
-//! Curves against simulations that keep everything, and samples against the whole.
+//! Comparisons of the curves with simulations that keep everything, and of samples with the whole.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn a_grid_has_the_settings_of_the_table() {
     }
 }
 
-/// One step's unique keys with their occurrences, in an order of its own.
+/// Returns the unique keys of a step with their occurrences, in the order in which they first come.
 fn unique(ids: &[u64]) -> Vec<(FeatureKey, u32)> {
     let mut counts: Vec<(u64, u32)> = Vec::new();
     for &id in ids {
@@ -47,8 +47,8 @@ fn follow(steps: &[Vec<u64>], limit: usize) -> Usage {
     tracker.finish()
 }
 
-/// Rows of a table with an admission threshold, as the engine makes them: values found, and rows in
-/// the end.
+/// Simulates a table with an admission threshold, as the engine makes rows; returns the number of
+/// values found and the number of rows at the end.
 fn admitted(steps: &[Vec<u64>], at_least: u32) -> (u64, u64) {
     let (mut counts, mut found) = (BTreeMap::new(), 0);
     for ids in steps {
@@ -59,8 +59,8 @@ fn admitted(steps: &[Vec<u64>], at_least: u32) -> (u64, u64) {
     (found, counts.values().filter(|&&n| n >= at_least).count() as u64)
 }
 
-/// Rows of a table that lets go what was unseen for more than `limit` steps: values that came back
-/// too late, rows that were made again, rows after each step.
+/// Simulates a table that evicts rows unseen for more than `limit` steps; returns the number of
+/// values that came back too late, the number of rows made again, and the rows after each step.
 fn evicted(steps: &[Vec<u64>], limit: u64) -> (u64, u64, Vec<u64>) {
     let mut rows: BTreeMap<u64, u64> = BTreeMap::new();
     let mut known = std::collections::BTreeSet::new();
@@ -81,7 +81,8 @@ fn evicted(steps: &[Vec<u64>], limit: u64) -> (u64, u64, Vec<u64>) {
     (lost, returns, sizes)
 }
 
-/// Hits of an LRU cache of some rows that sees every step's keys one after another.
+/// Returns the hits of an LRU cache of `rows` rows that sees the keys of every step one after
+/// another.
 fn lru(steps: &[Vec<u64>], rows: u64) -> u64 {
     let mut list: Vec<FeatureKey> = Vec::new();
     let mut hits = 0;
@@ -125,7 +126,8 @@ fn check(steps: &[Vec<u64>]) {
         assert_eq!(point.returns, returns, "{point:?}");
         assert_eq!(Some(&point.rows_end), sizes.last(), "{point:?}");
         let most = *sizes.iter().max().unwrap();
-        // Looked at at the end of each stretch: every step, where there are few.
+        // The tracker measures at the end of each stretch of time, which is every step if there are
+        // few.
         let exact = steps.len() <= 256;
         assert!(point.rows_peak <= most && (!exact || point.rows_peak == most), "{point:?} {most}");
     }
@@ -150,14 +152,14 @@ proptest! {
 
 #[test]
 fn long_passes_and_tired_keys_too() {
-    // 700 steps: stretches of time are put together twice, and keys pause for hundreds of steps.
+    // In 700 steps, stretches of time are merged twice, and keys pause for hundreds of steps.
     let steps: Vec<Vec<u64>> = (0..700u64)
         .map(|step| (0..4).map(|i| mix64(combine(step, i)) % (20 + step / 3)).collect())
         .collect();
     check(&steps);
 }
 
-/// Steps of 100 values, ids by a Zipf law with exponent 1.05 over a million.
+/// Returns steps of 100 values, with ids drawn by a Zipf law with exponent 1.05 over a million ids.
 fn zipf(steps: u64) -> impl Iterator<Item = Vec<(FeatureKey, u32)>> {
     const IDS: usize = 1_000_000;
     let mut sums = Vec::with_capacity(IDS);
@@ -196,7 +198,8 @@ fn a_sample_is_close_to_the_whole_and_small() {
     let sample = run(1 << 13);
     assert!(sample.one_in >= 16 && sample.followed <= 1 << 13, "{}", sample.one_in);
     assert_eq!((sample.values, sample.lookups), (whole.values, whole.lookups));
-    // Twice what is said: one in some thousands of samples would be outside.
+    // The test allows twice the reported error, which one in some thousands of samples would
+    // exceed.
     let keys = sample.keys as f64 / whole.keys as f64 - 1.0;
     assert!(keys.abs() <= 2.0 * sample.keys_error && sample.keys_error < 0.04, "{keys}");
     for (a, b) in sample.admission.iter().zip(&whole.admission) {
@@ -241,7 +244,7 @@ fn a_sample_is_what_it_would_have_been_from_the_beginning() {
     assert_eq!(late.growth, early.growth);
     assert_eq!(late.admission, early.admission);
     assert_eq!(late.eviction, early.eviction);
-    // Distances alone were measured more finely at first.
+    // Only the distances differ: they were measured more finely at first.
     for (a, b) in late.cache.iter().zip(&early.cache) {
         assert!((a.lru - b.lru).abs() < a.error && a.ideal == b.ideal, "{a:?} {b:?}");
     }

@@ -1,14 +1,14 @@
-//! From counts to curves.
+//! The curves that are computed from the counts.
 
 use serde::Serialize;
 
 use crate::capacity::events::{BINS, Events, cache_rows};
 use crate::capacity::{Heaps, Seen, Tracker};
 
-/// Limits of unseen steps below this part of the pass are left out: nobody wants rows that
-/// short-lived.
+/// The divisor that gives the shortest limit of unseen steps, as a part of the pass; rows that live
+/// for less are of no use.
 const SHORTEST: u64 = 2000;
-/// Caches are tried from this part of the keys on.
+/// The divisor that gives the smallest cache that is tried, as a part of the keys.
 const SMALLEST_CACHE: u64 = 256;
 
 /// The number of followed keys that must decide a point of a sampled curve; a point with fewer is
@@ -18,85 +18,88 @@ const DECIDING: u64 = 256;
 /// The curves of a table that one pass over its lookups gives.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Usage {
-    /// Steps that were followed.
+    /// The number of steps that were followed.
     pub steps: u64,
-    /// Rows of the data.
+    /// The number of rows of the data.
     pub rows: u64,
-    /// Values that were looked up.
+    /// The number of values that were looked up.
     pub values: u64,
-    /// Lookups: unique keys, step after step.
+    /// The number of lookups: the sum over the steps of their unique keys.
     pub lookups: u64,
-    /// One key in so many was followed; 1: all, and every figure is exact.
+    /// The number of keys for each key that was followed; with 1, all keys were followed and every
+    /// figure is exact.
     pub one_in: u64,
-    /// Keys that were followed to the end.
+    /// The number of keys that were followed to the end.
     pub followed: u64,
     /// The number of different keys.
     pub keys: u64,
-    /// Two standard deviations of numbers of keys, relative to them.
+    /// The relative error of numbers of keys, as two standard deviations.
     pub keys_error: f64,
-    /// Keys by rows of the data, ascending, the last point at the end.
+    /// The number of keys by rows of the data, ascending, with the last point at the end.
     pub growth: Vec<GrowthPoint>,
     /// The law that the growth follows; absent where there are too few points.
     pub heaps: Option<Heaps>,
-    /// By threshold, ascending, from 1.
+    /// The effect of each admission threshold, ascending from 1.
     pub admission: Vec<AdmissionPoint>,
-    /// By limit, ascending; of a sample without those that leave hardly a followed key its row.
+    /// The effect of each limit of unseen steps, ascending. If keys were sampled, limits that keep
+    /// too few followed keys are left out.
     pub eviction: Vec<EvictionPoint>,
-    /// By size, ascending: powers of two, up to all keys; of a sample without those that hold
-    /// hardly a followed key.
+    /// The effect of each cache size, ascending: powers of two, up to all keys. If keys were
+    /// sampled, sizes that hold too few followed keys are left out.
     pub cache: Vec<CachePoint>,
 }
 
-/// Keys that some rows of the data have.
+/// The number of keys in a first part of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GrowthPoint {
-    /// Rows of the data.
+    /// The number of rows of the data up to this point.
     pub rows: u64,
-    /// Different keys in them.
+    /// The number of different keys in these rows.
     pub keys: u64,
 }
 
 /// The effect of an admission threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AdmissionPoint {
-    /// Occurrences that a key needs.
+    /// The number of occurrences that a key needs.
     pub at_least: u32,
-    /// Rows in the end.
+    /// The number of rows at the end.
     pub rows: u64,
-    /// Share of the values whose key had its row before their step.
+    /// The share of the values whose key had a row before their step.
     pub found: f64,
-    /// Two standard deviations of that share.
+    /// The error of the found share, as two standard deviations.
     pub found_error: f64,
 }
 
 /// The effect of an eviction of unseen rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EvictionPoint {
-    /// Steps without a push after which a row goes.
+    /// The number of steps without a push after which a row is evicted.
     pub unseen: u64,
-    /// Rows in the end.
+    /// The number of rows at the end.
     pub rows_end: u64,
-    /// The most rows that there were at the end of a stretch of time (256th of the pass, or up to
+    /// The largest number of rows at the end of a stretch of time (a 256th of the pass, or up to
     /// twice that).
     pub rows_peak: u64,
-    /// Share of the values whose key had a row once, and came back when it was gone.
+    /// The share of the values whose key came back after its row was evicted.
     pub lost: f64,
     /// The error of the lost share by a rule of thumb; 0 where all keys were followed.
     pub lost_error: f64,
-    /// Rows that were made again.
+    /// The number of rows that were made again.
     pub returns: u64,
 }
 
 /// The effect of a cache of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CachePoint {
-    /// Rows that it holds.
+    /// The number of rows that the cache holds.
     pub rows: u64,
-    /// Share of the lookups that it answers where it lets the row go that was looked up longest
-    /// ago.
+    /// The share of the lookups that hit if the cache evicts the row whose last lookup is the
+    /// oldest.
     pub lru: f64,
-    /// The same where it holds, from the beginning, the rows that are looked up most often of all:
-    /// what knowing the frequencies brings, which is less than LRU's where keys come in waves.
+    /// The share of the lookups that hit if the cache holds, from the beginning, the rows with the
+    /// most lookups of all. This is what knowing the frequencies gives; it is less than the share
+    /// of LRU if keys come in waves.
     pub ideal: f64,
     /// The error of both shares by a rule of thumb; 0 where all keys were followed.
     pub error: f64,
@@ -130,7 +133,7 @@ impl Tracker {
         }
     }
 
-    /// Counts the rows that have gone since their key was seen last.
+    /// Counts the rows that were evicted after the last lookup of their key.
     fn end_rows(&mut self) {
         let (steps, width) = (self.steps, self.width);
         for (&key, seen) in &self.keys {
@@ -161,8 +164,9 @@ impl Tracker {
         let point = |(at, &at_least): (usize, &u32)| {
             let rows = self.keys.values().filter(|seen| seen.values >= at_least).count() as u64;
             let missed: u64 = events.reached[..=at].iter().sum();
-            // What a key misses is about what it needs, and its other values of the step that
-            // brings that. In whole numbers, whose sum does not depend on the order of a map.
+            // The number of values that a key misses is about the number that it needs, plus its
+            // other values of the step that reaches it. The sum is of whole numbers, so that it
+            // does not depend on the order of a map.
             let missed_by = |seen: &Seen| {
                 let in_step = u64::from(seen.values.div_ceil(seen.lookups.max(1)));
                 (u64::from(at_least) - 1 + in_step).min(seen.values.into())
@@ -227,7 +231,7 @@ impl Tracker {
                 cached += u64::from(often[held]);
                 held += 1;
             }
-            // Of rows that are held, the first lookup makes the row.
+            // The first lookup of a held row is a miss, because it makes the row.
             let ideal = all - cached + held as u64;
             CachePoint {
                 rows,
@@ -240,19 +244,19 @@ impl Tracker {
     }
 }
 
-/// Whether enough of the followed keys are among so many rows.
+/// Returns whether enough followed keys are among `rows` rows.
 fn is_decided(rows: u64, one_in: u64) -> bool {
     one_in == 1 || rows >= DECIDING * one_in
 }
 
-/// Returns the largest error of a share where `followed` keys lie on the one side of its limit. The
-/// weight of a single key near the limit is not known, so this is a rule of thumb; tests compare it
-/// with a Zipf stream.
+/// Returns the largest error of a share if `followed` keys lie on one side of its limit. The weight
+/// of a single key near the limit is not known, so this is a rule of thumb; tests compare it with a
+/// Zipf stream.
 fn thumb(followed: u64, one_in: u64) -> f64 {
     if one_in == 1 { 0.0 } else { 0.5 / (followed.max(1) as f64).sqrt() }
 }
 
-/// A part of a whole; a scaled sample may say more than there is.
+/// Returns a part as a share of the whole, at most 1: a scaled sample can be larger than the whole.
 fn share(part: u64, whole: u64) -> f64 {
     (part as f64 / whole.max(1) as f64).min(1.0)
 }
