@@ -1,15 +1,15 @@
 //! The changed keys of a table, by epoch, from which a delta is made without looking at every row.
 //!
 //! The lists hold keys and not row numbers, because rows move when memory is given back. The dirty
-//! epoch of a row tells whether its key is listed already; a push has it at hand, so that listing a
-//! key needs no lookup. Tables count snapshot generations (see `snapshot::generations`): every
-//! epoch of this file is one.
+//! epoch of a row tells whether its key is listed already; a push reads the dirty epoch in any
+//! case, so listing a key needs no lookup. Tables count snapshot generations (see
+//! `snapshot::generations`): every epoch in this file is a generation.
 //!
 //! # Invariants
-//! * A row whose dirty epoch is the current one is in the open list, unless the list of the epoch
+//! * A row whose dirty epoch is the current one is in the open list, unless the list of this epoch
 //!   was given up.
-//! * A key that left and came back in one epoch may stand in its list twice: its new row does not
-//!   know of the old one. Readers of lists sort them and take each key once.
+//! * A key whose row was evicted and made again in one epoch may be in its list twice, because the
+//!   new row does not know of the old one. Readers of lists sort them and take each key once.
 
 mod set;
 mod table;
@@ -19,29 +19,29 @@ use std::collections::VecDeque;
 
 use zillion_feature::FeatureKey;
 
-/// Companion rows that are asked for before they are looked at.
+/// The number of companion rows by which a prefetch runs ahead of the row that is read.
 pub(crate) const AHEAD: usize = 16;
 
 /// The changes of one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    /// The epoch that changes belong to now.
+    /// The current epoch, to which new changes belong.
     pub(crate) epoch: u32,
-    /// Whether a rule moves every row in each step, so that a list would name them all.
+    /// Whether a rule moves every row in each step, so that a list would contain all keys.
     pub(crate) is_whole: bool,
-    /// Whether this epoch's list was given up.
+    /// Whether the list of the current epoch was given up.
     pub(crate) is_given_up: bool,
     pub(crate) open: Changed,
-    /// The lists of the epochs before, oldest first.
+    /// The lists of the past epochs, oldest first.
     pub(crate) sealed: VecDeque<(u32, Changed)>,
 }
 
 /// The changes of one epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
-    /// The rows of these keys were written, created or evicted.
+    /// The keys whose rows were written, created or evicted.
     Keys(Vec<u64>),
-    /// Every row moved, and none left.
+    /// The change of every row, with no row evicted.
     Everything,
 }
 
@@ -66,13 +66,13 @@ impl Changed {
 }
 
 impl Changes {
-    /// The epoch that changes belong to now.
+    /// Returns the current epoch, to which new changes belong.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Lists a key whose row was not of this epoch until now.
+    /// Lists a key whose row had an earlier dirty epoch until now.
     #[inline(always)]
     pub(crate) fn note(&mut self, key: FeatureKey) {
         match &mut self.open {
@@ -87,13 +87,13 @@ impl Changes {
         self.open = Changed::Everything;
     }
 
-    /// Keys in all lists.
+    /// Returns the number of keys in all lists.
     pub(crate) fn listed(&self) -> u64 {
         let sealed = self.sealed.iter().map(|(_, changed)| changed.keys().len());
         (sealed.sum::<usize>() + self.open.keys().len()) as u64
     }
 
-    /// Bytes of all lists.
+    /// Returns the bytes of all lists.
     pub(crate) fn bytes(&self) -> usize {
         let sealed = self.sealed.iter().map(|(_, changed)| changed.bytes());
         sealed.sum::<usize>()
@@ -101,12 +101,12 @@ impl Changes {
             + self.sealed.capacity() * size_of::<(u32, Changed)>()
     }
 
-    /// The epoch of the oldest list that is sealed.
+    /// Returns the epoch of the oldest sealed list.
     pub(crate) fn oldest(&self) -> Option<u32> {
         self.sealed.front().map(|(epoch, _)| *epoch)
     }
 
-    /// Ends the epoch and begins another one.
+    /// Seals the list of the current epoch and begins epoch `next`.
     pub(crate) fn seal(&mut self, next: u32) {
         let mut ended = std::mem::replace(&mut self.open, Changed::nothing());
         if let Changed::Keys(keys) = &mut ended {
@@ -117,8 +117,9 @@ impl Changes {
         self.epoch = next;
     }
 
-    /// Drops the oldest list and returns the epoch from which on the others tell everything: its
-    /// own, or the current one where the open list is given up because there was no other.
+    /// Drops the oldest list and returns the epoch after whose end the other lists are complete:
+    /// the epoch of the dropped list, or the current epoch if there was no sealed list and the open
+    /// one is given up.
     pub(crate) fn drop_oldest(&mut self) -> u32 {
         if let Some((epoch, _)) = self.sealed.pop_front() {
             return epoch;
@@ -128,7 +129,7 @@ impl Changes {
         self.epoch
     }
 
-    /// Returns the changes after an epoch: the keys in ascending order, each once.
+    /// Returns the changes after the end of an epoch: the keys in ascending order, each once.
     pub(crate) fn since(&self, epoch: u32) -> Changed {
         let sealed = self.sealed.iter().filter(|(e, _)| *e > epoch).map(|(_, changed)| changed);
         let lists = || sealed.clone().chain([&self.open]);

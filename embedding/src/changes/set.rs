@@ -1,8 +1,9 @@
-//! Tracking the rows that change, so that the cost of a delta is that of the changes.
+//! The tracking of changed rows in a set of tables, which makes the cost of a delta proportional to
+//! the changes.
 //!
-//! The tables of the shards list the keys; this file decides how long they are remembered. Sums
-//! over all shards decide it, so that the number of shards does not matter to whether a delta can
-//! be written.
+//! The tables of the shards list the keys; this file decides how long lists are kept. It decides by
+//! sums over all shards, so that the number of shards does not affect whether a delta can be
+//! written.
 
 use crate::changes::tracking::Tracking;
 use zillion_device::Workers;
@@ -12,26 +13,29 @@ use crate::error::Result;
 use crate::set::{TableSet, each};
 use crate::shard::Shard;
 
-/// Keys that a table's lists may hold although it has fewer rows: 8 MiB of them.
+/// The number of keys that a table's lists may hold even if the table has fewer rows: 8 MiB of
+/// keys.
 pub(crate) const FEWEST_KEYS: u64 = 1 << 20;
 
 impl TableSet {
-    /// Begins to list the keys whose rows change, so that [`TableSet::write_delta`] knows them. The
-    /// lists of at most `epochs` past epochs are kept; the oldest go too where a table's lists hold
-    /// more keys than the table has rows (and than a million): a delta from there would be no
-    /// cheaper than comparing everything. Costs one pass over the rows that there are, and 8 bytes
-    /// a change.
+    /// Begins to list the keys whose rows change, for [`TableSet::write_delta`]. The lists of at
+    /// most `epochs` past epochs are kept. The oldest are also dropped if a table's lists hold more
+    /// keys than the table has rows (and more than a million), because a delta from there would be
+    /// no cheaper than a comparison of all rows. The cost is one pass over the rows, and 8 bytes
+    /// for each change.
     ///
-    /// What changed before the end of the current epoch stays unknown. Where changes are tracked
-    /// already, only `epochs` is taken over.
+    /// Changes before the end of the current epoch stay unknown. If changes are tracked already,
+    /// only `epochs` is changed.
     ///
     /// # Errors
-    /// None of its own; the shards are worked on as a phase of `workers`.
+    /// Returns an error only if rows on disk cannot be read; the shards run as one phase of
+    /// `workers`.
     pub fn track_changes(&mut self, workers: &Workers, epochs: usize) -> Result<()> {
         self.track_changes_with(workers, epochs, FEWEST_KEYS)
     }
 
-    /// [`TableSet::track_changes`] with another number of keys that lists may hold in any case.
+    /// Does the work of [`TableSet::track_changes`] with another number of keys that lists may hold
+    /// in any case.
     pub(crate) fn track_changes_with(
         &mut self,
         workers: &Workers,
@@ -52,7 +56,7 @@ impl TableSet {
         }
     }
 
-    /// Begins new lists where changes are tracked, in tables of another history.
+    /// Begins new lists if changes are tracked and the tables now have another history.
     pub(crate) fn begin_lists(&mut self, workers: &Workers) -> Result<()> {
         let Some(tracking) = &mut self.tracking else { return Ok(()) };
         let (generation, tables) = (self.generations.now(), self.shapes.len());
@@ -62,7 +66,7 @@ impl TableSet {
         })
     }
 
-    /// Whether every row that changed after the end of an epoch is known.
+    /// Returns whether every row that changed after the end of an epoch is known.
     pub fn knows_changes_since(&self, epoch: u32) -> bool {
         let generation = self.generations.last_of(epoch);
         self.tracking.as_ref().is_some_and(|t| t.reach.iter().all(|&reach| reach <= generation))
@@ -79,7 +83,7 @@ impl TableSet {
         }
     }
 
-    /// Drops the oldest lists where there are too many of them, or too many keys in them.
+    /// Drops the oldest lists while there are too many lists, or too many keys in them.
     pub(crate) fn trim_changes(&mut self) {
         let Some(Tracking { epochs, fewest, reach }) = &mut self.tracking else { return };
         for (table, reach) in reach.iter_mut().enumerate() {

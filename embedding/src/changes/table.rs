@@ -1,4 +1,4 @@
-//! Listing the changed keys of a table.
+//! The tracking of changed keys in one shard's part of a table.
 
 use crate::changes::{AHEAD, Changed, Changes};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use zillion_feature::FeatureKey;
 
 impl Table {
-    /// Returns the changes of this table, where they are tracked.
+    /// Returns the changes of this table, if they are tracked.
     pub(crate) fn changes(&self) -> Option<&Changes> {
         self.changes.as_ref()
     }
@@ -18,8 +18,8 @@ impl Table {
         self.changes.as_mut()
     }
 
-    /// Begins to list changes. Rows that are of this epoch already are listed now, in one pass over
-    /// the table: no push or eviction will do it.
+    /// Begins to list changes. Rows that have this dirty epoch already are listed now, in one pass
+    /// over the table, because no later push or eviction will list them.
     pub(crate) fn track_changes(&mut self, epoch: u32) -> Result<()> {
         let is_whole = self.shape.swept;
         let open = Changed::nothing();

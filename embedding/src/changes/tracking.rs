@@ -1,12 +1,12 @@
-//! The time for which the changed keys of a set of tables are remembered.
+//! The settings of change tracking in a set of tables.
 
-/// The time for which changes are remembered, and its beginning.
+/// The limits of the lists of changed keys, and the epochs from which they are complete.
 #[derive(Debug)]
 pub(crate) struct Tracking {
-    /// Lists of past epochs that are kept at most.
+    /// The largest number of lists of past epochs that are kept.
     pub(crate) epochs: usize,
-    /// Keys that a table's lists may hold in any case.
+    /// The number of keys that a table's lists may hold in any case.
     pub(crate) fewest: u64,
-    /// By table, the first generation since whose end every change is known.
+    /// For each table, the first generation after whose end every change is known.
     pub(crate) reach: Vec<u32>,
 }
