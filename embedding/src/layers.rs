@@ -1,8 +1,8 @@
-//! Layers written from live tables: all rows, or those that changed.
+//! The writing of layers from live tables: all rows, or those that changed.
 //!
-//! Rows are copied out in key order by the pool, a few megabytes at a time, and written by the
-//! calling thread. A shard owns a contiguous range of keys, so that what the shards have, one after
-//! another, is in key order: the bytes do not depend on their number.
+//! The threads of the pool copy rows in key order, a few megabytes at a time, and the calling
+//! thread writes them. A shard owns a contiguous range of keys, so the rows of the shards, one
+//! shard after another, are in key order: the bytes do not depend on the number of shards.
 
 pub(crate) mod gather;
 
@@ -19,32 +19,32 @@ use crate::set::TableSet;
 use crate::table::Table;
 use zillion_rows::layer::{LayerManifest, LayerWriter, Throttle};
 
-/// Keys that are looked up as one piece of work.
+/// The number of keys that are looked up as one piece of work.
 const PIECE_KEYS: usize = 4096;
 
-/// Bytes of rows that are copied out before they are written.
+/// The bytes of rows that are copied before they are written.
 const HELD_BYTES: usize = 8 << 20;
 
-/// The rows of a table that a layer gets.
+/// The rows of a table that are written to a layer.
 enum Chosen {
     All,
     /// The keys of each shard, in ascending order.
     Keys(Vec<Vec<u64>>),
 }
 
-/// A run of neighbours among them.
+/// A piece of the chosen rows, which one thread copies.
 enum Piece<'a> {
     Slot(usize),
-    /// The keys of one shard.
+    /// Some keys of one shard, in ascending order.
     Keys(usize, &'a [u64]),
 }
 
 impl TableSet {
-    /// Writes every row of every table as a layer: the base of a version. `folder` exists.
-    /// Same rows, same bytes: for every number of shards and threads.
+    /// Writes every row of every table as a layer, the base of a version. `folder` must exist. The
+    /// same rows give the same bytes for every number of shards and threads.
     ///
     /// # Errors
-    /// Where the disk refuses; files may then be left, for the caller to sweep.
+    /// Fails if the disk cannot be written; files may then be left for the caller to remove.
     pub fn write_base(
         &self,
         workers: &Workers,
@@ -55,15 +55,16 @@ impl TableSet {
         self.write_tables(workers, LayerWriter::new(files, folder, pace), |_| Chosen::All)
     }
 
-    /// Writes what changed since the end of epoch `since`: the rows that were written or created
-    /// and are there, and tombstones for the keys that were and are not. `None` where that is not
-    /// known: changes are not tracked, or not since then. Costs time in proportion to the changes;
-    /// a table with whole-table rules is written whole once a step has moved it.
+    /// Writes the changes since the end of epoch `since`: the rows that were written or created and
+    /// still exist, and tombstones for the other changed keys. Returns `None` if these changes are
+    /// not known, because changes are not tracked or not since then. The time is proportional to
+    /// the changes; a table with whole-table rules is written completely once a step has moved it.
     ///
-    /// Same history, same bytes: for every number of shards and threads.
+    /// The same history gives the same bytes for every number of shards and threads.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] where the epoch has not ended; otherwise as [`TableSet::write_base`].
+    /// Returns [`Error::Misuse`] if the epoch has not ended; otherwise fails as
+    /// [`TableSet::write_base`] does.
     pub fn write_delta(
         &self,
         workers: &Workers,
@@ -88,14 +89,14 @@ impl TableSet {
             .map(Some)
     }
 
-    /// The rows of a table that changed after a generation.
+    /// Returns the rows of a table that changed after the end of a generation.
     fn changed(&self, workers: &Workers, table: usize, since: u32) -> Chosen {
         let by_shard = workers.map(self.shards.len(), |shard| {
             self.shards[shard].table(table).changes().map(|changes| changes.since(since))
         });
         let keys = by_shard.into_iter().map(|changed| match changed {
             Some(Changed::Keys(keys)) => Some(keys),
-            // Where one shard's rows have all moved, so have those of the others.
+            // If the rows of one shard have all moved, the rows of the others have too.
             Some(Changed::Everything) | None => None,
         });
         keys.collect::<Option<_>>().map_or(Chosen::All, Chosen::Keys)
@@ -151,7 +152,7 @@ impl TableSet {
         Ok(())
     }
 
-    /// Returns how many of the rows that a layer gets are narrow.
+    /// Returns the number of narrow rows among the rows of a layer.
     fn narrow_of(&self, workers: &Workers, table: usize, chosen: &Chosen) -> u64 {
         let counted = workers.map(self.shards.len(), |shard| {
             let owner = self.shards[shard].table(table);
@@ -170,7 +171,7 @@ impl TableSet {
         }
     }
 
-    /// The part of a table that has a slot.
+    /// Returns the shard's part of a table that owns a slot.
     fn owner(&self, table: usize, slot: usize) -> &Table {
         self.shards[self.map.shard_of(slot)].table(table)
     }

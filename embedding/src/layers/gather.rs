@@ -1,4 +1,4 @@
-//! Rows copied out in key order, as layers have them.
+//! Copies of rows in key order, as layers store them.
 
 use zillion_feature::FeatureKey;
 
@@ -7,22 +7,23 @@ use crate::index::Entry;
 use crate::spill::Thawed;
 use crate::table::Table;
 
-/// Keys whose buckets, and then rows, are asked for before they are looked at.
+/// The number of keys by which prefetches of buckets, and then of rows, run ahead.
 const AHEAD: usize = 16;
 
 /// A run of rows in key order.
 #[derive(Debug, Default)]
 pub(crate) struct RowRun {
     keys: Vec<FeatureKey>,
-    /// In f32, whatever the table's type, and without padding: as many of each row as it has.
+    /// The weights in f32, for every number type of the table, and without padding: of each row, as
+    /// many as it has.
     weights: Vec<f32>,
-    /// The end of each row's weights, and its pushes; `None` where a key has no row.
+    /// The end of each row's weights and the row's count; `None` if a key has no row.
     rows: Vec<Option<(usize, u32)>>,
 }
 
 impl RowRun {
-    /// The keys, and the weights and pushes of those that have a row; of a narrow row, the weights
-    /// that it has.
+    /// Returns the keys, each with the weights and the count of its row if it has one. A narrow row
+    /// has only its own weights.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Option<(&[f32], u32)>)> {
         let mut start = 0;
         self.keys.iter().zip(&self.rows).map(move |(&key, row)| {
@@ -37,14 +38,14 @@ impl RowRun {
 }
 
 impl Table {
-    /// All rows of one slot.
+    /// Returns all rows of one slot.
     pub(crate) fn slot_run(&self, slot: usize) -> Result<RowRun> {
         let mut entries: Vec<(FeatureKey, Entry)> = self.index.slot_entries(slot).collect();
         entries.sort_unstable();
         self.run_of(&entries)
     }
 
-    /// The rows of some keys of this shard, in ascending order.
+    /// Returns the rows of some keys of this shard; the keys must be in ascending order.
     pub(crate) fn key_run(&self, keys: &[u64]) -> Result<RowRun> {
         let mut entries = Vec::with_capacity(keys.len());
         for (i, &key) in keys.iter().enumerate() {
