@@ -64,7 +64,7 @@ zillion predict [OPTIONS] <CHECKPOINT> <FILE>
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The whole loop on data that it makes: train, resume, publish, serve, train on, hot load,
+    /// Run the whole loop on generated data: train, resume, publish, serve, train on, hot load,
     /// roll back
     #[command(after_help = "\
 Example: zillion quickstart --rows 200000 --output runs/quickstart")]
@@ -73,10 +73,10 @@ Example: zillion quickstart --rows 200000 --output runs/quickstart")]
     #[command(after_help = "\
 Example: zillion init clicks.csv --label clicked --out job.toml")]
     Init(InitArgs),
-    /// Say what would go wrong with a job and what it will cost, before it runs
+    /// Report what would go wrong with a job and what it will cost, before it runs
     #[command(after_help = CHECK_CODES)]
     Check(CheckArgs),
-    /// Train a job, validate each epoch, test the best one
+    /// Train a job, validate each epoch and test the best one
     #[command(after_help = "\
 Example: zillion data synth --rows 100000 --out clicks
          zillion init clicks/train.parquet --out job.toml
@@ -92,10 +92,11 @@ Example: zillion predict runs/clicks rows.csv > scores.csv
          cat rows.csv | zillion predict runs/clicks -
          zillion predict --registry runs/registry --model clicks --version 12 rows.csv")]
     Predict(PredictArgs),
-    /// Look into the tables of a checkpoint
+    /// Inspect the tables of a checkpoint, or make them smaller
     #[command(arg_required_else_help = true)]
     Table(TableArgs),
-    /// Publish a checkpoint as a version: a base, or what changed since the version before
+    /// Publish a checkpoint as a version: a base, or a delta of what changed since the version
+    /// before
     #[command(after_help = "\
 Example: zillion publish runs/clicks --registry runs/registry --model clicks")]
     Publish(PublishArgs),
@@ -109,21 +110,21 @@ Example: zillion serve --registry runs/registry --model clicks --http 127.0.0.1:
 Example: zillion loadgen --registry runs/registry --model clicks --data test.csv --rate 200 --seconds 10 --check
 Exit codes: 0 every answer was there (and right, with --check), 1 not.")]
     Loadgen(LoadgenArgs),
-    /// Versions of models: list, show, compare, promote, roll back, verify, clean up; a model's
-    /// nodes
+    /// Manage versions of models: list, show, compare, promote, roll back, verify, clean up; list a
+    /// model's nodes
     #[command(arg_required_else_help = true)]
     Model(ModelArgs),
     /// Show which version wrote a key's row last, and the values of the row
     #[command(after_help = "\
 Example: zillion explain --registry runs/registry --model clicks --table item --key 42")]
     Explain(ExplainArgs),
-    /// Look into data, or make some
+    /// Inspect, convert and split data, or generate some
     #[command(arg_required_else_help = true)]
     Data(DataArgs),
     /// Measure this machine and this build
     #[command(arg_required_else_help = true)]
     Bench(BenchArgs),
-    /// Say what this machine gives Zillion, and with what it would do better
+    /// Report what this machine gives Zillion, and what would improve it
     #[command(after_help = "\
 Example: zillion doctor --dir /var/lib/zillion")]
     Doctor(DoctorArgs),

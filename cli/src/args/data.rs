@@ -30,12 +30,12 @@ Example: zillion data split clicks.csv --out clicks
          zillion data split clicks.csv --out clicks --by-group user
          zillion data split clicks.csv --out clicks --by-time day --parts train=0.9,valid=0.05,test=0.05")]
     Split(SplitArgs),
-    /// Add a list column to Parquet files: what the same user did before each row
+    /// Add a list column to Parquet files: the items of the same user before each row
     #[command(after_help = "\
 Example: zillion data history --by user_id --of item_id --time timestamp --when label=1 \\
              --last 50 --in train.parquet,valid.parquet,test.parquet --out with-histories")]
     History(HistoryArgs),
-    /// From one sequence a user to rows that ask for the next item: leave one out
+    /// Turn one sequence per user into rows that ask for the next item: leave one out
     #[command(after_help = "\
 Writes train.parquet, valid.parquet and test.parquet with the columns BY, history and item. The last item of
 a sequence is asked for in test, the one before in valid, every earlier one but the first in train.
@@ -55,10 +55,10 @@ pub(crate) struct InspectArgs {
     /// Read text files as this job does; absent: delimiter, quotes and null markers are guessed
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
-    /// A second set of files: how it drifted from the first
+    /// A second set of files; the report then shows how it differs from the first
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) against: Vec<String>,
-    /// Look at this many rows of each set; absent: at all
+    /// Look at this many rows of each set; absent: all rows
     #[arg(long)]
     pub(crate) rows: Option<u64>,
     /// Most frequent values to show of each column
@@ -100,10 +100,10 @@ pub(crate) struct SplitArgs {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) read: ReadArgs,
-    /// Bad rows that may be left out; the first one more is an error
+    /// Number of bad rows that may be left out; one more is an error
     #[arg(long, value_name = "ROWS", default_value = "0")]
     pub(crate) max_bad_rows: u64,
-    /// Number of compute threads; absent: one for each processor
+    /// Compute threads; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Print the outcome as one line of JSON on stdout
@@ -124,7 +124,7 @@ fn part(text: &str) -> Result<(String, f64), String> {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
-    /// Column that says whose rows belong together
+    /// Column that groups the rows, such as the user's id
     #[arg(long, value_name = "COLUMN")]
     pub(crate) by: String,
     /// Column whose values the history lists
@@ -133,15 +133,15 @@ pub(crate) struct HistoryArgs {
     /// Column that orders the rows: whole numbers, dates or timestamps
     #[arg(long, value_name = "COLUMN")]
     pub(crate) time: String,
-    /// Only rows with this value go into histories, as in --when label=1 (repeatable: all must
+    /// Put only rows with this value into histories, as in --when label=1 (repeatable: all must
     /// hold)
     #[arg(long, value_name = "COLUMN=VALUE", value_parser = condition)]
     pub(crate) when: Vec<(String, String)>,
-    /// Items that are kept of a history: the most recent
+    /// Number of items that a history keeps: the most recent ones
     #[arg(long, value_name = "N", default_value = "50")]
     pub(crate) last: NonZeroUsize,
-    /// Leave out what is not older than this, in units of the time column; 0 leaves out the row's
-    /// own moment
+    /// Leave out items that are not older than this, in units of the time column; 0 leaves out
+    /// those of the row's own moment
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) lag: u64,
     /// Name of the new column
@@ -160,13 +160,13 @@ pub(crate) struct HistoryArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NextItemArgs {
-    /// Column that says whose sequence it is
+    /// Column that names the owner of each sequence, such as the user's id
     #[arg(long, value_name = "COLUMN")]
     pub(crate) by: String,
-    /// Column of the sequences: lists, oldest first
+    /// Column of the sequences: lists, the oldest item first
     #[arg(long, value_name = "COLUMN")]
     pub(crate) items: String,
-    /// Items that are kept of what came before: the most recent
+    /// Number of earlier items that a row keeps: the most recent ones
     #[arg(long, value_name = "N", default_value = "50")]
     pub(crate) last: NonZeroUsize,
     /// Parquet files, folders or globs
@@ -231,20 +231,20 @@ pub(crate) struct ConvertArgs {
     pub(crate) to: Option<ConvertKind>,
     #[command(flatten)]
     pub(crate) read: ReadArgs,
-    /// Bad rows that may be left out; the first one more is an error
+    /// Number of bad rows that may be left out; one more is an error
     #[arg(long, value_name = "ROWS", default_value = "0")]
     pub(crate) max_bad_rows: u64,
     /// File that gets the rows that were left out, one JSON object a line
     #[arg(long, value_name = "FILE", requires = "max_bad_rows")]
     pub(crate) rejects: Option<PathBuf>,
-    /// Rows of the data that a part of a folder stands for, 1,048,576 if absent: a killed
-    /// conversion keeps whole parts
+    /// Input rows per part of a folder, 1,048,576 if absent; a conversion that is killed keeps its
+    /// complete parts
     #[arg(long, value_name = "ROWS")]
     pub(crate) part_rows: Option<NonZeroU64>,
     /// Rows of a row group, or of a record batch
     #[arg(long, value_name = "ROWS", default_value = "65536")]
     pub(crate) group_rows: NonZeroUsize,
-    /// Begin anew over what another conversion, or something else, has left in the output
+    /// Start again and replace what another conversion, or another program, has left in the output
     #[arg(long)]
     pub(crate) force: bool,
     /// Compute threads; absent: one a core

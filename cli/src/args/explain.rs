@@ -23,8 +23,8 @@ pub(crate) struct ExplainArgs {
     /// The id as the data has it
     #[arg(long)]
     pub(crate) key: String,
-    /// Take the id as text, as a number, or as the key itself (0x...); absent: as the table's
-    /// features do
+    /// Read the id as text, as a number, or as the key itself (0x...); absent: as the features of
+    /// the table do
     #[arg(long, value_enum)]
     pub(crate) key_type: Option<KeyType>,
     /// Folder that files are fetched to

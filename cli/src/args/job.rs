@@ -26,7 +26,7 @@ pub(crate) struct InitArgs {
     /// split into training, validation and test files beside the job
     #[arg(long)]
     pub(crate) no_split: bool,
-    /// Column that says what happened, 0 or 1; absent: guessed
+    /// Column of the label, 0 or 1; absent: guessed
     #[arg(long, value_name = "COLUMN")]
     pub(crate) label: Option<String>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct TrainArgs {
     /// Go on from the newest checkpoint in run.output (begin if there is none)
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Begin a new run from this checkpoint or run: its rows and parameters, other data
+    /// Begin a new run on other data from the rows and parameters of this checkpoint or run
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
     /// Print the job with every default and override, and stop
@@ -66,7 +66,8 @@ pub(crate) struct TrainArgs {
     /// Print values of nodes every N steps
     #[arg(long, value_name = "N", default_value = "1", requires = "fetch", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) fetch_every: u64,
-    /// Pause after each step: loss, gradient norms, the rows with the largest loss
+    /// Pause after each step and show the loss, the gradient norms and the rows with the largest
+    /// loss
     #[arg(long)]
     pub(crate) step: bool,
     /// Serve /metrics for Prometheus here while it trains; port 0 takes a free one, which is

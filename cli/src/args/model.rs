@@ -29,7 +29,7 @@ pub(crate) enum ModelCommand {
     #[command(after_help = "\
 Example: zillion model list --registry runs/registry --model clicks --limit 20")]
     List(ListArgs),
-    /// Show a version, or where a pointer has stood
+    /// Show a version, or the moves of a pointer
     #[command(after_help = "\
 Example: zillion model show 12 --registry runs/registry --model clicks")]
     Show(ShowArgs),
@@ -41,11 +41,11 @@ Example: zillion model diff 11 12 --registry runs/registry --model clicks")]
     #[command(after_help = "\
 Example: zillion model promote 12 --to stable --registry runs/registry --model clicks")]
     Promote(PromoteArgs),
-    /// Move a pointer back to the version before, or to one that is named
+    /// Move a pointer back to the version before, or to a version that is named
     #[command(after_help = "\
 Example: zillion model rollback --pointer stable --registry runs/registry --model clicks")]
     Rollback(RollbackArgs),
-    /// Read every byte of a version and of what it stands on
+    /// Read and check every byte of a version and of the versions that it builds on
     #[command(after_help = "\
 Example: zillion model verify 12 --registry runs/registry --model clicks")]
     Verify(VerifyArgs),
@@ -53,7 +53,7 @@ Example: zillion model verify 12 --registry runs/registry --model clicks")]
     #[command(after_help = "\
 Example: zillion model gc --keep 16 --dry-run --registry runs/registry --model clicks")]
     Gc(GcArgs),
-    /// Keep a version's files whatever gc is told; --remove lets it go
+    /// Keep a version's files even if gc would remove them; --remove ends this
     #[command(after_help = "\
 Example: zillion model pin 12 --registry runs/registry --model clicks")]
     Pin(PinArgs),
@@ -79,10 +79,10 @@ pub(crate) struct ListArgs {
     /// The model; absent: all models
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// Versions below this one: the next page
+    /// List only versions below this one, as for the next page
     #[arg(long, value_name = "VERSION")]
     pub(crate) before: Option<VersionId>,
-    /// Versions of a page
+    /// Number of versions on a page
     #[arg(long, default_value = "20")]
     pub(crate) limit: usize,
     /// Print one line of JSON on stdout
@@ -134,7 +134,7 @@ pub(crate) struct PromoteArgs {
     /// Pointer that is moved
     #[arg(long, default_value = "stable", value_name = "POINTER")]
     pub(crate) to: String,
-    /// Why; kept in the pointer's log
+    /// Reason, which is kept in the pointer's log
     #[arg(long)]
     pub(crate) note: Option<String>,
 }
@@ -146,10 +146,10 @@ pub(crate) struct RollbackArgs {
     /// Pointer that is moved
     #[arg(long, default_value = "stable")]
     pub(crate) pointer: String,
-    /// The version to go back to; absent: where the pointer stood before
+    /// Version to go back to; absent: the version that the pointer named before
     #[arg(long, value_name = "VERSION")]
     pub(crate) to: Option<VersionId>,
-    /// Why; kept in the pointer's log
+    /// Reason, which is kept in the pointer's log
     #[arg(long)]
     pub(crate) note: Option<String>,
 }
@@ -173,11 +173,10 @@ pub(crate) struct VerifyArgs {
 pub(crate) struct GcArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// The newest versions that stay, beside those in use
+    /// Number of the newest versions to keep, in addition to those in use
     #[arg(long, default_value = "16")]
     pub(crate) keep: usize,
-    /// Seconds after they were written that files are left alone: a publisher may be about to name
-    /// them
+    /// Seconds for which new files are kept, because a publisher may be about to name them
     #[arg(long, default_value = "3600", value_name = "SECONDS")]
     pub(crate) grace: u64,
     /// Only count what would be removed
@@ -213,16 +212,16 @@ pub(crate) struct ExportArgs {
     /// Number of the version, as a named option
     #[arg(long, conflicts_with = "pointer", value_name = "VERSION")]
     pub(crate) version: Option<VersionId>,
-    /// The pointer that says which version
+    /// Pointer that names the version
     #[arg(long, default_value = "stable")]
     pub(crate) pointer: String,
-    /// Folder to write into; made if it is not there
+    /// Folder to write into; created if it does not exist
     #[arg(long, value_name = "FOLDER")]
     pub(crate) output: PathBuf,
     /// Only this part of the version (repeatable); absent: all of it
     #[arg(long, value_enum)]
     pub(crate) only: Vec<ExportPart>,
-    /// Write into a folder that has something in it; files of the same names are replaced
+    /// Write into a folder that is not empty; files of the same names are replaced
     #[arg(long)]
     pub(crate) force: bool,
     /// Folder that files are fetched to and merged in; absent: .cache below a local registry
@@ -253,24 +252,24 @@ pub(crate) struct GraphArgs {
     /// Override a key of the job (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// The training graph, with the loss and the gradients
+    /// Show the training graph, with the loss and the gradients
     #[arg(long)]
     pub(crate) train: bool,
-    /// With shapes, bytes and floating-point operations a batch: as a table, for Graphviz, as a
-    /// picture
+    /// Show shapes, bytes and floating-point operations of a batch too: as a table, for Graphviz or
+    /// as a picture
     #[arg(long, value_enum)]
     pub(crate) format: Option<GraphFormat>,
-    /// The graph before and after this pass, or after every one of them with all; of in_place,
-    /// which changes buffers and not the graph, the bytes that they take
+    /// Show the graph before and after this pass, or with `all` after every pass; for in_place,
+    /// which changes buffers and not the graph, show the bytes of the buffers
     #[arg(long, value_name = "PASS")]
     pub(crate) pass: Option<String>,
-    /// Rows of the batch that bytes and operations are counted for; absent: the job's batch size
+    /// Rows of the batch whose bytes and operations are counted; absent: the job's batch size
     #[arg(long, value_name = "N")]
     pub(crate) rows: Option<NonZeroUsize>,
-    /// Values a row that bytes and operations are counted for in columns of lists
+    /// Values per row that are assumed for columns of lists when bytes and operations are counted
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "model")]
     pub(crate) list_len: NonZeroUsize,
-    /// The model whose version it is
+    /// Model to which the version belongs
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// The registry of that model
@@ -280,7 +279,7 @@ pub(crate) struct GraphArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GraphFormat {
-    /// A line a node
+    /// Text with one line per node
     Text,
     /// The language of Graphviz
     Dot,

@@ -20,7 +20,7 @@ pub(crate) struct PredictArgs {
     /// The registry of --model: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: Option<String>,
-    /// The version; absent: where the pointer `stable` stands
+    /// Number of the version; absent: the one that the pointer `stable` names
     #[arg(long, requires = "model")]
     pub(crate) version: Option<VersionId>,
     /// Rows of a version that are scored together [default: 4096]
@@ -35,8 +35,8 @@ pub(crate) struct PredictArgs {
     /// Format of stdin (the format of a file follows from its name)
     #[arg(long, value_enum, default_value = "csv")]
     pub(crate) format: StdinFormat,
-    /// Override a key of the checkpoint's job, as in --set data.delimiter=';' (repeatable); of a
-    /// version, say how the file is written
+    /// Override a key of the checkpoint's job, as in --set data.delimiter=';' (repeatable); for a
+    /// version, describe the format of the file
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Compute threads; absent: one a core

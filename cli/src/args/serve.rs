@@ -45,7 +45,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) poll_ms: Option<u64>,
-    /// Versions that were current before and stay open [default: 8]
+    /// Number of earlier versions that stay open [default: 8]
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retain: Option<usize>,
@@ -65,7 +65,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "REQUESTS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_waiting: Option<usize>,
-    /// Connections; more wait to be accepted [default: 1024]
+    /// Most connections at a time; more wait to be accepted [default: 1024]
     #[arg(long, value_name = "CONNECTIONS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_connections: Option<usize>,
@@ -77,8 +77,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) receive_ms: Option<u64>,
-    /// Milliseconds that a server that is told to stop goes on to take requests while it says that
-    /// it is not ready [default: 0]
+    /// Milliseconds for which a server that is told to stop still accepts requests while it reports
+    /// that it is not ready [default: 0]
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lame_duck_ms: Option<u64>,

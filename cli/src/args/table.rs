@@ -15,11 +15,12 @@ pub(crate) struct TableArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Table {
-    /// Rows, bytes, and how often, how lately and how far rows have moved
+    /// Show rows and bytes, and how often, how recently and how far rows have moved
     #[command(after_help = "\
 Example: zillion table stats runs/clicks --table user")]
     Stats(TableStatsArgs),
-    /// The rows that come most often, have moved furthest or moved last; or the row of one id
+    /// List the rows with the most pushes, the largest norms or the latest pushes; or show the row
+    /// of one id
     #[command(after_help = "\
 Example: zillion table top runs/clicks --table user --by norm -n 5
          zillion table top runs/clicks --table genres --data train.parquet
@@ -29,8 +30,8 @@ Example: zillion table top runs/clicks --table user --by norm -n 5
     #[command(after_help = "\
 Example: zillion table histogram runs/clicks --of norm --svg norms.svg")]
     Histogram(TableHistogramArgs),
-    /// All that is known of one key: its row among the others, and what admission and eviction will
-    /// do with it
+    /// Show all that is known of one key: its row compared with the others, and what admission and
+    /// eviction will do with it
     #[command(after_help = "\
 Example: zillion table explain runs/clicks --table user --key 42")]
     Explain(TableExplainArgs),
@@ -80,7 +81,7 @@ pub(crate) struct TableTopArgs {
     /// Number of rows to show
     #[arg(short, value_name = "ROWS", default_value = "20")]
     pub(crate) n: usize,
-    /// One id instead, with its whole row: an id as the data has it, or a key as 0x and 16 digits
+    /// Show the whole row of one id instead: an id as the data has it, or a key as 0x and 16 digits
     #[arg(long, value_name = "ID", conflicts_with_all = ["by", "n"], allow_hyphen_values = true)]
     pub(crate) key: Option<String>,
     /// Files to find the texts of keys in, read as the job says (integer ids need none)
@@ -111,7 +112,7 @@ pub(crate) struct TableHistogramArgs {
     /// Only this table (repeatable); absent: all
     #[arg(long)]
     pub(crate) table: Vec<String>,
-    /// Measure that rows are counted by
+    /// Measure whose distribution over the rows is shown
     #[arg(long, value_enum)]
     pub(crate) of: HistogramOf,
     /// Largest number of ranges
@@ -173,22 +174,22 @@ pub(crate) struct TableShrinkArgs {
     /// Name of the table
     #[arg(long)]
     pub(crate) table: String,
-    /// Keep the first so many rows
+    /// Keep this many rows, the first in the order of --by
     #[arg(long, value_name = "ROWS")]
     pub(crate) keep_rows: Option<u64>,
     /// Order of the rows for --keep-rows: the largest stay
     #[arg(long, value_enum, default_value = "count", conflicts_with_all = ["min_count", "unseen_steps", "min_norm"])]
     pub(crate) by: ShrinkBy,
-    /// Keep rows with at least so many pushes
+    /// Keep rows with at least this many pushes
     #[arg(long, value_name = "PUSHES")]
     pub(crate) min_count: Option<u32>,
-    /// Keep rows (and keys that wait for one) whose last push lies at most so many steps back
+    /// Keep rows (and keys that wait for one) whose last push is at most this many steps ago
     #[arg(long, value_name = "STEPS")]
     pub(crate) unseen_steps: Option<u64>,
     /// Keep rows with at least this L2 norm
     #[arg(long, value_name = "NORM")]
     pub(crate) min_norm: Option<f32>,
-    /// Only say what would go
+    /// Only report what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Score these labelled rows through both checkpoints and compare (repeatable)
@@ -204,9 +205,9 @@ pub(crate) struct TableShrinkArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShrinkBy {
-    /// Pushes; of rows with as many, the one that was pushed last
+    /// Pushes; among rows with the same number, the row that was pushed last is kept first
     Count,
-    /// Step of the last push; of rows with the same, the one with more pushes
+    /// Step of the last push; among rows with the same step, the row with more pushes is kept first
     #[value(name = "last_step", alias = "last-step")]
     LastStep,
     /// L2 norm of the row
@@ -220,11 +221,11 @@ pub(crate) struct TablePlanArgs {
     /// Files to go over, read as the job says (repeatable); absent: the job's training data
     #[arg(long, value_name = "DATA")]
     pub(crate) sample: Vec<PathBuf>,
-    /// Stop after the step that has this row; absent: at the end
+    /// Stop after the step that contains this row; absent: at the end
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rows: Option<u64>,
-    /// Keys that are followed in each table, about 96 bytes each; where there are more, a share of
-    /// them
+    /// Keys that are followed in each table, about 96 bytes each; if there are more keys, a sample
+    /// of them is followed
     #[arg(long, default_value = "1048576", value_parser = clap::value_parser!(u32).range(1024..=268_435_456))]
     pub(crate) keys: u32,
     /// Write a plot too
