@@ -1,20 +1,22 @@
-//! Rows that are narrow until their key has shown that it is frequent: where they lie, how they
-//! come and grow.
+//! The narrow rows of a table: rows that have only some of their floats until their key has proved
+//! frequent. This module holds their memory, their creation and their growth.
 //!
-//! Narrow rows have slabs of their own, with strides of their own, so that what a rare key does not
-//! have takes no memory. The top bit of an index entry says which slabs its row number is of. Rows
-//! of both widths go through the same rules, narrow ones by the shape of the smaller table that
-//! they are (`crate::narrow`).
+//! Narrow rows have slabs of their own, with strides of their own, so that the floats that a rare
+//! key does not have take no memory. The top bit of an index entry says which slabs its row number
+//! belongs to. Rows of both widths follow the same rules; a narrow row uses the shape of a smaller
+//! table (`crate::narrow::shape`).
 //!
-//! What a narrow row does not have reads as the initial row of its key: in training, in evaluation,
-//! and from a layer. Growing writes these same numbers, so that no answer changes by it.
+//! The floats that a narrow row does not have read as those of the initial row of its key: in
+//! training, in evaluation, and from a layer. Growth writes these same numbers, so that it changes
+//! no answer.
 //!
 //! # Invariants
-//! * An entry with the top bit is a row of the narrow slabs, and any other of the full ones. Tables
-//!   that spill use this bit for records and have no narrow rows; dense tables neither.
-//! * Between two pushes no narrow row has as many pushes as make it full, unless a checkpoint has
-//!   brought it: those grow at their next push. Growth goes one way.
-//! * Whether a row grows is a matter of its own pushes, and so not of shards, threads or time.
+//! * An entry with the top bit set is a row of the narrow slabs, and any other entry is a row of
+//!   the full ones. Tables that spill use this bit for records on disk and have no narrow rows;
+//!   dense tables have no narrow rows either.
+//! * Between two pushes, every narrow row has fewer pushes than make it full, unless a checkpoint
+//!   has restored it: such a row grows at its next push. A full row never becomes narrow.
+//! * Whether a row grows depends on its own pushes only, and so not on shards, threads or time.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -35,10 +37,10 @@ use crate::shape::TableShape;
 use crate::table::weights::WeightSlab;
 use crate::table::weights::shard_with;
 
-/// Keys that grow in a push for which memory is kept until the next.
+/// The number of growing keys for which memory is kept from one push to the next.
 pub(crate) const KEPT_DUE: usize = 1 << 12;
 
-/// The memory of two slabs.
+/// Returns the memory of two slabs together.
 pub(crate) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
     SlabBytes {
         reserved: a.reserved + b.reserved,
@@ -52,17 +54,17 @@ pub(crate) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
 pub(crate) struct Narrow {
     pub(crate) weights: WeightSlab,
     pub(crate) companion: Slab<u32>,
-    /// The floats of its key's gradient that a narrow row has.
+    /// The part of a full gradient that a narrow row has, as scratch memory.
     pub(crate) gradient: Vec<f32>,
-    /// Keys whose rows grow at the end of the push.
+    /// The keys whose rows grow at the end of the push.
     pub(crate) due: Vec<FeatureKey>,
     pub(crate) first_slot: usize,
-    /// Rows of each slot.
+    /// The number of narrow rows of each slot.
     pub(crate) by_slot: Vec<u32>,
 }
 
 impl Narrow {
-    /// No rows yet; `None` where the rows of the table are all full.
+    /// Creates the slabs without rows; `None` if all rows of the table are full.
     pub(crate) fn new(shape: &TableShape, slots: &Range<usize>) -> Result<Option<Box<Self>>> {
         let Some(NarrowShape { shape, .. }) = shape.narrow.as_deref() else { return Ok(None) };
         let shard = shard_with(slots);
@@ -80,14 +82,14 @@ impl Narrow {
         self.weights.len()
     }
 
-    /// Bytes beside the rows.
+    /// Returns the bytes that are used in addition to the rows.
     pub(crate) fn bookkeeping(&self) -> usize {
         self.by_slot.capacity() * size_of::<u32>()
             + self.due.capacity() * size_of::<FeatureKey>()
             + self.gradient.capacity() * size_of::<f32>()
     }
 
-    /// A row of zeros in both slabs, of a key of this shard.
+    /// Allocates a row of zeros in both slabs and returns its number.
     pub(crate) fn allocate(&mut self) -> Result<u32> {
         let row = self.weights.alloc()?;
         match self.companion.alloc() {

@@ -1,8 +1,8 @@
-//! The shape of a narrow row, resolved once into what the loops need.
+//! The shape of a narrow row, computed once in the form that the loops over rows need.
 //!
 //! A narrow row is a row of a smaller table: its segments have the same rules, seeds and metadata,
-//! so that every loop over rows takes the smaller shape and knows nothing of growth. This file
-//! leads from the one shape to the other.
+//! so every loop over rows takes the smaller shape and knows nothing of growth. This file maps the
+//! one shape to the other.
 
 use std::ops::Range;
 
@@ -12,23 +12,23 @@ use crate::error::Result;
 use crate::optimizer::Kernel;
 use crate::shape::TableShape;
 
-/// The rows of a table before they are full.
+/// The shape of a table's rows before they are full.
 #[derive(Debug)]
 pub(crate) struct NarrowShape {
-    /// Pushes that make a row full.
+    /// The number of pushes that makes a row full.
     pub(crate) at: u32,
-    /// Narrow rows as a table of their own would have them.
+    /// The shape of a table that has only the narrow rows.
     pub(crate) shape: TableShape,
-    /// Floats: where they are in a full row, and in a narrow one.
+    /// The ranges of floats in a full row, each with its range in a narrow row.
     floats: Vec<(Range<usize>, Range<usize>)>,
-    /// Words of state, in the same way.
+    /// The ranges of state words in a full row, each with its range in a narrow row.
     state: Vec<(Range<usize>, Range<usize>)>,
-    /// The table's segment of each of the narrow row's.
+    /// The number of the table's segment for each segment of the narrow row.
     of: Vec<usize>,
 }
 
 impl NarrowShape {
-    /// Resolves a valid spec; `None` where all rows are full.
+    /// Computes the shape from a valid spec; `None` if all rows are full.
     pub(crate) fn new(spec: &TableSpec) -> Result<Option<Self>> {
         let (Some(growth), Some(small)) = (spec.grow, spec.narrow_spec()) else {
             return Ok(None);
@@ -54,12 +54,13 @@ impl NarrowShape {
             shape.floats.push((start..start + narrow.segments[at].dim, own.weights.clone()));
             let whole = wide.optimizer.state_len(wide.dim);
             if whole == own.state.len() {
-                // The same dimension, or one number a row.
+                // The two segments have the same dimension, or a state of one number for each row.
                 let start = full_state[of];
                 shape.state.push((start..start + whole, own.state.clone()));
                 continue;
             }
-            // Numbers a float, kind after kind: the first of each kind.
+            // The state has some numbers for each float, kind after kind; the narrow row has the
+            // first `dim` numbers of each kind.
             let dim = own.weights.len();
             for kind in 0..whole / wide.dim {
                 let from = own.state.start + kind * dim;
@@ -70,12 +71,12 @@ impl NarrowShape {
         Ok(Some(shape))
     }
 
-    /// The rules of its segments, out of those of the table's.
+    /// Returns the rules of the narrow row's segments, taken from those of the table's.
     pub(crate) fn kernels(&self, table: &[Kernel]) -> Vec<Kernel> {
         self.of.iter().map(|&segment| table[segment]).collect()
     }
 
-    /// Copies what a narrow row has of a full row's gradient.
+    /// Copies the part of a full row's gradient that a narrow row has.
     #[inline(always)]
     pub(crate) fn gather(&self, full: &[f32], narrow: &mut [f32]) {
         for (from, to) in &self.floats {
@@ -83,14 +84,15 @@ impl NarrowShape {
         }
     }
 
-    /// Copies the weights of a narrow row to where they belong in a full one.
+    /// Copies the weights of a narrow row to their places in a full row.
     pub(crate) fn spread<T: Copy>(&self, narrow: &[T], full: &mut [T]) {
         for (to, from) in &self.floats {
             full[to.clone()].copy_from_slice(&narrow[from.clone()]);
         }
     }
 
-    /// Copies state, metadata and what a row was used for.
+    /// Copies the state, the metadata and the use statistics of a narrow row to their places in a
+    /// full row.
     pub(crate) fn spread_companion(&self, table: &TableShape, narrow: &[u32], full: &mut [u32]) {
         for (to, from) in &self.state {
             full[to.clone()].copy_from_slice(&narrow[from.clone()]);

@@ -1,4 +1,4 @@
-//! Sums over rows of both widths: what a row does not have is no part of them.
+//! The sums over rows of both widths, in which each row counts with the floats that it has.
 
 use zillion_feature::FeatureKey;
 
@@ -10,7 +10,7 @@ use crate::table::push::Times;
 use crate::table::push::is_finite;
 use crate::table::sweep::{regulariser, segment_square};
 
-/// Floats of a row and of its gradient, one after the other.
+/// The scratch memory for the floats of a row and of its gradient.
 #[derive(Default)]
 struct Scratch {
     weights: Vec<f32>,
@@ -18,9 +18,9 @@ struct Scratch {
 }
 
 impl Table {
-    /// Does the work of [`Table::run_squares`] in a table that has narrow rows. A push makes a row
-    /// narrow, so that the gradient of a key without a row counts only as far as a narrow row has
-    /// floats.
+    /// Does the work of [`Table::run_squares`] in a table that has narrow rows. A push makes new
+    /// rows narrow, so the gradient of a key without a row counts only for the floats of a narrow
+    /// row.
     pub(crate) fn run_squares_of_widths(
         &self,
         keys: &[FeatureKey],
@@ -76,8 +76,8 @@ impl Table {
         sum
     }
 
-    /// Writes the floats that a key's row has, or that it will be made with, and returns the shape
-    /// that they have.
+    /// Writes the floats that a key's row has, or will have when it is made, and returns their
+    /// shape.
     fn floats_of_widths(
         &self,
         key: FeatureKey,

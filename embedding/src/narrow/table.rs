@@ -1,4 +1,4 @@
-//! Making, reading and growing the narrow rows of a table.
+//! The functions of a table that make, read and grow narrow rows.
 
 use crate::error::{Error, Result};
 use crate::eviction::schedule::is_loose;
@@ -12,7 +12,7 @@ use zillion_rows::row::{Meta, floats_mut};
 use zillion_rows::row::{RowWeights, StoredRow};
 
 impl Table {
-    /// Whether an index entry is a row on disk.
+    /// Returns whether an index entry leads to a row on disk.
     #[inline(always)]
     pub(crate) fn is_cold(&self, entry: Entry) -> bool {
         self.spill.is_some() && entry.is_cold()
@@ -23,13 +23,13 @@ impl Table {
         self.narrow.as_ref().map_or(0, |narrow| narrow.len() as u64)
     }
 
-    /// Narrow rows of one of this shard's slots.
+    /// Returns the number of narrow rows of one of this shard's slots.
     pub(crate) fn slot_narrow_rows(&self, slot: usize) -> usize {
         let rows = self.narrow.as_ref().map(|narrow| narrow.by_slot[slot - narrow.first_slot]);
         rows.unwrap_or(0) as usize
     }
 
-    /// Returns how many of some keys have a narrow row.
+    /// Returns the number of keys in `keys` that have a narrow row.
     pub(crate) fn narrow_among(&self, keys: &[u64]) -> u64 {
         if self.narrow.is_none() {
             return 0;
@@ -38,13 +38,14 @@ impl Table {
         keys.iter().filter(narrow).count() as u64
     }
 
-    /// The slabs and the shape of narrow rows, where the table has them.
+    /// Returns the slabs and the shape of narrow rows, if the table has them.
     #[inline(always)]
     fn narrow_parts(&self) -> Option<(&Narrow, &NarrowShape)> {
         self.narrow.as_deref().zip(self.shape.narrow.as_deref())
     }
 
-    /// The companion row of an index entry of either width, in memory, and the shape that it has.
+    /// Returns the shape and the companion row of an index entry of either width; the row must be
+    /// in memory.
     #[inline(always)]
     pub(crate) fn companion_of(&self, entry: Entry) -> (&TableShape, &[u32]) {
         match (self.narrow_parts(), entry.narrow_row()) {
@@ -59,7 +60,8 @@ impl Table {
         shape.meta(companion)
     }
 
-    /// The weights of an index entry of either width, in memory and without padding.
+    /// Returns the weights of an index entry of either width, without padding; the row must be in
+    /// memory.
     pub(crate) fn weights_of(&self, entry: Entry) -> RowWeights<'_> {
         match (self.narrow_parts(), entry.narrow_row()) {
             (Some((narrow, shape)), Some(row)) => narrow.weights.stored(row, shape.shape.width),
@@ -67,7 +69,7 @@ impl Table {
         }
     }
 
-    /// The row of an index entry of either width, in memory.
+    /// Returns the row of an index entry of either width; the row must be in memory.
     pub(crate) fn stored_of(&self, entry: Entry) -> StoredRow<'_> {
         let (shape, companion) = self.companion_of(entry);
         let is_narrow = self.narrow.is_some() && entry.is_narrow();
@@ -90,8 +92,8 @@ impl Table {
         }
     }
 
-    /// Adds a narrow row of zeros that the key leads to, which must not be there; returns its
-    /// number in the slabs.
+    /// Adds a narrow row of zeros for a key that has no row, and returns the row's number in the
+    /// slabs.
     fn allocate_narrow_for(&mut self, key: FeatureKey) -> Result<u32> {
         let name = || Error::ShardFull { table: self.shape.name().to_owned() };
         let Some(narrow) = &mut self.narrow else {
@@ -110,7 +112,7 @@ impl Table {
         Ok(row)
     }
 
-    /// Makes the narrow row of a key that is not there; returns its index entry.
+    /// Makes the narrow row of a key that has no row, and returns its index entry.
     pub(crate) fn make_narrow(&mut self, key: FeatureKey, epoch: u32) -> Result<Entry> {
         let row = self.allocate_narrow_for(key)?;
         if let (Some(narrow), Some(NarrowShape { shape, .. })) =
@@ -122,7 +124,7 @@ impl Table {
         Ok(Entry::narrow(row))
     }
 
-    /// Adds a narrow row as a checkpoint kept it. False where the key has a row.
+    /// Adds a narrow row from a checkpoint. Returns `false` if the key has a row.
     pub(crate) fn restore_narrow_row(
         &mut self,
         key: FeatureKey,
@@ -144,7 +146,7 @@ impl Table {
         Ok(true)
     }
 
-    /// Gives the rows that a push has made frequent the rest of their floats.
+    /// Grows the rows that the push has made frequent to full rows.
     pub(crate) fn grow_due(&mut self) -> Result<()> {
         let Some(narrow) = &mut self.narrow else { return Ok(()) };
         let mut due = std::mem::take(&mut narrow.due);
@@ -157,8 +159,8 @@ impl Table {
         grown
     }
 
-    /// Moves a narrow row to the full slabs: what it has stays, weights and state, and the rest
-    /// begins.
+    /// Moves a narrow row to the full slabs. The row keeps its weights and state, and its other
+    /// floats start with their initial values.
     fn grow(&mut self, key: FeatureKey) -> Result<()> {
         let Some(row) = self.index.get(key).and_then(Entry::narrow_row) else { return Ok(()) };
         let shape = self.shape.clone();
@@ -179,7 +181,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes the row of an index entry of either width back; the entry is gone already.
+    /// Frees the row of an index entry of either width; the entry must have been removed already.
     pub(crate) fn free_row(&mut self, key: FeatureKey, entry: Entry) {
         match (&mut self.narrow, entry.narrow_row()) {
             (Some(narrow), Some(row)) => {
@@ -193,7 +195,8 @@ impl Table {
         }
     }
 
-    /// Moves a narrow row down whose number lies beyond what the narrow rows need.
+    /// Moves a narrow row to the lowest free number if its own number is higher than the narrow
+    /// rows need.
     pub(crate) fn place_narrow_low(&mut self, key: FeatureKey, row: u32) -> Result<()> {
         let Some(narrow) = &mut self.narrow else { return Ok(()) };
         if !is_loose(row, narrow.len() as u64) {
