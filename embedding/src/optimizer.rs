@@ -1,9 +1,9 @@
-//! Row optimizers: one vocabulary for job files, one kernel a rule.
+//! The row optimizers: one set of names for job files, and one kernel for each rule.
 //!
 //! A kernel is a plain loop over one row. It is written once and compiled for several instruction
-//! sets by [`zillion_device::simd::vectorised`], so that the scalar and the SIMD twin are one
-//! source and their results are the same bits. Scalars of a step (learning rate, bias corrections)
-//! are computed once, in `f64`, and rounded once.
+//! sets by [`zillion_device::simd::vectorised`], so the scalar and the SIMD version come from one
+//! source and give the same bits. The scalars of a step (learning rate, bias corrections) are
+//! computed once, in `f64`, and rounded once.
 
 mod adagrad;
 mod adam;
@@ -26,13 +26,14 @@ pub use crate::optimizer::rule::Rates;
 pub(crate) use crate::optimizer::rule::Rule;
 pub(crate) use crate::optimizer::sgd::SgdKernel;
 
-/// The shortest decimal that reads as this `f32`: the number that the job wrote. 0.999f32 is not
-/// 0.999, and `1 - beta2` would carry that error a thousandfold.
+/// Returns the shortest decimal that reads as this `f32`, which is the number in the job file. For
+/// example, 0.999f32 is not 0.999, and `1 - beta2` would enlarge that relative error a
+/// thousandfold.
 fn decimal(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
-/// The shaping of a raw gradient into the one that is applied: `(g + l2 * w) * scale`.
+/// The terms that turn a raw gradient into the one that is applied: `(g + l2 * w) * scale`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shaping {
     pub(crate) l2: f32,
@@ -51,21 +52,22 @@ impl Gradient for Shaping {
     }
 }
 
-/// One rule on one row segment. `state` has [`OptimizerSpec::state_len`] floats.
+/// The update of one row segment by one rule. `state` has [`OptimizerSpec::state_len`] floats.
 pub(crate) trait RowKernel {
     fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient);
 }
 
-/// A segment's rule with what guards it. Matched by [`with_kernel`]: once a push in tables of one
-/// segment, else once a row, which goes the same way every time.
+/// The rule of a segment with its guard. [`with_kernel`] matches on it once for each push in tables
+/// of one segment, and otherwise once for each row, where the branch goes the same way every time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(crate) rule: Rule,
     pub(crate) guard: Option<Guard>,
 }
 
-/// `with_kernel!(kernel, k => expression)`: the expression with `k` as the one [`RowKernel`] that a
-/// [`Kernel`] is. It is compiled once for each, so that a rule without a guard knows of none.
+/// Evaluates `expression` in `with_kernel!(kernel, k => expression)`, with `k` as the one
+/// [`RowKernel`] that a [`Kernel`] stands for. The expression is compiled once for each kind of
+/// kernel, so that a rule without a guard has no code for one.
 macro_rules! with_kernel {
     ($kernel:expr, $k:ident => $then:expr) => {{
         use $crate::optimizer::{Guarded, Rule};
@@ -96,11 +98,11 @@ macro_rules! with_kernel {
 }
 pub(crate) use with_kernel;
 
-/// A number of independent sums that fills the widest vector register of the machines we know;
-/// fixed, so that sums are the same bits on all of them.
+/// The number of independent partial sums. As `f64` they fill the widest vector register of the
+/// machines we know; the number is fixed, so that sums have the same bits on all machines.
 pub(crate) const LANES: usize = 8;
 
-/// The sum of `f(i)^2` over `0..n`, in eight lanes and a fixed tree.
+/// Returns the sum of `f(i)^2` over `0..n`, in eight lanes that are added in a fixed tree.
 #[inline(always)]
 pub(crate) fn sum_of_squares_f32(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -111,7 +113,7 @@ pub(crate) fn sum_of_squares_f32(n: usize, f: impl Fn(usize) -> f32) -> f32 {
             *sum += x * x;
         }
     }
-    // Lanes by numbers that the compiler knows, so that they stay in registers.
+    // The loop uses lane numbers that the compiler knows, so that the lanes stay in registers.
     if whole < n {
         for (lane, sum) in lanes.iter_mut().enumerate() {
             if whole + lane < n {
@@ -124,8 +126,9 @@ pub(crate) fn sum_of_squares_f32(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// The sum of `f(a, b)^2` over two rows of one length, in the order of [`sum_of_squares_f32`] and
-/// to the same bits: arrays of a known length need no bounds and stay in registers.
+/// Returns the sum of `f(a, b)^2` over two rows of the same length. The order and the bits are
+/// those of [`sum_of_squares_f32`]; arrays of a known length need no bounds checks and stay in
+/// registers.
 #[inline(always)]
 pub(crate) fn sum_of_squares_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -147,7 +150,8 @@ pub(crate) fn sum_of_squares_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f3
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// The same in `f64`, where a sum over many rows must not lose the small ones.
+/// Returns the sum of `f(i)^2` over `0..n` in `f64`, so that a sum over many rows does not lose the
+/// small ones.
 #[inline(always)]
 pub(crate) fn sum_of_squares_f64(n: usize, f: impl Fn(usize) -> f32) -> f64 {
     let mut lanes = [0.0f64; LANES];
@@ -158,7 +162,7 @@ pub(crate) fn sum_of_squares_f64(n: usize, f: impl Fn(usize) -> f32) -> f64 {
             *sum += x * x;
         }
     }
-    // Lanes by numbers that the compiler knows, so that they stay in registers.
+    // The loop uses lane numbers that the compiler knows, so that the lanes stay in registers.
     if whole < n {
         for (lane, sum) in lanes.iter_mut().enumerate() {
             if whole + lane < n {

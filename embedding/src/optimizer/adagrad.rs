@@ -1,4 +1,4 @@
-//! AdaGrad with one accumulator a weight.
+//! The rule AdaGrad with one accumulator for each weight.
 
 use crate::optimizer::{Gradient, RowKernel};
 

@@ -1,4 +1,4 @@
-//! Adam by PyTorch's formulas (`torch.optim.Adam`, neither `amsgrad` nor `weight_decay`).
+//! The rule Adam by PyTorch's formulas (`torch.optim.Adam` without `amsgrad` and `weight_decay`).
 
 use zillion_feature::Step;
 
@@ -10,7 +10,7 @@ pub(crate) struct AdamKernel {
     one_minus_beta1: f32,
     one_minus_beta2: f32,
     eps: f32,
-    /// `lr / (1 - beta1^t)`.
+    /// The learning rate with the first bias correction: `lr / (1 - beta1^t)`.
     step_size: f32,
     /// The second bias correction: `sqrt(1 - beta2^t)`.
     correction2_sqrt: f32,

@@ -1,10 +1,11 @@
-//! FTRL-Proximal, as McMahan et al. (KDD 2013) give it in Algorithm 1.
+//! The rule FTRL-Proximal, after Algorithm 1 of McMahan et al. (KDD 2013).
 //!
-//! The paper derives a weight from `z` at every use; here the weight is stored, because a pull
-//! reads weights only. Where the stored weight is not zero, `z` is taken back from it before the
-//! update. With a constant learning rate that is the identity (up to rounding), and it keeps two
-//! promises the textbook form breaks: a row starts from its seeded initial weights instead of zero,
-//! and a learning rate that a schedule lowers does not shrink every weight at its next touch.
+//! The paper computes a weight from `z` at every use; here the weight is stored, because a pull
+//! reads weights only. Before the update, if the stored weight is not zero, `z` is computed back
+//! from it. With a constant learning rate this changes nothing (up to rounding). It keeps two
+//! promises that the form in the paper breaks: a row starts from its seeded initial weights instead
+//! of zero, and a learning rate that a schedule lowers does not shrink every weight at its next
+//! push.
 
 use crate::optimizer::{Gradient, RowKernel};
 

@@ -1,14 +1,14 @@
-//! FTRL-Proximal with the sparse group lasso (Yue et al. 2021, "Adaptive Optimizers with Sparse
-//! Group Lasso for Neural Networks in CTR Prediction"): a row segment whose evidence is weak is
+//! The rule FTRL-Proximal with the sparse group lasso (Yue et al. 2021, "Adaptive Optimizers with
+//! Sparse Group Lasso for Neural Networks in CTR Prediction"): a row segment with weak evidence is
 //! zero as a whole.
 //!
-//! With `s` the sums `z` behind the L1 threshold and `t = l21 * sqrt(dim)`, the segment is zero
-//! where `|s| <= t`, and else `w = -(1 - t / |s|) * s / curvature`. At dimension 1 that is the L1
-//! term once more.
+//! Let `s` be the sums `z` after the L1 threshold and `t = l21 * sqrt(dim)`. The segment is zero if
+//! `|s| <= t`; otherwise `w = -(1 - t / |s|) * s / curvature`. At dimension 1 this is a second L1
+//! term.
 //!
-//! As in `ftrl.rs`, `z` is taken back from the weights where they are not zero. The shrinkage of
-//! the group is undone with it: of `u = -w * curvature` the length is `|s| - t`, so that
-//! `s = u * (1 + t / |u|)`.
+//! As in `ftrl.rs`, `z` is computed back from the weights that are not zero, and the shrinkage of
+//! the group is undone as well: the length of `u = -w * curvature` is `|s| - t`, so that `s = u *
+//! (1 + t / |u|)`.
 
 use crate::optimizer::{FtrlKernel, Gradient, RowKernel, sum_of_squares_f32};
 
@@ -29,8 +29,8 @@ impl RowKernel for GroupFtrlKernel {
         let (z, n) = state.split_at_mut(dim);
         let (n, raw) = (&mut n[..dim], &raw[..dim]);
         let length = sum_of_squares_f32(dim, |i| weights[i] * curvature(n[i].sqrt())).sqrt();
-        // Of a segment of zeros nothing can be taken back, and what is multiplied by this is not
-        // used.
+        // From a segment of zeros, `z` cannot be computed back, and the products with this factor
+        // are not used.
         let grown = if length > 0.0 { 1.0 + threshold / length } else { 1.0 };
         for i in 0..dim {
             let w = weights[i];

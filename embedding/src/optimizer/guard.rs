@@ -1,26 +1,27 @@
 //! The guard around a segment's rule: the clip of its gradient and the bounds of its weights.
 //!
-//! The clip applies to one row's segment. It follows the factor that clips the whole step, and sees
-//! what the rule would see, with the part of the regulariser: first every number is brought into
-//! `[-value, value]`, then the whole to a length of at most `norm`.
+//! The clip applies to one segment of one row. It is applied after the factor that clips the whole
+//! step, to the gradient that the rule would see, including the regulariser: first every number is
+//! limited to `[-value, value]`, then the whole to a length of at most `norm`.
 
 use zillion_rows::{Bounds, ClipSpec};
 
 use crate::optimizer::{Gradient, RowKernel, sum_of_squares_f64};
 
-/// A segment's clip and bounds, where it has any of them.
+/// The clip and the bounds of a segment that has at least one of the two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
-    /// Beyond all numbers where there is no limit of the length.
+    /// The largest length of the gradient; infinite if the length has no limit.
     norm: f32,
-    /// The largest number where there is none of the values: what overflowed while it was put
-    /// together is brought back by it too, so that a length is always one.
+    /// The largest absolute value of a number of the gradient. If a clip sets only the norm, this
+    /// is the largest `f32`: a number that overflowed in the computation is limited too, so that
+    /// the length is always a number.
     value: f32,
     bounds: Bounds,
 }
 
 impl Guard {
-    /// `None` where there is nothing to guard.
+    /// Creates the guard of a clip and bounds; `None` if there are neither.
     pub(crate) fn new(clip: Option<ClipSpec>, bounds: Option<Bounds>) -> Option<Self> {
         if clip.is_none() && bounds.is_none() {
             return None;
@@ -33,7 +34,7 @@ impl Guard {
         Some(Self { norm, value, bounds: bounds.unwrap_or(everywhere) })
     }
 
-    /// The gradient of one row with its clip.
+    /// Returns the gradient of one row with its clip.
     #[inline(always)]
     fn clip<G: Gradient>(&self, weights: &[f32], raw: &[f32], gradient: G) -> Clipped<G> {
         let clipped = Clipped { gradient, value: self.value, factor: 1.0 };
@@ -41,7 +42,7 @@ impl Guard {
             return clipped;
         }
         let raw = &raw[..weights.len()];
-        // In double precision, where no square of a float overflows.
+        // The length is computed in double precision, where no square of an `f32` overflows.
         let length = sum_of_squares_f64(raw.len(), |i| clipped.of(raw[i], weights[i])).sqrt();
         let norm = f64::from(self.norm);
         let factor = if length > norm { (norm / length) as f32 } else { 1.0 };
@@ -66,7 +67,7 @@ impl<G: Gradient> Gradient for Clipped<G> {
     }
 }
 
-/// A rule with its guard. Segments without one run the rule itself and pay nothing.
+/// A rule with its guard. A segment without a guard runs the rule itself and pays nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guarded<K> {
     pub(crate) rule: K,

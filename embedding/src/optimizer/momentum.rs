@@ -1,8 +1,8 @@
-//! Stochastic gradient descent with momentum, by PyTorch's formulas (`torch.optim.SGD` without
-//! dampening).
+//! The rule of stochastic gradient descent with momentum, by PyTorch's formulas (`torch.optim.SGD`
+//! without dampening).
 //!
-//! The learning rate multiplies the whole velocity, so that a schedule which lowers it slows what
-//! is in motion too.
+//! The learning rate multiplies the whole velocity, so a schedule that lowers it also slows the
+//! movement that has built up.
 
 use crate::optimizer::{Gradient, RowKernel};
 

@@ -1,4 +1,4 @@
-//! AdaGrad with one accumulator a row segment.
+//! The rule AdaGrad with one accumulator for each row segment.
 
 use crate::optimizer::{Gradient, RowKernel, sum_of_squares_of};
 

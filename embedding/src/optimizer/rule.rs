@@ -53,7 +53,7 @@ impl Rule {
 /// The factors of the learning rates in one step, as the job's schedule sets them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// Every optimizer's learning rate is multiplied by this.
+    /// The factor by which every optimizer's learning rate is multiplied.
     pub scale: f32,
 }
 

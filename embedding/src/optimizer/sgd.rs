@@ -1,4 +1,4 @@
-//! Plain stochastic gradient descent.
+//! The rule of plain stochastic gradient descent.
 
 use crate::optimizer::{Gradient, RowKernel};
 

@@ -1,5 +1,5 @@
-//! Every kernel against the formulas of its paper in `f64`, and against itself on other instruction
-//! sets.
+//! Comparisons of every kernel with the formulas of its paper in `f64`, and with itself on other
+//! instruction sets.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -48,12 +48,12 @@ fn run_row(kernel: &Kernel, w: &mut [f32], s: &mut [f32], raw: &[f32], shaping: 
     with_kernel!(kernel, k => k.row(w, s, raw, shaping))
 }
 
-/// A rule without a guard.
+/// Returns a rule without a guard.
 fn bare(spec: OptimizerSpec, step: u64, rates: Rates) -> Kernel {
     Kernel { rule: Rule::new(&spec, Step(step), rates), guard: None }
 }
 
-/// Weights and state after all steps.
+/// Returns the weights and the state after all steps.
 fn train(
     spec: OptimizerSpec,
     (clip, bounds): (Option<ClipSpec>, Option<Bounds>),
@@ -76,7 +76,7 @@ fn train(
     (weights, state)
 }
 
-/// The same by the published formulas, in `f64`.
+/// Returns the weights after the same steps by the published formulas, in `f64`.
 fn reference(
     spec: OptimizerSpec,
     (clip, bounds): (Option<ClipSpec>, Option<Bounds>),
@@ -140,7 +140,7 @@ fn reference(
             let free = w.clone();
             w.iter_mut().for_each(|w| *w = w.clamp(bounds.low.into(), bounds.high.into()));
             if matches!(spec, OptimizerSpec::Ftrl { .. }) && free != w {
-                // Behind a bound, z is that of the weights that are there.
+                // If a bound has changed a weight, `z` is computed back from the bounded weight.
                 let implied = evidence(spec, &w, &a);
                 (0..dim).filter(|&u| w[u] != 0.0).for_each(|u| b[u] = implied[u]);
             }
@@ -149,7 +149,7 @@ fn reference(
     w
 }
 
-/// The weights of FTRL with the sparse group lasso, out of the paper's z and n.
+/// Returns the weights of FTRL with the sparse group lasso, from the paper's z and n.
 fn proximal(spec: OptimizerSpec, z: &[f64], n: &[f64]) -> Vec<f64> {
     let OptimizerSpec::Ftrl { lr, beta, l1, l2, l21 } = spec else { unreachable!() };
     let [lr, beta, l1, l2, l21] = [lr, beta, l1, l2, l21].map(f64::from);
@@ -161,7 +161,7 @@ fn proximal(spec: OptimizerSpec, z: &[f64], n: &[f64]) -> Vec<f64> {
     soft.iter().zip(n).map(weight).collect()
 }
 
-/// The z whose proximal step gives these weights, none of which is zero.
+/// Returns the z whose proximal step gives these weights, none of which may be zero.
 fn evidence(spec: OptimizerSpec, w: &[f64], n: &[f64]) -> Vec<f64> {
     let OptimizerSpec::Ftrl { lr, beta, l1, l2, l21 } = spec else { unreachable!() };
     let [lr, beta, l1, l2, l21] = [lr, beta, l1, l2, l21].map(f64::from);
@@ -240,10 +240,11 @@ fn the_group_lasso_makes_weak_rows_zero_as_a_whole_and_brings_strong_ones_back()
     let kernel = bare(spec, 1, Rates::default());
     let shaping = Shaping { l2: 0.0, scale: 1.0 };
     let (mut w, mut s) = ([0.1f32, -0.1, 0.1, -0.1], [0.0f32; 8]);
-    // z of these weights is 2.2 long, and the threshold 2: pushes of 0.3 each take it below.
+    // The length of z for these weights is 2.2, and the threshold is 2: a push of 0.3 in each unit
+    // brings it below.
     run_row(&kernel, &mut w, &mut s, &[0.3, -0.3, 0.3, -0.3], shaping);
     assert_eq!(w, [0.0; 4]);
-    // One unit alone is strong enough to bring all of them back but those without evidence.
+    // One strong unit is enough to bring back all units of the row except those without evidence.
     let mut alone = [0.0f32; 4];
     s = [0.0; 8];
     for _ in 0..4 {
@@ -254,8 +255,8 @@ fn the_group_lasso_makes_weak_rows_zero_as_a_whole_and_brings_strong_ones_back()
 
 #[test]
 fn the_group_lasso_is_the_minimum_of_what_it_says_to_minimise() {
-    // z·w + (c/2)|w|² + l1 |w|₁ + l21 sqrt(d) |w|₂ with one curvature for all units, by finite
-    // differences.
+    // The objective is z·w + (c/2)|w|² + l1 |w|₁ + l21 sqrt(d) |w|₂ with one curvature for all
+    // units; its slope is measured by finite differences.
     let (dim, l1, l2, l21) = (5, 0.2f64, 0.1f64, 0.3f64);
     let (lr, beta) = (0.5f64, 1.0f64);
     let spec = OptimizerSpec::Ftrl { lr: 0.5, beta: 1.0, l1: 0.2, l2: 0.1, l21: 0.3 };
