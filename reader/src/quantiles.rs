@@ -16,7 +16,7 @@ pub struct Sample {
     level: u32,
     seen: u64,
     values: Vec<f32>,
-    /// The number of each value, from the moment on that not all are kept.
+    /// The number of each kept value in the column, once not all values are kept.
     numbers: Vec<u64>,
 }
 
@@ -66,7 +66,8 @@ impl Sample {
     }
 
     /// Returns at most `buckets - 1` boundaries, ascending: boundary k is the value before which k
-    /// of `buckets` parts of the values lie. Values that fill a bucket alone leave fewer.
+    /// of `buckets` parts of the values lie. There are fewer boundaries if one value fills a whole
+    /// bucket.
     pub(crate) fn boundaries(mut self, buckets: u32) -> Vec<f32> {
         self.values.sort_unstable_by(f32::total_cmp);
         let Some(&smallest) = self.values.first() else { return Vec::new() };
@@ -74,7 +75,7 @@ impl Sample {
             |k: u32| (self.values.len() as u128 * u128::from(k) / u128::from(buckets)) as usize;
         let mut boundaries: Vec<f32> = (1..buckets).map(|k| self.values[at(k)]).collect();
         boundaries.dedup();
-        // Nothing lies below the smallest value.
+        // No value lies below the smallest one, so a boundary there would make an empty bucket.
         boundaries.retain(|&b| b > smallest);
         boundaries
     }

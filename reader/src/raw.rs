@@ -1,17 +1,18 @@
-//! Files to requests: the rows of data files as a product's backend would send them.
+//! The conversion of files to requests: the rows of data files as the backend of a product would
+//! send them.
 //!
-//! Everything else in this crate makes batches; a request has raw values, because a model encodes
-//! them itself ([`Encoder`](zillion_feature::Encoder)). Rows that are to be asked about, or that
-//! travel with a version so that a server can check itself, come from here. What a cell, a missing
-//! value or a list is is decided by the decoders of training, so that encoding these rows gives the
-//! batches of the same files bit for bit.
+//! Everything else in this crate makes batches. A request has raw values, because a model encodes
+//! them itself ([`Encoder`](zillion_feature::Encoder)). This module gives the rows for predictions,
+//! and the rows that are published with a version so that a server can check itself. The decoders
+//! of training decide the meaning of a cell, a missing value or a list, so that encoding these rows
+//! gives the batches of the same files bit for bit.
 //!
 //! # Invariants
-//! * Rows come in the order of the files, all of them: nothing is shuffled, drawn or left out. A
-//!   bad row is an error whatever `data.max_bad_rows` says, because rows are paired by their
-//!   numbers with what others say of them.
-//! * A block has an input for each that the encoder of the schema wants, and no other. Side tables
-//!   are not read: of a feature that is joined, the request has the key.
+//! * All rows come, in the order of the files: nothing is shuffled, drawn or left out. A bad row is
+//!   an error whatever `data.max_bad_rows` says, because other data (such as scores) is matched to
+//!   the rows by their numbers.
+//! * A block has exactly the inputs that the encoder of the schema wants. Side tables are not read:
+//!   for a joined feature, the request has the key.
 
 mod inputs;
 
@@ -58,37 +59,38 @@ use inputs::Inputs;
 pub struct RawRows {
     reading: Arc<Reading>,
     inputs: Inputs,
-    /// For each label the number of its field, if the files have it and it is wanted.
+    /// The number of each label's field, if the files have the label and it is wanted.
     labels: Vec<Option<usize>>,
     feed: Feed,
-    /// The number of rows that were handed out.
+    /// The number of rows that were returned.
     rows: u64,
-    /// Behind the last row, or an error.
+    /// Whether reading has ended, behind the last row or at an error.
     is_over: bool,
 }
 
 /// Some consecutive rows as one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawBlock {
-    /// The number of rows of all the files before the first one.
+    /// The number of rows, over all files, before the first row of the block.
     pub first: u64,
     /// The number of rows of the block.
     pub rows: usize,
     /// The inputs of a request.
     pub columns: RawColumns<'static>,
-    /// One a label of the schema: 0 or 1, as in training, masked where a row has none. `None` where
-    /// some file has no such column, and everywhere unless [`RawRows::open_labelled`] has asked.
+    /// The labels of the schema: 0 or 1, as in training, masked where a row has none. An entry is
+    /// `None` if some file has no such column, and always unless [`RawRows::open_labelled`] was
+    /// used.
     pub labels: Vec<Option<LabelColumn>>,
 }
 
 impl RawRows {
     /// Opens files (see [`DataConfig::files`]), which are written as the job's data is. They need
-    /// only the columns that features read. What `config` says of the order and the choice of rows
-    /// is passed over.
+    /// only the columns that features read. The settings of `config` about the order and the choice
+    /// of rows are ignored.
     ///
     /// # Errors
-    /// A file that cannot be read, is empty, cut off, or lacks a column; a column whose type does
-    /// not fit; no row at all; features that a request cannot tell apart.
+    /// A file cannot be read, is empty or truncated, or lacks a column; a column has a type that
+    /// does not fit; there is no row at all; a request cannot distinguish two features.
     pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         let no_labels = schema.labels.iter().map(|_| None).collect();
         Self::open_with(config, files, schema, |_| no_labels)
@@ -137,7 +139,7 @@ impl RawRows {
             });
         }
         let reading = Arc::new(reading);
-        // A pool of one thread starts none.
+        // A pool of one thread does not start a thread.
         let workers = Workers::new(NonZeroUsize::MIN).map_err(|error| ReaderError::Setting {
             problem: error.to_string(),
             key: "run.threads".to_owned(),
@@ -147,12 +149,12 @@ impl RawRows {
         Ok(Self { reading, inputs, labels, feed, rows: 0, is_over: false })
     }
 
-    /// Reads the next `limit` rows (at least one), or fewer at the end; `None` behind it, and
-    /// behind an error.
+    /// Reads the next `limit` rows (at least one), or fewer at the end. Returns `None` after the
+    /// end and after an error.
     ///
     /// # Errors
-    /// A row that cannot be read, or has no value where a feature needs one, by file, row and
-    /// column; a row whose list has weights, which requests have no place for.
+    /// A row that cannot be read or that lacks a value that a feature needs, by file, row and
+    /// column; or a row whose list has weights, because a request has no place for weights.
     pub fn next_block(&mut self, limit: usize) -> Result<Option<RawBlock>> {
         if self.is_over {
             return Ok(None);
@@ -176,8 +178,8 @@ impl RawRows {
         Ok(Some(block))
     }
 
-    /// Counts the rows of all the files, whatever has been read of them. Text is read through once
-    /// for it and no value is looked at.
+    /// Counts the rows of all files, whatever has been read of them. For text, this reads all bytes
+    /// of the files but decodes no value.
     ///
     /// # Errors
     /// A file that cannot be read.

@@ -1,4 +1,4 @@
-//! One pass over the data: what all its tasks share.
+//! One pass over the data: the state that all its tasks share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,16 +22,16 @@ pub(crate) struct Reading {
     pub(crate) fields: Vec<Field>,
     pub(crate) units: Vec<Unit>,
     pub(crate) rules: TextRules,
-    /// The rows that are left out of each file.
+    /// The choice of rows for each file.
     pub(crate) pickers: Vec<Picker>,
     /// The log of the bad rows that are left out.
     pub(crate) rejects: Arc<RejectLog>,
-    /// The folder that the names of files in that log are relative to.
+    /// The folder that the file names in that log are relative to.
     pub(crate) root: PathBuf,
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Returns the rules for strings in files of arrays: those of text files.
+/// Returns the rules for strings in Parquet and Arrow files, which are the rules of text files.
 pub(crate) fn text_rules(config: &DataConfig) -> TextRules {
     let null = config.null.iter().map(|text| text.clone().into_bytes()).collect();
     TextRules::new(Arc::new(null), config.list_separator.byte())
@@ -41,7 +41,7 @@ impl Reading {
     /// Plans a pass that decodes `fields` of every row.
     ///
     /// # Errors
-    /// A file lacks the column of a field, or has it in a type that does not fit.
+    /// A file lacks the column of a field, or the column has a type that does not fit.
     pub(crate) fn new(
         files: &Arc<Vec<DataFile>>,
         fields: Vec<Field>,
@@ -67,7 +67,7 @@ impl Reading {
         })
     }
 
-    /// Makes the pass leave rows out in this epoch and log the bad ones.
+    /// Makes the pass leave out rows in this epoch and log the bad ones.
     pub(crate) fn leave_out(
         &mut self,
         policy: &RowPolicy,
@@ -96,12 +96,12 @@ impl Reading {
         self.rejects.add(file, &name, error, line);
     }
 
-    /// Returns the error of a pass with more bad rows than it may leave out.
+    /// Returns the error for a pass with more bad rows than it may leave out.
     pub(crate) fn too_many_bad_rows(&self) -> ReaderError {
         ReaderError::TooManyBadRows { limit: self.max_bad(), examples: self.rejects.examples() }
     }
 
-    /// Returns whether rows come from a stream, which may make a reader wait.
+    /// Returns whether rows come from a stream, for which reading may have to wait.
     pub(crate) fn is_stream(&self) -> bool {
         self.files.iter().any(|file| file.text().is_some_and(|text| text.is_stream()))
     }

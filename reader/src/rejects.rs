@@ -1,4 +1,4 @@
-//! The rows that were left out as bad: where they stand and why.
+//! The log of rows that were left out as bad, with their places and reasons.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Near, Place, ReaderError, cell_count};
 
-/// Messages of the first rows, for the error above the limit.
+/// The number of messages that are kept for the error above the limit.
 const EXAMPLES: usize = 3;
 
-/// Bytes of a rejected line that are kept.
+/// The number of bytes of a bad line that are kept.
 pub(crate) const LINE: usize = 64 << 10;
 
 /// A row that was left out as bad.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reject {
-    /// The file, relative to the data's root where it lies below.
+    /// The file, relative to the data's root if it lies below the root.
     pub file: String,
-    /// Data row of the file, counted from 1; a header is not a row.
+    /// The data row of the file, counted from 1; a header is not a row.
     pub row: u64,
-    /// Byte of the (decompressed) text at which the row starts.
+    /// The byte of the (decompressed) text at which the row starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub byte: Option<u64>,
-    /// Row group of a Parquet file or record batch of an Arrow file, counted from 0.
+    /// The row group of a Parquet file or record batch of an Arrow file, counted from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_group: Option<usize>,
-    /// The column, where one is to blame.
+    /// The column, if the problem lies in one column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
     /// The problem of the row, and what to do.
     pub reason: String,
-    /// The row as a text file has it, without its line end; the first 64 KiB of it.
+    /// The row as a text file has it, without its line end, cut to 64 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
 }
@@ -51,14 +51,13 @@ struct Inner {
 }
 
 impl RejectLog {
-    /// Returns an empty log. `keeps`: whether the rows are kept; otherwise only the first
-    /// few messages are remembered.
+    /// Returns an empty log. If `keeps` is false, only the first few messages are kept and no rows.
     pub(crate) fn new(keeps: bool) -> Self {
         Self { keeps, inner: Mutex::default() }
     }
 
-    /// Notes a row of the numbered file, which messages call `name`. `error` is what it would have
-    /// been without a limit.
+    /// Records a bad row of the numbered file, which messages call `name`. `error` is the error
+    /// that the row would be if no bad rows were allowed.
     pub(crate) fn add(&self, file: usize, name: &str, error: &ReaderError, line: Option<&[u8]>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.examples.len() < EXAMPLES {
@@ -78,7 +77,7 @@ impl RejectLog {
                 (*place, None, cell_count(*found, *expected))
             }
             ReaderError::Record { place, problem, .. } => (*place, None, problem.clone()),
-            // Other errors are not about one row and leave nothing out.
+            // Other errors are not about one row; they end the reading.
             _ => return,
         };
         let Place { row, near } = place;
@@ -99,7 +98,7 @@ impl RejectLog {
         });
     }
 
-    /// Returns the rows by file and row.
+    /// Returns the bad rows, sorted by file and row.
     pub(crate) fn rows(&self) -> Vec<Reject> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.rows.values().cloned().collect()

@@ -1,4 +1,4 @@
-//! The number of rows of files, counted or estimated before they are read.
+//! The number of rows of files, counted or estimated before the rows are read.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::source::DataFile;
 use crate::text::count_rows;
 
-/// Returns the number of rows of a dataset, and whether it is exact: of text files that are not
-/// compressed it is told from their size and their first rows; of compressed ones it cannot be
-/// told.
+/// Returns the number of rows of a dataset, and whether the number is exact. For text files that
+/// are not compressed, it is estimated from their size and their first rows; for compressed text
+/// files it is not known.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -21,8 +21,7 @@ pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
     estimate_rows(dataset.files())
 }
 
-/// Returns the number of rows of files that no schema describes, without saying whether it is
-/// exact.
+/// Returns the number of rows, exact or estimated, of files that no schema describes.
 ///
 /// # Errors
 /// A file that cannot be read.

@@ -1,4 +1,4 @@
-//! Reading the files of a side table, whole, with the decoders that read the data.
+//! The reading of a side table's files, as a whole, with the decoders of the data.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ use crate::source::DataFile;
 use crate::text::OtherColumns;
 use crate::windows::Windows;
 
-/// Rows that are decoded at a time.
+/// The number of rows that are decoded at a time.
 const WINDOW: usize = 65_536;
 
 impl SideTables {
-    /// Reads the side tables that a schema names, relative to the data's root. What `[data]` says
-    /// of text files (delimiter, quotes, missing values, lists) holds for them too, but they have
-    /// their own header.
+    /// Reads the side tables that a schema names, relative to the data's root. The settings of
+    /// `[data]` for text files (delimiter, quotes, missing values, lists) hold for them too, but
+    /// they have their own header.
     ///
     /// # Errors
-    /// Whatever reading a file may meet; a key that is missing or stands in two rows; a numeric
-    /// feature without `missing` that some row has no value for.
+    /// An error of reading a file; a key that is missing or stands in two rows; a numeric feature
+    /// without `missing` for which some row has no value.
     pub fn load(config: &DataConfig, schema: &Schema) -> Result<Self> {
         let tables =
             (0..schema.sides.len()).map(|side| load_table(config, schema, side).map(Arc::new));
@@ -56,7 +56,7 @@ fn load_table(config: &DataConfig, schema: &Schema, side: usize) -> Result<SideT
     }
     let mut index = SideIndex::default();
     let mut pieces = Vec::new();
-    // The first row of each file.
+    // The number of the first row of each file.
     let mut starts: Vec<(u32, PathBuf)> = Vec::new();
     for path in config.files(&Paths::from(spec.path.as_str()))? {
         let file = SideFile { config, spec, path: &path };
@@ -82,7 +82,7 @@ fn load_table(config: &DataConfig, schema: &Schema, side: usize) -> Result<SideT
     Ok(SideTable { index: Arc::new(index), columns })
 }
 
-/// Returns the name of the other row in the message about a key that stands in rows `first` and
+/// Returns the name of the other row for the message about a key that stands in rows `first` and
 /// `second`. The message itself is about the first row of the last file that has the key.
 fn other_row(starts: &[(u32, PathBuf)], first: u32, second: u32) -> String {
     let file = starts.partition_point(|&(start, _)| start <= first) - 1;
@@ -103,8 +103,8 @@ struct SideFile<'a> {
 impl SideFile<'_> {
     /// Reads all rows in order.
     fn read(&self, fields: Vec<Field>) -> Result<Vec<Piece>> {
-        // A side table need not be written as the data is: its ending goes before the job's
-        // setting.
+        // A side table may have another format than the data, so its ending takes precedence over
+        // the job's setting.
         let format = match format_of(self.path, Format::Auto) {
             Ok(_) => Format::Auto,
             Err(_) => self.config.format,
@@ -125,8 +125,8 @@ impl SideFile<'_> {
         Ok(pieces)
     }
 
-    /// Returns the error about a key that is missing or stands in `other` too. Only the file knows
-    /// the key as it is written, so it is read once more.
+    /// Returns the error about a key that is missing or stands in `other` too. The key as it is
+    /// written is only in the file, so the file is read again.
     fn refuse(&self, twice: FeatureKey, other: String) -> ReaderError {
         let rule = Rule::Unique { twice, other };
         let lookup = SideLookup { raw: self.spec.raw, rule };
@@ -141,7 +141,7 @@ impl SideFile<'_> {
     }
 }
 
-/// Returns the key that stands for a missing key.
+/// Returns the key that takes the place of a missing key.
 fn no_key(spec: &SideSpec) -> FeatureKey {
     FeatureKey::missing(&format!("side.{}", spec.name))
 }

@@ -1,4 +1,4 @@
-//! From a side table's key to its row.
+//! The lookup of a side table's row by its key.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use zillion_feature::{FeatureKey, RawType, SideIndex};
 
 use crate::value::{Outcome, Refusal};
 
-/// From a side table's key to its row.
+/// The lookup of a side table's row by its key.
 #[derive(Clone, Debug)]
 pub(crate) struct SideLookup {
     pub(crate) raw: RawType,
@@ -15,10 +15,11 @@ pub(crate) struct SideLookup {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
-    /// A key that is not there reads as the row behind the last one, or is refused.
+    /// A key of the data: one that the side table does not have reads as the row behind the last
+    /// one, or is refused if a value is needed.
     Find { index: Arc<SideIndex>, needed: bool },
-    /// In the side table's own file: no key may be missing, nor be this one, which another row has
-    /// too.
+    /// A key in the side table's own file: it must not be missing, and must not be the key `twice`,
+    /// which the row `other` has too.
     Unique { twice: FeatureKey, other: String },
 }
 
@@ -41,7 +42,7 @@ impl SideLookup {
         }
     }
 
-    /// Returns what is wrong with a key that was refused.
+    /// Returns the message about a refused key.
     pub(crate) fn explain(&self, used_by: &str) -> String {
         match &self.rule {
             Rule::Find { .. } => format!(

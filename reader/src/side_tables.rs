@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use zillion_feature::{SideColumn, SideIndex, SideTable};
 
-/// The side tables of a schema, as their files have them. Cheap to clone: datasets of one job share
-/// them.
+/// The side tables of a schema, as their files have them. A clone is cheap: the datasets of one job
+/// share the tables.
 #[derive(Clone, Debug, Default)]
 pub struct SideTables(Arc<Vec<Arc<SideTable>>>);
 
@@ -27,7 +27,7 @@ impl SideTables {
 
     /// Returns a feature's values in its side table.
     pub(crate) fn column(&self, side: usize, feature: usize) -> &SideColumn {
-        // `load` reads a column for every feature that names the side table.
+        // The function `load` reads a column for every feature that names the side table.
         self.0[side].column(feature).expect("a side table has its features' columns")
     }
 }

@@ -1,7 +1,8 @@
-//! Opened files of every format behind one trait.
+//! A trait for opened files of every format.
 //!
-//! A format is one file in this folder: it says what columns and rows a file has and how fields are
-//! decoded from it. Everything else in the crate asks a [`Source`] and never which format it is.
+//! Each format is one file in this folder. It says which columns and rows a file has and how fields
+//! are decoded from it. All other code in the crate uses a [`Source`] and never asks which format
+//! it is.
 
 mod arrow;
 mod open;
@@ -33,15 +34,15 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     /// Returns the names of the columns in the order of the file.
     fn columns(&self) -> Vec<&str>;
 
-    /// Returns the number of rows if it is known before they are read.
+    /// Returns the number of rows, if it is known before the rows are read.
     fn rows(&self) -> Option<u64>;
 
-    /// Returns the units of the file, which is number `file` of its list. Units without rows are
-    /// left out.
+    /// Returns the units of the file, which has the number `file` in its list. Units without rows
+    /// are left out.
     fn units(&self, file: usize) -> Vec<Unit>;
 
-    /// Finds and checks the columns of the fields. `first` is the first file of the list if this is
-    /// another one. `others` are the columns of a text file that no field reads.
+    /// Finds and checks the columns of the fields. `first` is the first file of the list, if this
+    /// is another one. `others` says what happens to columns of a text file that no field reads.
     fn plan(
         self: Arc<Self>,
         fields: &[Field],
@@ -54,7 +55,7 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the file as columns with types of their own, if it has them.
+    /// Returns the file as typed columns, if its format has types.
     fn arrays(&self) -> Option<&dyn ArraySource> {
         None
     }
@@ -62,13 +63,13 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
 
 /// A file whose columns have types of their own and are read as Arrow arrays.
 pub trait ArraySource {
-    /// Returns the columns with the types that their values have, whatever their encoding.
+    /// Returns the columns with the types of their values, whatever the encoding.
     fn schema(&self) -> SchemaRef;
 
-    /// Reads the file from its beginning, all columns, batch after batch.
+    /// Reads all columns of the file from its beginning, batch after batch.
     ///
     /// # Errors
-    /// The file cannot be opened; later, a batch that cannot be decoded.
+    /// The file cannot be opened; the iterator returns an error if a batch cannot be decoded.
     fn batches(&self) -> Result<Batches>;
 }
 
@@ -81,16 +82,16 @@ pub(crate) enum FilePlan {
     Text(Arc<TextPlan>),
 }
 
-/// The rows that the order of rows permutes as a whole: a row group, a record batch or a text file.
+/// The rows that are permuted as a whole: a row group, a record batch or a text file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     /// The index of the file.
     pub(crate) file: usize,
     /// The row group or record batch of the file; 0 for text.
     pub(crate) group: usize,
-    /// The rows of the file before the unit.
+    /// The number of rows of the file before the unit.
     pub(crate) rows_before: u64,
-    /// The rows of the unit; 0 for text, whose rows are counted when they are read.
+    /// The number of rows of the unit; 0 for text, whose rows are counted while they are read.
     pub(crate) rows: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Batches of one epoch, from a position on.
+//! The stream of the batches of one epoch, starting at any position.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use crate::windows::{Window, Windows};
 /// The order and the grouping of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOrder {
-    /// Seed of the order.
+    /// The seed of the order.
     pub seed: u64,
-    /// Whether rows are shuffled; otherwise they come as the files have them.
+    /// Whether rows are shuffled; otherwise they keep the order of the files.
     pub shuffle: bool,
-    /// Rows of a batch, without those that are left out; only the last of an epoch may have fewer.
+    /// The number of rows of a batch, not counting rows that are left out; only the last batch of
+    /// an epoch may have fewer.
     pub batch_rows: usize,
     /// Whether a last batch with fewer rows is left out.
     pub drop_last: bool,
@@ -27,9 +28,9 @@ pub struct BatchOrder {
 
 /// The batches from a cursor to the end of its epoch, each with the cursor behind it.
 ///
-/// The stream decodes one window ahead on the pool; `next` waits for it, gathers and returns. After
-/// an error the stream has ended. It is [`Send`], so that a task can take the next batch ahead as
-/// well.
+/// The stream decodes one window ahead on the pool; `next` waits for the window, gathers a batch
+/// and returns it. After an error the stream has ended. It is [`Send`], so that a task can also
+/// prepare the next batch ahead.
 pub struct BatchStream {
     reading: Arc<Reading>,
     assembly: Assembly,
@@ -38,9 +39,9 @@ pub struct BatchStream {
     order: BatchOrder,
     cursor: Cursor,
     ended: bool,
-    /// Bad rows of the epoch before the cursor.
+    /// The number of bad rows of the epoch before the cursor.
     rejected: u64,
-    /// The positions of bad rows that windows have met and the cursor has not passed.
+    /// The positions of bad rows that windows have met and that the cursor has not passed.
     ahead: VecDeque<u64>,
     passed: Vec<u64>,
 }
@@ -87,20 +88,20 @@ impl BatchStream {
         self
     }
 
-    /// Returns the positions, in the order of rows, of the bad rows that the cursor has passed
-    /// since the last call, ascending; at the end of the epoch all that are left.
+    /// Returns the positions in the order of rows, ascending, of the bad rows that the cursor has
+    /// passed since the last call; at the end of the epoch it returns all that are left.
     pub fn take_rejected(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.passed)
     }
 
-    /// Returns the number of rows of the order that have been decoded: at the end of an epoch its
-    /// rows, those that were left out among them.
+    /// Returns the number of rows of the order that have been decoded, including those that were
+    /// left out. At the end of an epoch this is the number of its rows.
     pub fn rows_read(&self) -> u64 {
         self.windows.end()
     }
 
-    /// Returns the position behind the last row of the last batch. It counts rows of the data, also
-    /// those that were left out before it.
+    /// Returns the position behind the last row of the last batch. The position counts rows of the
+    /// data, including those that were left out.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }
@@ -128,7 +129,8 @@ impl BatchStream {
             return Ok(None);
         }
         let batch = self.assembly.batch(&pieces, &self.reading.fields)?;
-        // Only now, so that the memory of a window that this batch finished can be used again.
+        // The pieces are dropped only now, so that the memory of a finished window can be used
+        // again.
         drop(pieces);
         self.windows.read_ahead();
         self.cursor.row = position;
@@ -146,7 +148,7 @@ impl BatchStream {
         }
     }
 
-    /// Counts the bad rows before `position` as passed.
+    /// Records that the cursor has passed the bad rows before `position`.
     fn pass(&mut self, position: u64) {
         while let Some(row) = self.ahead.pop_front_if(|row| *row < position) {
             self.rejected += 1;

@@ -1,12 +1,13 @@
-//! Sums of many numbers that lose next to nothing, so that a mean does not depend on luck.
+//! The sums of many numbers with almost no rounding error, so that a mean does not depend on the
+//! order.
 
-/// Count, extremes, mean and spread of a column.
+/// The count, extremes, mean and spread of a column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moments {
     pub(crate) count: u64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// The first value: sums are of differences to it, so that a large mean does not swallow the
+    /// The first value: the sums are of differences to it, so that a large mean does not hide the
     /// spread.
     shift: f64,
     sum: Compensated,
@@ -22,7 +23,7 @@ impl Moments {
         self.min = self.min.min(x);
         self.max = self.max.max(x);
         let difference = x - self.shift;
-        // What rounding took off the difference, exactly (Knuth's two-sum).
+        // This is exactly the rounding error of the difference (Knuth's two-sum).
         let back = difference - x;
         let lost = (x - (difference - back)) + (-self.shift - back);
         self.sum.add(difference);
@@ -42,7 +43,7 @@ impl Moments {
     }
 }
 
-/// A sum with its rounding errors summed beside it (Neumaier 1974).
+/// A sum whose rounding errors are summed separately (Neumaier 1974).
 #[derive(Clone, Copy, Debug, Default)]
 struct Compensated {
     sum: f64,

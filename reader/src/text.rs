@@ -1,8 +1,8 @@
-//! CSV and TSV, JSON lines, libsvm: bytes to chunks of whole records (one after another), chunks to
-//! rows (in parallel).
+//! The text formats CSV and TSV, JSON lines and libsvm: bytes become chunks of whole records (one
+//! after another), and chunks become rows (in parallel).
 //!
 //! The tokenisers ([`Chunks`], [`Records`], [`Lines`], [`JsonRow`], [`SvmRow`]) are public for
-//! tools that look at files which no schema describes.
+//! tools that read files without a schema.
 
 mod cell;
 mod cells;

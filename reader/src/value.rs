@@ -1,11 +1,12 @@
-//! One raw value to what a batch holds. Text and Parquet both end here, so that they agree.
+//! The conversion of one raw value to its form in a batch, for text and Parquet alike, so that they
+//! agree.
 
 use std::sync::Arc;
 
 use zillion_feature::raw_value::{ValueError, finite, parse_f64, parse_i64};
 use zillion_feature::{NumericMap, TimeUnit};
 
-/// Why a value cannot be used. Small, because it travels through the inner loops.
+/// The reason why a value cannot be used. The type is small, because inner loops return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The raw value itself is refused.
@@ -31,12 +32,12 @@ impl From<ValueError> for Refusal {
 
 pub(crate) type Outcome<T> = Result<T, Refusal>;
 
-/// Longest piece of a refused text that a message shows.
+/// The length of the longest piece of a refused text that a message shows.
 const SHOWN: usize = 48;
 
 impl Refusal {
-    /// Returns whether the row alone is to blame, so that it can be left out; else it is all that
-    /// stands together.
+    /// Returns whether the problem is of this row alone, so that the row can be left out. Only
+    /// [`Refusal::TooManyIds`] is a problem of several rows together.
     pub(crate) fn is_about_one_row(self) -> bool {
         self != Self::TooManyIds
     }
@@ -50,7 +51,7 @@ pub(crate) fn shorten(text: &[u8]) -> String {
     }
 }
 
-/// A feature's transform, with the results for small counts at hand: most numbers of a log are
+/// A feature's transform with a table of its results for small counts: most numbers of a log are
 /// small counts, and a logarithm costs as much as decoding ten of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Transform {
@@ -73,10 +74,10 @@ impl Transform {
         self.map == NumericMap::Raw
     }
 
-    /// Returns the result of the map for a number, bit for bit.
+    /// Returns the result of the map for a number, the same bit for bit.
     #[inline]
     pub(crate) fn apply(&self, x: f64) -> f32 {
-        // Saturates; the comparison of bits also tells -0 from 0.
+        // The conversion saturates; the comparison of bits also distinguishes -0 from 0.
         let count = x as u32;
         match self.small.get(count as usize) {
             Some(&y) if f64::from(count).to_bits() == x.to_bits() => y,
@@ -85,7 +86,7 @@ impl Transform {
     }
 }
 
-/// Returns a finite number through a feature's transform.
+/// Applies a feature's transform to a finite number.
 #[inline]
 pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if !x.is_finite() {
@@ -95,7 +96,7 @@ pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
 }
 
-/// Returns a number as a label: 0 or 1 as it stands, or any number held against a threshold.
+/// Returns a number as a label: 0 or 1 itself, or the result of comparing it with a threshold.
 #[inline]
 pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
     match at_least {
@@ -126,7 +127,7 @@ pub(crate) fn time_from_cell(cell: &[u8]) -> Outcome<i64> {
     parse_i64(cell.trim_ascii()).map_err(|_| Refusal::NotTime)
 }
 
-/// Returns an event time as it stands, if it can be one.
+/// Returns an event time unchanged, if it is plausible in its unit.
 #[inline]
 pub(crate) fn time(time: i64, unit: Option<TimeUnit>) -> Outcome<i64> {
     match unit {

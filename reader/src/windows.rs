@@ -1,9 +1,9 @@
-//! Windows of rows, one decoded ahead.
+//! The windows of rows of an epoch, of which one is decoded ahead.
 //!
 //! # Concurrency
 //! At most one task runs ahead. It owns the feed and gives it back with its window. The task holds
-//! the pool (it spawns decoding tasks), so it must not outlive this struct: dropping waits for it,
-//! after telling it to stop.
+//! the pool (it spawns decoding tasks), so it must not outlive this struct: dropping the struct
+//! tells the task to stop and waits for it.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,21 +19,21 @@ use crate::order::Order;
 use crate::permute::permute;
 use crate::reading::Reading;
 
-/// Rows that have been decoded together, in the order in which they are to be taken.
+/// Some rows that have been decoded together, in the order in which they are taken.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) pieces: VecDeque<Piece>,
-    /// Rows that are left to be taken.
+    /// The number of rows that are left to be taken.
     pub(crate) rows: usize,
     /// The window's first row in the order of rows.
     start: u64,
-    /// Rows of the order that the window stands for.
+    /// The number of rows of the order that the window covers.
     span: usize,
-    /// The place of each row in the window, where some were left out.
+    /// The place of each row in the window, if some were left out.
     places: Option<Vec<u32>>,
-    /// Places of the rows that were left out as bad, ascending.
+    /// The places of the rows that were left out as bad, ascending.
     rejected: Vec<u32>,
-    /// Rows that have been taken.
+    /// The number of rows that have been taken.
     taken: usize,
 }
 
@@ -42,10 +42,10 @@ pub(crate) struct Windows {
     workers: Arc<Workers>,
     order: Order,
     window_rows: usize,
-    /// Number of the next window, and its first row in the order.
+    /// The number of the next window, and its first row in the order.
     next: u64,
     start: u64,
-    /// Rows of the first window that have been taken before.
+    /// The number of rows of the first window that were taken before.
     taken_before: usize,
     feed: Option<Feed>,
     ahead: Option<Task<(Feed, Result<Window>)>>,
@@ -54,7 +54,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Returns the windows of `reading` from row `row` of the order on.
+    /// Returns the windows of `reading`, starting at row `row` of the order.
     pub(crate) fn new(
         reading: Arc<Reading>,
         workers: Arc<Workers>,
@@ -66,7 +66,7 @@ impl Windows {
         // Without a permutation a window can start anywhere.
         let taken_before = if order.shuffle { (row % window_rows as u64) as usize } else { 0 };
         let units = order.units(reading.units.len());
-        // A pool thread must not hang on a stream that gives nothing.
+        // A thread of the pool must not wait for a stream that returns nothing.
         let reads_ahead = !reading.is_stream();
         let skip = row - taken_before as u64;
         let feed = Feed::new(reading, workers.clone(), cancelled.clone(), units, skip);
@@ -88,7 +88,7 @@ impl Windows {
         windows
     }
 
-    /// Decodes the next window; `None` at the end. After an error there are no more.
+    /// Decodes the next window; returns `None` at the end and after an error.
     pub(crate) fn next_window(&mut self) -> Result<Option<Window>> {
         let (feed, window) = match (self.ahead.take(), self.feed.take()) {
             (Some(task), _) => task.join(),
@@ -117,7 +117,8 @@ impl Windows {
         self.start
     }
 
-    /// Begins to decode the next window in the background, if there is one and it is not begun.
+    /// Begins to decode the next window in the background, if there is one and it has not begun
+    /// yet.
     pub(crate) fn read_ahead(&mut self) {
         if !self.reads_ahead || self.ahead.is_some() {
             return;
@@ -164,8 +165,8 @@ impl Drop for Windows {
     }
 }
 
-/// Returns the places of the rows that the pieces hold (`None` for all) and of those that were left
-/// out as bad, among the rows of a window in file order.
+/// Returns the places, among the rows of a window in file order, of the rows that the pieces hold
+/// (`None` for all) and of the rows that were left out as bad.
 fn left_out(pieces: &[Piece], rows: usize, span: usize) -> (Option<Vec<u32>>, Vec<u32>) {
     if rows == span {
         return (None, Vec::new());
@@ -183,9 +184,9 @@ fn left_out(pieces: &[Piece], rows: usize, span: usize) -> (Option<Vec<u32>>, Ve
     (Some(places), rejected)
 }
 
-/// Translates the result of [`left_out`] from file order to `order`, which then holds only the rows
-/// that are there, by their numbers among them. A row that is left out keeps its place, so that the
-/// others keep theirs.
+/// Translates the result of [`left_out`] from file order to `order`. Afterwards `order` holds only
+/// the rows that the pieces hold, numbered among themselves. A row that is left out keeps its
+/// place, so that the others keep theirs.
 fn reorder(
     places: Option<Vec<u32>>,
     rejected: Vec<u32>,
@@ -216,7 +217,7 @@ fn reorder(
 }
 
 impl Window {
-    /// Goes over the first `span` rows of the order, those that are left out among them.
+    /// Skips the first `span` rows of the order, including those that are left out.
     fn pass_over(&mut self, span: usize) {
         let rows = match &self.places {
             Some(places) => places.partition_point(|&at| (at as usize) < span),
@@ -226,14 +227,14 @@ impl Window {
         self.rejected.retain(|&at| at as usize >= span);
     }
 
-    /// Returns the row of the order behind the last one that was taken, if one was.
+    /// Returns the row of the order behind the last row that was taken, if any was.
     pub(crate) fn position(&self) -> Option<u64> {
         let last = self.taken.checked_sub(1)?;
         let place = self.places.as_ref().map_or(last, |places| places[last] as usize);
         Some(self.start + place as u64 + 1)
     }
 
-    /// Returns the rows of the order that were left out as bad and not passed over, ascending.
+    /// Returns the rows of the order that were left out as bad and not skipped, ascending.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = u64> {
         self.rejected.iter().map(|&at| self.start + u64::from(at))
     }

@@ -1,4 +1,5 @@
-//! The fields that the inputs of a schema's requests read, and decoded rows as their values.
+//! The inputs of a schema's requests: the fields that they read, and their values from decoded
+//! rows.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,7 @@ use crate::block::{self, Column, Piece, column_of};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
 
-/// The inputs of a schema. Field `i` of the reading is input `i`.
+/// The inputs of a schema; field `i` of the reading is input `i`.
 #[derive(Clone, Debug)]
 pub(super) struct Inputs(Vec<Input>);
 
@@ -29,10 +30,10 @@ enum Kind {
 }
 
 impl Inputs {
-    /// Returns the inputs, and the fields that they are decoded from.
+    /// Returns the inputs, and the fields from which they are decoded.
     ///
     /// # Errors
-    /// Two inputs of one name that no value of a request can be for both.
+    /// Two inputs have the same name and no value of a request can serve both.
     pub(super) fn of(schema: &Schema) -> Result<(Self, Vec<Field>)> {
         let mut inputs = Vec::new();
         let mut fields = Vec::new();
@@ -97,13 +98,14 @@ fn kind_and_role(feature: &FeatureSpec) -> (Kind, Role) {
     }
 }
 
-/// Returns the type of an input that both a feature and a join read: a text can be taken for a
-/// whole number, and a whole number for a number. `None`: no type is right for both.
+/// Returns the type of an input that both a feature and a join read: a text can be read as a whole
+/// number, and a whole number as a number. Returns `None` if no type serves both.
 fn shared(kind: Kind, side: RawType) -> Option<Kind> {
     match (kind, side) {
         (Kind::RawId(RawType::String), _) => Some(kind),
         (Kind::RawId(_), RawType::String) => Some(Kind::RawId(side)),
-        // Of the two whole types the signed one: an id beyond it is refused, as in training.
+        // Of the two integer types, the signed one is used: an id beyond it is refused, as in
+        // training.
         (Kind::RawId(own), side) => Some(Kind::RawId(if own == side { own } else { RawType::I64 })),
         (Kind::Number, RawType::I64 | RawType::U64) => Some(Kind::RawId(side)),
         (Kind::Number, RawType::String) | (Kind::Ids(_), _) => None,
@@ -146,9 +148,9 @@ fn lists(raw: RawType, pieces: &[Piece], rows: usize, at: usize) -> RawColumn<'s
     RawColumn { values: ids(raw, values), lengths: Some(lengths), is_shared: false }
 }
 
-/// Returns ids as numbers of one type where all are there and are numbers.
+/// Returns ids as numbers of one type, if all are present and are numbers.
 fn ids(raw: RawType, values: Vec<RawValue<'static>>) -> RawValues<'static> {
-    // A grammar has each whole number in a type that fits it; the declared one fits too.
+    // A grammar returns each whole number in a type that fits it; the declared type fits it too.
     let typed = |value: RawValue<'static>| match (raw, value) {
         (RawType::I64, RawValue::Uint(id)) => {
             i64::try_from(id).map_or(RawValue::Uint(id), RawValue::Int)

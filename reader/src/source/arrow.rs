@@ -1,4 +1,4 @@
-//! Arrow IPC files as sources.
+//! The implementation of `Source` for Arrow IPC files.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Opening a file by its format.
+//! The opening of a file by its format.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::ipc::IpcFile;
 use crate::parquet::ParquetFile;
 use crate::text::TextFile;
 
-/// A data file of any format, opened and checked, for tools that read what no schema describes.
+/// A data file of any format, opened and checked, for tools that read files without a schema.
 #[derive(Clone, Debug)]
 pub struct DataFile(pub(crate) Arc<dyn Source>);
 
 impl DataFile {
-    /// Opens a file, whose format the settings or its ending name.
+    /// Opens a file in the format that the settings or its ending name.
     ///
     /// # Errors
     /// The format is not known; the file cannot be read, is empty or is damaged.
@@ -45,8 +45,8 @@ impl DataFile {
         self.columns().contains(&name)
     }
 
-    /// Returns the number of rows if it is known before they are read, as it is of Parquet and
-    /// Arrow files.
+    /// Returns the number of rows, if it is known before the rows are read, as it is for Parquet
+    /// and Arrow files.
     pub fn rows(&self) -> Option<u64> {
         self.0.rows()
     }
@@ -56,7 +56,7 @@ impl DataFile {
         self.0.text()
     }
 
-    /// Returns the file as columns with types of their own, if it has them.
+    /// Returns the file as typed columns, if its format has types.
     pub fn arrays(&self) -> Option<&dyn ArraySource> {
         self.0.arrays()
     }

@@ -1,4 +1,4 @@
-//! Parquet files as sources.
+//! The implementation of `Source` for Parquet files.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Text files and text streams as sources.
+//! The implementation of `Source` for text files and text streams.
 
 use std::path::Path;
 use std::sync::Arc;

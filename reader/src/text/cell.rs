@@ -1,4 +1,4 @@
-//! One value of a row to what its role makes of it: the same for every grammar.
+//! The decoding of one value of a row by its role, which is the same for every grammar.
 
 use zillion_feature::raw_value::{
     RawId, ValueError, finite, group_from_bytes, id_from_cell, parse_f64, parse_f64_with_comma,
@@ -11,12 +11,13 @@ use crate::config::Decimal;
 use crate::field::Role;
 use crate::value::{self, Outcome, Refusal};
 
-/// A value as a grammar has it. Every method gives `None` for a missing value.
+/// A value as a grammar returns it. Every method returns `None` for a missing value.
 pub(super) trait Cell {
     fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>>;
-    /// Appends the ids of a list that are there.
+    /// Appends the ids of a list that are not missing.
     fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()>;
-    /// Appends a text, as it would be an id of type string; says whether there is one.
+    /// Appends the text of the value, spelled as an id of type string; returns whether there is
+    /// one.
     fn text(&self, to: &mut Vec<u8>) -> Outcome<bool> {
         let text = self.id::<RawValue<'static>>(RawType::String)?;
         if let Some(RawValue::Text(text)) = &text {
@@ -32,7 +33,7 @@ pub(super) trait Cell {
     fn shown(&self) -> Vec<u8>;
 }
 
-/// The list of a row in the making.
+/// The list of a row while its ids are appended.
 pub(super) struct List<'a, I> {
     ids: &'a mut Vec<I>,
     weights: &'a mut Option<Vec<f32>>,
@@ -55,7 +56,7 @@ impl<I> List<'_, I> {
     }
 }
 
-/// Appends a value to the column of a role.
+/// Decodes a value by its role and appends it to the column.
 #[inline]
 pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outcome<()> {
     match (role, column) {
@@ -136,7 +137,7 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
     Ok(())
 }
 
-/// Text that stands for a value.
+/// A text that stands for one value.
 #[derive(Clone, Copy)]
 pub(super) struct TextCell<'a> {
     pub(super) text: &'a [u8],

@@ -1,4 +1,4 @@
-//! CSV and TSV: records of cells to columns.
+//! The decoding of CSV and TSV: records of cells to columns.
 
 use super::cell::{TextCell, push};
 use super::decode::{Decoding, RowPlan, TextBlock};
@@ -14,7 +14,7 @@ pub(super) struct CellPlan {
     pub(super) dialect: Dialect,
     /// The number of cells of every record.
     pub(super) width: usize,
-    /// Pairs of cell and field, ascending.
+    /// The pairs of cell and field, ascending.
     pub(super) cells: Vec<(usize, usize)>,
 }
 

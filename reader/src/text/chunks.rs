@@ -1,8 +1,8 @@
-//! Cutting a source of bytes into chunks of whole records.
+//! The division of a source of bytes into chunks of whole records.
 //!
-//! This is the part of reading text that must go one after another; what is left, splitting cells
-//! and decoding them, is done on chunks in parallel. Memory is bounded: a chunk is [`CHUNK`] bytes,
-//! or as much as one record needs up to [`MAX_RECORD`].
+//! This part of reading text must be sequential. The rest, splitting cells and decoding them, is
+//! done on chunks in parallel. Memory is bounded: a chunk has [`CHUNK`] bytes, or as many as one
+//! record needs, up to [`MAX_RECORD`].
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,17 @@ use super::records::{Dialect, Records, Step, last_record_end};
 use super::settings::Grammar;
 use crate::error::{Near, Place, ReaderError, Result};
 
-/// Bytes of a chunk.
+/// The number of bytes of a chunk.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// Bytes of the longest record. A longer one is a quote that is never closed.
+/// The number of bytes of the longest record. A longer one is taken for a quote that is never
+/// closed.
 const MAX_RECORD: usize = 16 << 20;
 
-/// The number of rows at the beginning of a file without a header that tell its columns.
+/// The number of rows at the beginning of a file without a header that determine its columns.
 pub(super) const FIRST_ROWS: usize = 1000;
 
-/// Returns why a row is refused that has a column which the first rows of its file do not have.
+/// Returns the message about a row with a column that the first rows of its file do not have.
 pub(super) fn beyond_first_rows(column: &str) -> String {
     format!(
         "it has a column `{column}`, which none of the first {FIRST_ROWS} rows of the file has and which would \
@@ -39,16 +40,17 @@ pub struct Chunk {
     pub offset: u64,
 }
 
-/// A source on its way through a file.
+/// A source of bytes that is being read chunk by chunk.
 pub struct Chunks {
     source: Bytes,
     path: PathBuf,
     grammar: Grammar,
-    /// Bytes read and not yet handed out, and where they start in the decompressed text.
+    /// The bytes that were read and not yet returned, and the position in the decompressed text at
+    /// which they start.
     buffer: Vec<u8>,
     offset: u64,
     at_end: bool,
-    /// Whether no row has been handed out.
+    /// Whether no row has been returned yet.
     fresh: bool,
 }
 
@@ -65,7 +67,7 @@ impl Chunks {
     /// Starts at the beginning of `source`. `path` is its name in messages.
     ///
     /// # Errors
-    /// A source without a byte, or one that says it is UTF-16.
+    /// The source has no bytes, or has the byte order mark of UTF-16.
     pub fn new(source: Bytes, path: &Path, grammar: Grammar) -> Result<Self> {
         let mut chunks = Self {
             source,
@@ -76,7 +78,7 @@ impl Chunks {
             at_end: false,
             fresh: true,
         };
-        // Enough for a byte order mark and most headers.
+        // This is enough for a byte order mark and most headers.
         chunks.read_up_to(4096)?;
         if chunks.buffer.is_empty() {
             return Err(ReaderError::EmptyFile { path: chunks.path });
@@ -90,7 +92,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Takes the first record off as names of columns.
+    /// Removes the first record and returns it as the names of the columns.
     pub fn take_header(&mut self, dialect: Dialect) -> Result<Vec<String>> {
         loop {
             let mut records = Records::new(dialect, &self.buffer);
@@ -135,7 +137,8 @@ impl Chunks {
         }
     }
 
-    /// Returns the number of bytes at the front that hold no record, if no record is seen yet.
+    /// Returns the number of bytes at the front that hold no record, if no record has been found
+    /// yet.
     fn blank_front(&self) -> Option<usize> {
         if let Grammar::Cells(_) = self.grammar {
             let blank = self.buffer.iter().take_while(|&&b| b == b'\n' || b == b'\r').count();
@@ -148,7 +151,7 @@ impl Chunks {
             }
             start += at + 1;
         }
-        // The end of the line may tell whether it is a row, unless this is the end of the file.
+        // Only the end of the line can show whether the line is a row, unless the file ends here.
         let rest = &self.buffer[start..];
         (is_blank(self.grammar, rest)).then_some(if self.at_end {
             self.buffer.len()
@@ -157,8 +160,8 @@ impl Chunks {
         })
     }
 
-    /// Returns the columns that `of` finds in the first rows of a file without a header, which stay
-    /// where they are. A file without a row has no columns.
+    /// Returns the columns that `of` finds in the first rows of a file without a header. The rows
+    /// stay in the buffer. A file without a row has no columns.
     ///
     /// # Errors
     /// Rows that `of` cannot read.
@@ -189,7 +192,7 @@ impl Chunks {
         })
     }
 
-    /// Reads the next chunk; `None` at the end.
+    /// Reads the next chunk; returns `None` at the end.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
         let missing = CHUNK.saturating_sub(self.buffer.len());
         self.read_up_to(missing)?;
@@ -203,7 +206,8 @@ impl Chunks {
                 }
             };
             if let Some(end) = end {
-                // The rest is shorter than a record; the chunk keeps the large allocation.
+                // The rest is shorter than a record, so it is copied; the chunk keeps the large
+                // allocation.
                 let rest = self.buffer[end..].to_vec();
                 let mut bytes = std::mem::replace(&mut self.buffer, rest);
                 bytes.truncate(end);
@@ -227,7 +231,8 @@ impl Chunks {
                 path: self.path.clone(),
             });
         }
-        // Doubling keeps looking for a record's end linear in its length.
+        // Doubling the buffer keeps the search for a record's end linear in the length of the
+        // record.
         let more = self.buffer.len().max(4096);
         self.read_up_to(more.min(MAX_RECORD + 1 - self.buffer.len()))
     }

@@ -1,4 +1,4 @@
-//! Counting the rows of a chunk without decoding them.
+//! The counting of the rows of a chunk without decoding them.
 
 use zillion_device::simd::vectorised;
 
@@ -30,12 +30,12 @@ pub fn count_rows(chunk: &Chunk, grammar: Grammar) -> usize {
     rows
 }
 
-/// Returns the number of lines that are not empty: of records, where nothing is quoted. Either of
-/// the two characters that end a line does, alone as well.
+/// Returns the number of lines that are not empty, which is the number of records if nothing is
+/// quoted. Each of the two characters that end a line does so alone as well.
 fn lines_of_cells(bytes: &[u8]) -> usize {
     let is_end = |byte: u8| (byte == b'\n') | (byte == b'\r');
     let first = bytes.first().map_or(0, |&byte| usize::from(!is_end(byte)));
-    // A line begins where no end follows an end.
+    // A line begins at each character that follows a line end and is not one itself.
     let begins = vectorised(
         #[inline(always)]
         || {

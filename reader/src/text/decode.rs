@@ -1,4 +1,4 @@
-//! A chunk of rows to a block of columns: one loop for all grammars.
+//! The decoding of a chunk of rows to a block of columns: one loop for all grammars.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use crate::field::Field;
 use crate::policy::{Draw, Kept, Picker};
 use crate::rejects::LINE;
 
-/// The columns of a text file that are decoded, found in the way of its grammar.
+/// The columns to decode from a text file, in the form that its grammar needs.
 pub(crate) trait RowPlan: fmt::Debug + Send + Sync {
     /// Decodes the rows of a chunk.
     fn decode(&self, task: &Decoding<'_>) -> Result<TextBlock, BadRow>;
 }
 
-/// The treatment of columns that no field reads, where rows name their own columns.
+/// The treatment of columns that no field reads, in formats whose rows name their own columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherColumns {
-    /// Such columns are passed over.
+    /// Such columns are skipped.
     PassOver,
-    /// A row with such a column is an error: its values would get lost.
+    /// A row with such a column is an error, because its values would get lost.
     Refuse,
 }
 
@@ -36,17 +36,17 @@ pub(crate) struct TextBlock {
 pub(crate) struct Decoding<'a> {
     pub(super) chunk: &'a Chunk,
     pub(super) fields: &'a [Field],
-    /// The rows at the beginning that are passed over.
+    /// The number of rows at the beginning that are skipped.
     pub(super) skip: usize,
-    /// The number of the chunk's first row in the file, where rows are drawn.
+    /// The number of the chunk's first row in the file; used only if rows are sampled.
     pub(super) first: u64,
     pub(super) picker: &'a Picker,
     pub(super) settings: &'a TextSettings,
 }
 
 impl Decoding<'_> {
-    /// Decodes the rows. `row_bytes`, the bytes of a row, is a guess that is right within a factor
-    /// of two for most logs, and only a guess.
+    /// Decodes the rows. `row_bytes` is an estimate of the bytes of a row, which is right within a
+    /// factor of two for most logs; correctness does not depend on it.
     pub(super) fn run<R: Rows>(&self, mut rows: R, row_bytes: usize) -> Result<TextBlock, BadRow> {
         let Self { chunk, fields, picker, .. } = *self;
         let capacity = chunk.bytes.len() / (row_bytes + 1) + 1;
@@ -92,7 +92,7 @@ impl Decoding<'_> {
             let line = without_line_ends(rows.text());
             bad.push(BadRow { line: line[..line.len().min(LINE)].to_vec(), ..refused });
             if bad.len() as u64 > picker.max_bad {
-                // Enough to refuse the pass.
+                // There are now enough bad rows to refuse the pass.
                 break;
             }
         }
@@ -101,16 +101,16 @@ impl Decoding<'_> {
     }
 }
 
-/// The draw among the rows labelled 0.
+/// The draw among the rows with label 0.
 struct NegativeDraw {
     field: usize,
     draw: Draw,
-    /// The label of the row that is looked at.
+    /// A column that holds the label of the current row.
     label: Column,
 }
 
 impl NegativeDraw {
-    /// Returns whether a row stays, whose label is looked at before anything else of it.
+    /// Returns whether a row is kept; its label is decoded before anything else of the row.
     fn keeps<R: Rows>(&mut self, number: u64, rows: &mut R, fields: &[Field]) -> bool {
         if self.draw.keeps(number) {
             return true;
@@ -129,7 +129,7 @@ impl NegativeDraw {
     }
 }
 
-/// Returns a record as it is written, without the empty lines before it and its own line end.
+/// Returns a record as it is written, without the empty lines before it and without its line end.
 fn without_line_ends(record: &[u8]) -> &[u8] {
     let is_text = |&byte: &u8| byte != b'\n' && byte != b'\r';
     let start = record.iter().position(is_text).unwrap_or(record.len());

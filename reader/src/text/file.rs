@@ -33,12 +33,12 @@ pub struct TextFile {
 #[derive(Debug)]
 enum Origin {
     File(Compression),
-    /// A stream behind its header, until a pass takes it.
+    /// A stream after its header, until a pass takes it.
     Stream(Mutex<Option<Chunks>>),
 }
 
 impl TextFile {
-    /// Opens a file, reads its header or looks at its first rows, and checks whether it has rows.
+    /// Opens a file, reads its header or its first rows, and checks whether it has rows.
     ///
     /// # Errors
     /// The file cannot be read, is empty or not UTF-8, or its first rows cannot be read.
@@ -88,7 +88,8 @@ impl TextFile {
         Ok(file)
     }
 
-    /// Learns the columns and whether there are rows, and returns the chunks from the first row on.
+    /// Reads the names of the columns, checks whether there are rows, and returns the chunks from
+    /// the first row on.
     fn read_start(&mut self, mut chunks: Chunks, config: &DataConfig) -> Result<Chunks> {
         (self.has_header, self.columns) = match (self.settings.grammar, &config.header) {
             (Grammar::Cells(dialect), Header::Yes) => (true, chunks.take_header(dialect)?),
@@ -135,7 +136,7 @@ impl TextFile {
         matches!(self.origin, Origin::Stream(_))
     }
 
-    /// Returns whether the bytes of the file are those of the text.
+    /// Returns whether the text is a file that is not compressed.
     pub(crate) fn is_plain_file(&self) -> bool {
         matches!(self.origin, Origin::File(Compression::None))
     }
@@ -175,7 +176,8 @@ impl TextFile {
                     cells.push((header::find(&self.columns, field, &self.path, first)?, index));
                 }
                 cells.sort_unstable();
-                // A record has as many cells as the header, so that none can be another column's.
+                // A record has as many cells as the header, so no value of another column can get
+                // lost.
                 Box::new(CellPlan { dialect, width: self.columns.len(), cells })
             }
             Grammar::Json => {

@@ -1,7 +1,8 @@
-//! JSON lines: one object a line, columns by key.
+//! The format of JSON lines: one object in each line, with keys as columns.
 //!
-//! serde drives the parser; its visitors write a line's values into one flat row, so that no tree
-//! is built and what a line lacks is known. A key that no field reads is passed over unparsed.
+//! serde drives the parser; its visitors write the values of a line into one flat row, so that no
+//! tree is built and missing keys are known. A key that no field reads is skipped without parsing
+//! its value.
 
 mod cell;
 mod row;
@@ -22,7 +23,7 @@ use cell::JsonCell;
 #[derive(Debug)]
 pub(super) struct JsonPlan {
     keys: JsonKeys,
-    /// For each field the number of its key.
+    /// The number of each field's key.
     key_of: Vec<usize>,
 }
 
@@ -63,17 +64,17 @@ impl LinePlan for JsonPlan {
     }
 }
 
-/// The keys of objects that are read, by number.
+/// The keys of objects that are read, each with a number.
 #[derive(Clone, Debug, Default)]
 pub struct JsonKeys {
     names: Vec<String>,
     numbers: HashMap<String, usize>,
-    /// Whether an object may have keys without a number.
+    /// Whether an object with a key that has no number is refused.
     refuses_others: bool,
 }
 
 impl JsonKeys {
-    /// Returns the number of a key, which is given the next one if it has none.
+    /// Returns the number of a key; a new key gets the next number.
     pub fn add(&mut self, name: &str) -> usize {
         if let Some(&number) = self.numbers.get(name) {
             return number;
@@ -98,7 +99,8 @@ impl JsonKeys {
         &self.names[number]
     }
 
-    /// Returns the number of a key. `guess`: most lines have their keys in one order.
+    /// Returns the number of a key. `guess` is tried first, because most lines have their keys in
+    /// one order.
     #[inline]
     fn find(&self, name: &str, guess: usize) -> Option<usize> {
         if self.names.get(guess).is_some_and(|known| known == name) {
@@ -109,10 +111,10 @@ impl JsonKeys {
 }
 
 /// Returns the keys of the objects of some lines, in order of their first appearance. Lines that
-/// cannot be read are passed over, unless no line can be read.
+/// cannot be read are skipped, unless no line can be read.
 ///
 /// # Errors
-/// What is wrong with the first line.
+/// The problem of the first line.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
     let mut lines = Lines::new(Grammar::Json, text);
     let mut keys = JsonKeys::default();

@@ -1,4 +1,4 @@
-//! Rows of the grammars whose rows are lines to columns.
+//! The decoding of rows that are lines (JSON lines, libsvm) to columns.
 
 use super::cell::{Cell, push};
 use super::lines::Lines;
@@ -7,7 +7,7 @@ use super::settings::TextSettings;
 use crate::block::Column;
 use crate::field::{Field, Role};
 
-/// A plan for rows that are lines: how a line is read, and which value of it is a field's.
+/// A plan for rows that are lines: the way to read a line, and the value of each field in it.
 pub(super) trait LinePlan {
     /// A line that has been read; its memory is used again for the next one.
     type Row<'a>: Default;
@@ -19,13 +19,13 @@ pub(super) trait LinePlan {
     /// Reads a line.
     ///
     /// # Errors
-    /// The line does not follow the grammar: what is wrong and what to do.
+    /// The line does not follow the grammar; the message has the problem and the remedy.
     fn read<'a>(&self, row: &mut Self::Row<'a>, line: &'a [u8]) -> Result<(), String>;
 
-    /// Checks that a row is written as the first rows of its file are.
+    /// Checks that a row has the form of the first rows of its file.
     ///
     /// # Errors
-    /// It is not: what is wrong and what to do.
+    /// The row has another form; the message has the problem and the remedy.
     fn check(&self, _row: &Self::Row<'_>) -> Result<(), String> {
         Ok(())
     }

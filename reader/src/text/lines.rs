@@ -1,4 +1,4 @@
-//! Lines of the grammars whose rows are lines: JSON lines and libsvm.
+//! The lines of a chunk, for the grammars whose rows are lines: JSON lines and libsvm.
 
 use super::settings::Grammar;
 
@@ -17,13 +17,13 @@ impl<'a> Lines<'a> {
         Self { grammar, input, start: 0, end: 0 }
     }
 
-    /// Returns the byte at which the line that [`Lines::advance`] gave last starts.
+    /// Returns the byte at which the line that [`Lines::advance`] returned last starts.
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// Returns the next line with a row; a line that holds none (white space, a comment of libsvm)
-    /// is passed over.
+    /// Returns the next line with a row; a line without one (white space, a comment of libsvm) is
+    /// skipped.
     #[inline]
     pub fn advance(&mut self) -> Option<&'a [u8]> {
         while self.end < self.input.len() {

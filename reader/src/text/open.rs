@@ -1,4 +1,4 @@
-//! Bytes of a text file, decompressed as they are read.
+//! The bytes of a text file, decompressed while they are read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ pub(super) type Bytes = Box<dyn Read + Send>;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// Opens a file that is compressed in a known way.
+/// Opens a file with a known compression.
 pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> {
     let failed = |source| ReaderError::Io { what: "open the file", source, path: path.to_owned() };
     let file = File::open(path).map_err(failed)?;
@@ -26,8 +26,8 @@ pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> 
     decompress(Box::new(file), compression).map_err(failed)
 }
 
-/// Opens a stream, whose compression shows in its first bytes, as the text that it holds. `path` is
-/// its name in messages.
+/// Opens a stream as the text that it holds; its compression is recognised from its first bytes.
+/// `path` is its name in messages.
 ///
 /// # Errors
 /// The stream cannot be read, or is Parquet or Arrow, which have their directory at the end.

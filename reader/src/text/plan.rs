@@ -11,7 +11,7 @@ use crate::error;
 use crate::field::Field;
 use crate::policy::Picker;
 
-/// A text file and the columns of it that are decoded.
+/// A text file and the columns of it to decode.
 #[derive(Debug)]
 pub(crate) struct TextPlan {
     pub(crate) file: Arc<TextFile>,
@@ -30,7 +30,7 @@ impl TextPlan {
     }
 
     /// Decodes a chunk without its first `skip` rows. The chunk's first row is row `first` of its
-    /// file, counted from 0; where no row is drawn, that need not be right.
+    /// file, counted from 0; if no rows are sampled, `first` is not used.
     pub(crate) fn decode(
         &self,
         chunk: &Chunk,

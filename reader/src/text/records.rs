@@ -1,7 +1,7 @@
-//! Bytes to records and cells, on csv-core's automaton.
+//! The division of bytes into records and cells, by the automaton of csv-core.
 //!
-//! Lines that hold nothing at all are passed over, as csv-core does; so a text file with a single
-//! column cannot write an empty cell as an empty line, it writes `""`.
+//! Empty lines are skipped, as in csv-core. Therefore a text file with a single column cannot write
+//! an empty cell as an empty line; it must write `""`.
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
@@ -10,16 +10,16 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 pub struct Dialect {
     /// The character between cells.
     pub delimiter: u8,
-    /// The character around cells that hold delimiters, if quotes mean anything.
+    /// The character around cells that hold delimiters, or `None` if quotes have no meaning.
     pub quote: Option<u8>,
 }
 
-/// Reads the records of one chunk, which starts where a record does.
+/// A reader of the records of one chunk, which starts at the start of a record.
 pub struct Records<'a> {
     reader: Reader,
     input: &'a [u8],
     consumed: usize,
-    /// The unquoted text of the current record's cells, and where each ends.
+    /// The unquoted text of the current record's cells, and the end of each cell in it.
     text: Vec<u8>,
     ends: Vec<usize>,
     cells: usize,
@@ -28,9 +28,9 @@ pub struct Records<'a> {
 /// The result of [`Records::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A record, ended by its line end.
+    /// A record that its line end has ended.
     Record,
-    /// A record, ended by the end of the chunk.
+    /// A record that the end of the chunk has ended.
     LastRecord,
     /// The end of the chunk.
     End,
@@ -48,14 +48,14 @@ impl<'a> Records<'a> {
             None => builder.quoting(false),
         };
         let mut reader = builder.build();
-        // A reader takes a byte order mark off its first input, but only a file may start with one,
-        // and that has been dealt with. An empty line is nothing and makes this input not the
-        // first.
+        // A csv-core reader removes a byte order mark from its first input, but only a file may
+        // start with one, and `Chunks` has already removed that. An empty line adds no record, and
+        // after it the chunk is no longer the first input.
         reader.read_record(b"\n", &mut [0], &mut [0]);
         Self { reader, input, consumed: 0, text: vec![0; 1024], ends: vec![0; 64], cells: 0 }
     }
 
-    /// Returns the bytes of the chunk that the records so far have taken.
+    /// Returns the number of bytes of the chunk that the records so far have taken.
     pub fn consumed(&self) -> usize {
         self.consumed
     }
@@ -65,8 +65,9 @@ impl<'a> Records<'a> {
         let (mut written, mut ended) = (0, 0);
         loop {
             let rest = &self.input[self.consumed..];
-            // At the end, one more line end: outside of quotes it closes the record or is nothing,
-            // inside of quotes it is text. That tells an open quote from a missing last line end.
+            // At the end, one more line end is added: outside of quotes it ends the record or means
+            // nothing, inside of quotes it is text. So an open quote differs from a missing last
+            // line end.
             let at_end = rest.is_empty();
             let input = if at_end { b"\n" } else { rest };
             let (result, read, out, cells) =
@@ -105,7 +106,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Returns where the last whole record of `input` ends, or `None` if no record does.
+/// Returns the end of the last whole record of `input`, or `None` if no record ends there.
 pub(super) fn last_record_end(dialect: Dialect, input: &[u8]) -> Option<usize> {
     if dialect.quote.is_none_or(|quote| !input.contains(&quote)) {
         // Without quotes every line end ends a record.

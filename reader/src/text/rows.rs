@@ -1,4 +1,4 @@
-//! The rows of a chunk, whatever their grammar, and what can be wrong with one.
+//! The rows of a chunk, whatever their grammar, and the problems that a row can have.
 
 use crate::block::Column;
 use crate::explain::explain;
@@ -7,33 +7,33 @@ use crate::value::Refusal;
 
 /// The rows of a chunk, one after another.
 pub(super) trait Rows {
-    /// Goes to the next row; `false` at the end.
+    /// Goes to the next row; returns `false` at the end.
     fn advance(&mut self) -> Result<bool, Problem>;
 
-    /// Returns where the row starts in the chunk.
+    /// Returns the byte of the chunk at which the row starts.
     fn start(&self) -> usize;
 
-    /// Returns the row as it is written, line ends before and behind it included.
+    /// Returns the row as it is written, including line ends before and behind it.
     fn text(&self) -> &[u8];
 
-    /// Appends one field of the row to a column. `None` where the row or the field is bad: what is
-    /// wrong comes to light when the row is decoded.
+    /// Appends one field of the row to a column. Returns `None` if the row or the field is bad; the
+    /// problem is reported when the row is decoded.
     fn peek(&mut self, field: usize, role: &Role, column: &mut Column) -> Option<()>;
 
-    /// Appends the row to the columns of the fields. After a problem some columns have it and some
-    /// do not.
+    /// Appends the row to the columns of the fields. After a problem, only some columns have the
+    /// row.
     fn decode(&mut self, columns: &mut [Column], fields: &[Field]) -> Result<(), Problem>;
 }
 
-/// A row that cannot be decoded: the chunk's row, counted from 0, and the byte at which it starts
-/// in the decompressed text. The caller, which knows the rows before the chunk, makes a message of
-/// it.
+/// A row that cannot be decoded: its number in the chunk, counted from 0, and the byte of the
+/// decompressed text at which it starts. The caller, which knows the rows before the chunk, makes a
+/// message of it.
 #[derive(Debug)]
 pub(crate) struct BadRow {
     pub(crate) row: u64,
     pub(crate) byte: u64,
     pub(crate) problem: Problem,
-    /// The text of the row, where the row is left out.
+    /// The text of the row, if the row is left out.
     pub(crate) line: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct BadRow {
 pub(crate) enum Problem {
     /// The record has more or fewer cells than the header.
     CellCount { found: usize, expected: usize },
-    /// A quote is never closed. This ends the file: where the next row would start is not known.
+    /// A quote is never closed. This ends the file, because the start of the next row is not known.
     OpenQuote,
     /// The row does not follow its grammar.
     Record(String),
@@ -51,7 +51,7 @@ pub(crate) enum Problem {
 }
 
 impl Problem {
-    /// Returns whether the row alone is to blame, so that it can be left out.
+    /// Returns whether the problem is of this row alone, so that the row can be left out.
     pub(super) fn is_about_one_row(&self) -> bool {
         match self {
             Self::CellCount { .. } | Self::Record(_) => true,

@@ -11,9 +11,9 @@ use crate::format::TextFormat;
 pub enum Grammar {
     /// Records of cells: CSV and TSV.
     Cells(Dialect),
-    /// One JSON object a line.
+    /// Lines with one JSON object each.
     Json,
-    /// One sparse vector a line: libsvm and its relatives.
+    /// Lines with one sparse vector each: libsvm and its relatives.
     Svm,
 }
 

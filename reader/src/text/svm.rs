@@ -1,9 +1,8 @@
-//! libsvm and its relatives: `label [qid:N] index:value ..`, and libffm's `label field:index:value
-//! ..`.
+//! The formats libsvm (`label [qid:N] index:value ..`) and libffm (`label field:index:value ..`).
 //!
-//! A row is one sparse vector. Its entries are a list column called `features`, index as id and
-//! value as weight; of libffm one such column a field, `field_0` and so on. The rest are columns
-//! `label` and, where the rows have it, `qid`. `#` begins a comment.
+//! A row is one sparse vector. Its entries are a list column called `features`, with the index as
+//! id and the value as weight. In libffm there is one such column for each field, `field_0` and so
+//! on. The other columns are `label` and, if the rows have it, `qid`. `#` begins a comment.
 
 mod cell;
 mod row;
@@ -35,7 +34,7 @@ pub(super) struct SvmPlan {
 }
 
 impl SvmPlan {
-    /// Checks that each field reads something that its column is.
+    /// Checks that the role of each field fits the kind of its column.
     pub(super) fn new(
         columns: &[String],
         fields: &[Field],
@@ -44,7 +43,7 @@ impl SvmPlan {
     ) -> ReaderResult<Self> {
         let mut reads = Vec::with_capacity(fields.len());
         for field in fields {
-            // The column was found among those that `columns` named.
+            // The column was found among those that `columns` returned.
             let read = SvmColumn::of(&field.column).unwrap_or(SvmColumn::Features);
             let fits = matches!(
                 (read, &field.role),
@@ -74,7 +73,7 @@ impl SvmPlan {
         Ok(Self { with_fields, reads, others })
     }
 
-    /// Refuses a row with a column that nothing reads.
+    /// Refuses a row with a column that no field reads.
     fn refuse_others(&self, row: &SvmRow<'_>) -> Result<(), String> {
         let is_read = |read: SvmColumn| self.reads.contains(&read);
         let refuse = |what: String| Err(beyond_first_rows(&what));
@@ -135,16 +134,16 @@ impl LinePlan for SvmPlan {
     }
 }
 
-/// Returns the columns of some rows. Rows that cannot be read are passed over, unless no row can be
+/// Returns the columns of some rows. Rows that cannot be read are skipped, unless no row can be
 /// read.
 ///
 /// # Errors
-/// What is wrong with the first row.
+/// The problem of the first row.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
     let mut lines = Lines::new(Grammar::Svm, text);
     let mut with_query = false;
-    // The first entry says whether there are fields; rows that are otherwise are refused when they
-    // come.
+    // The first entry shows whether there are fields; rows of the other form are refused when they
+    // are read.
     let mut with_fields = None;
     let mut numbers = BTreeSet::new();
     let mut first_problem = None;

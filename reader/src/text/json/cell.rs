@@ -1,4 +1,4 @@
-//! Values of JSON to what roles make of them, by the rules that text and Parquet have too.
+//! The decoding of JSON values by roles, with the same rules as for text and Parquet.
 
 use zillion_feature::raw_value::{
     RawId, ValueError, group_from_bytes, id_from_flag, id_from_int, id_from_uint,
@@ -28,7 +28,7 @@ impl<'a> JsonCell<'a> {
         JsonCell { value, row: self.row, settings: self.settings }
     }
 
-    /// Returns the value as a message shows it: as JSON has it, or nearly.
+    /// Returns the value as a message shows it, which is the form of JSON or close to it.
     fn show(&self) -> String {
         match self.value {
             JsonValue::Missing => "null".to_owned(),
@@ -58,12 +58,13 @@ impl Cell for JsonCell<'_> {
     fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>> {
         let id = match self.value {
             JsonValue::Missing => return Ok(None),
-            // As text, a number is what a CSV cell with the same digits is.
+            // As a text id, a number has the same key as a CSV cell with the same digits.
             JsonValue::Int(id) => id_from_int(raw, id),
             JsonValue::UInt(id) => id_from_uint(raw, id),
             JsonValue::Bool(flag) => Ok(id_from_flag(raw, flag)),
             JsonValue::Float(_) if raw == RawType::String => Err(ValueError::NoText),
-            // The parser makes a floating-point number of -0 and of what 64 bits cannot hold.
+            // The parser returns a floating-point number for -0 and for integers that 64 bits
+            // cannot hold.
             JsonValue::Float(x) if x == 0.0 && x.is_sign_negative() => Ok(I::of_u64(0)),
             JsonValue::Float(x) if x.fract() == 0.0 && x.abs() >= 9.2e18 => {
                 Err(ValueError::Beyond64Bits)
@@ -88,7 +89,7 @@ impl Cell for JsonCell<'_> {
                     }
                 }
             }
-            // One string that holds several ids, as in CSV.
+            // The value is one string that holds several ids, as in CSV.
             JsonValue::Text(_) | JsonValue::Unescaped(..) => {
                 if let Some(text) = self.text() {
                     text.ids(raw, list)?;

@@ -1,4 +1,4 @@
-//! One line of JSON to the values of its keys.
+//! The parser of one line of JSON, which finds the values of its keys.
 
 use std::fmt;
 
@@ -21,20 +21,20 @@ pub enum JsonValue<'a> {
     UInt(u64),
     /// A number with a fraction or an exponent, or one that 64 bits cannot hold.
     Float(f64),
-    /// A string as it stands in the line.
+    /// A string without escapes, as it stands in the line.
     Text(&'a str),
     /// A string with escapes: a range of the unescaped texts of the row.
     Unescaped(usize, usize),
     /// A list: a range of [`JsonRow::items`].
     List(usize, usize),
-    /// An object, whose contents are passed over.
+    /// An object, whose contents are skipped.
     Object,
 }
 
-/// The values of one line, and their memory, which the next line uses again.
+/// The values of one line, in memory that the next line uses again.
 #[derive(Debug, Default)]
 pub struct JsonRow<'a> {
-    /// The values, one a key.
+    /// The values, one for each key.
     values: Vec<JsonValue<'a>>,
     seen: Vec<bool>,
     items: Vec<JsonValue<'a>>,
@@ -45,7 +45,7 @@ impl<'a> JsonRow<'a> {
     /// Reads a line as an object.
     ///
     /// # Errors
-    /// The line is not one object: what is wrong and what to do.
+    /// The line is not one object; the message has the problem and the remedy.
     pub fn read(&mut self, line: &'a [u8], keys: &JsonKeys) -> Result<(), String> {
         self.values.clear();
         self.values.resize(keys.len(), JsonValue::Missing);
@@ -83,7 +83,7 @@ fn parse<'de, S: DeserializeSeed<'de, Value = ()>>(line: &'de [u8], seed: S) -> 
     read.map_err(|error| explain(line, &error))
 }
 
-/// Returns the parser's reason, with the byte instead of a line number that is always 1.
+/// Returns the parser's reason, with the byte instead of a line number, which is always 1.
 #[cold]
 fn explain(line: &[u8], error: &serde_json::Error) -> String {
     let reason = error.to_string();
@@ -106,7 +106,7 @@ fn has(line: &[u8], word: &[u8]) -> bool {
     line.windows(word.len()).any(|w| w == word)
 }
 
-/// Reads an object into a row.
+/// A seed of serde that reads an object into a row.
 struct ObjectSeed<'r, 'a> {
     row: &'r mut JsonRow<'a>,
     keys: &'r JsonKeys,
@@ -173,7 +173,7 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 }
 
-/// Reads one value; `depth` is 1 inside of a list.
+/// A seed of serde that reads one value; `depth` is 1 inside of a list.
 struct ValueSeed<'r, 'a> {
     row: &'r mut JsonRow<'a>,
     depth: u8,
@@ -246,7 +246,7 @@ impl<'a> Visitor<'a> for ValueSeed<'_, 'a> {
     }
 }
 
-/// Adds the keys of a line's object.
+/// Adds the keys of the object in a line.
 pub(super) fn keys_of(line: &[u8], keys: &mut JsonKeys) -> Result<(), String> {
     struct NameSeed<'k>(&'k mut JsonKeys);
     impl<'de> DeserializeSeed<'de> for NameSeed<'_> {

@@ -1,4 +1,4 @@
-//! Values of sparse vectors to what roles make of them, by the rules that all text has.
+//! The decoding of values of sparse vectors by roles, with the rules of all text.
 
 use zillion_feature::RawType;
 use zillion_feature::raw_value::{RawId, id_from_cell};
@@ -42,7 +42,7 @@ impl Cell for SvmCell<'_> {
         }
         let mut entries = self.row.entries_of(self.read);
         let Some(entry) = entries.next() else { return Ok(None) };
-        // An id has no weight, and dropping one in silence would be wrong.
+        // An id has no weight, and it would be wrong to drop a weight silently.
         if entries.next().is_some() || entry.value != 1.0 {
             return Err(Refusal::List);
         }

@@ -1,4 +1,4 @@
-//! One line of libsvm or libffm to its label, query and entries.
+//! The parser of one line of libsvm or libffm, which finds the label, query and entries.
 
 use crate::value;
 use zillion_feature::raw_value::{parse_f64, parse_i64, parse_u64};
@@ -36,7 +36,7 @@ impl SvmColumn {
 /// One entry of a sparse vector.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SvmEntry<'a> {
-    /// The field, in libffm.
+    /// The number of the field, in libffm.
     pub field: Option<u32>,
     /// The index, a whole number as it is written.
     pub index: &'a [u8],
@@ -44,7 +44,7 @@ pub struct SvmEntry<'a> {
     pub value: f32,
 }
 
-/// One row, whose memory is used again for the next one.
+/// One row, in memory that the next row uses again.
 #[derive(Clone, Debug, Default)]
 pub struct SvmRow<'a> {
     /// The label as it is written; empty if there is none.
@@ -59,7 +59,7 @@ impl<'a> SvmRow<'a> {
     /// Reads a line.
     ///
     /// # Errors
-    /// The line does not follow the grammar: what is wrong and what to do.
+    /// The line does not follow the grammar; the message has the problem and the remedy.
     pub fn read(&mut self, line: &'a [u8]) -> Result<(), String> {
         let line = match memchr::memchr(b'#', line) {
             Some(comment) => &line[..comment],
