@@ -1,22 +1,24 @@
-//! Data files to Parquet or Arrow files that anybody opens: the same rows in the same order.
+//! The conversion of data files to Parquet or Arrow files that other tools can open, with the same
+//! rows in the same order.
 //!
-//! Text goes through the decoders of training, chunk by chunk on the pool, so that a cell means in
-//! the new file what it means in the old one; row groups are encoded on the pool too. Files of
-//! columns keep the types that they have.
+//! Text goes through the decoders of training, chunk by chunk on the pool, so that a cell has the
+//! same meaning in the new file as in the old one. Row groups are encoded on the pool too. Parquet
+//! and Arrow files keep the types that they have.
 //!
-//! The output is cut into parts of so many rows of the data, and a manifest beside them says of
-//! each part that is finished how large it is and what its bytes hash to.
+//! The output is cut into parts of a fixed number of rows of the data. A manifest beside the parts
+//! records the size and the hash of each finished part.
 //!
 //! # Crash consistency
 //! A part gets its name when it is whole, and its entry in the manifest when it has its name. A
 //! conversion that is started again over the same sources with the same settings keeps the parts
-//! that are listed and still are what the manifest says, and makes the others: a part follows from
-//! its rows alone, so that the bytes are those of a run that was not interrupted. Sources or
-//! settings that have changed are refused by name.
+//! that are listed and still match the manifest, and makes the others. A part depends on its rows
+//! alone, so the bytes are those of a run that was not interrupted. If a source or setting has
+//! changed, the conversion is refused with the name of that source or setting.
 //!
 //! # Invariants
-//! * Rows are those of the files in their order. A bad row is an error, or is left out, counted and
-//!   listed, where some may be; it keeps its place in the numbers that cut parts.
+//! * The rows are those of the files in their order. A bad row is an error, or, if the settings
+//!   allow it, is left out, counted and listed; it keeps its place in the numbers by which parts
+//!   are cut.
 //! * Memory is bounded by a few row groups for each thread.
 
 mod manifest;
@@ -55,48 +57,49 @@ impl ConvertTo {
 pub struct ConvertSpec {
     /// The settings by which the sources are read.
     pub config: DataConfig,
-    /// The sources, in the order of their rows.
+    /// The source files, in the order of their rows.
     pub sources: Vec<PathBuf>,
-    /// Columns of text files and their types. Files of columns have their own: leave it empty.
+    /// The columns of text files and their types; empty for Parquet and Arrow files, which have
+    /// their own.
     pub columns: Vec<(String, ColumnType)>,
     /// The format of the files that are written.
     pub to: ConvertTo,
-    /// A folder of parts, or one file.
+    /// The place of the output: a folder of parts, or one file.
     pub output: ConvertOutput,
-    /// Rows of a row group or a record batch, at least 1.
+    /// The number of rows of a row group or a record batch, at least 1.
     pub group_rows: usize,
-    /// Bad rows that may be left out.
+    /// The number of bad rows that may be left out.
     pub max_bad_rows: u64,
-    /// Whether files that are there may be replaced.
+    /// Whether existing files may be replaced.
     pub force: bool,
-    /// BLAKE3 of some bytes, in hexadecimal.
+    /// The function that returns the BLAKE3 hash of some bytes, in hexadecimal.
     pub digest: fn(&[u8]) -> String,
 }
 
 /// The place of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConvertOutput {
-    /// A folder of parts of so many rows of the data each, at least 1.
+    /// A folder of parts, each of a fixed number of rows of the data.
     Folder {
         /// The folder of the parts.
         folder: PathBuf,
-        /// Rows of a part.
+        /// The number of rows of a part, at least 1.
         part_rows: u64,
     },
-    /// One file; it is made anew when it was interrupted.
+    /// One file, which is written from the beginning again after an interruption.
     File(PathBuf),
 }
 
 /// The result of a conversion.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Converted {
-    /// Rows that were written.
+    /// The number of rows that were written.
     pub rows: u64,
-    /// Bad rows that were left out, in the order of the data.
+    /// The bad rows that were left out, in the order of the data.
     pub rejects: Vec<Reject>,
-    /// The files, with their rows and bytes.
+    /// The files, with the number of rows and of bytes of each.
     pub files: Vec<(PathBuf, u64, u64)>,
-    /// The number of files that an earlier run had made.
+    /// The number of files that an earlier run had already made.
     pub kept: usize,
 }
 
@@ -104,8 +107,8 @@ pub struct Converted {
 /// that are done.
 ///
 /// # Errors
-/// A source that cannot be read, a row that is bad, by file, row and column; an output that has
-/// something else in it, or that other sources or settings have begun
+/// A source cannot be read; a row is bad (the error names file, row and column); the output place
+/// holds other files, or parts of a conversion of other sources or settings
 /// ([`ReaderError::OtherConversion`]).
 pub fn convert(
     spec: &ConvertSpec,
@@ -173,7 +176,7 @@ struct Place {
     folder: PathBuf,
     manifest: PathBuf,
     part_rows: u64,
-    /// The name of the one file.
+    /// The name of the file, if the output is one file.
     single: Option<String>,
 }
 
@@ -211,7 +214,7 @@ impl Place {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        // A file is called what the caller called it.
+        // The path of a file has the form that the caller gave.
         match self.folder == Path::new(".") {
             true => PathBuf::from(name),
             false => self.folder.join(name),
@@ -225,19 +228,21 @@ impl Place {
         }
     }
 
-    /// Returns the manifest of a conversion that was begun here before, if it is the same one; else
-    /// writes and returns a new one.
+    /// Returns the manifest of an earlier conversion at this place if it is the same conversion;
+    /// otherwise writes and returns a new manifest.
     fn begin(&self, spec: &ConvertSpec, wanted: Manifest, files: &Files) -> Result<Manifest> {
         let other =
             |what: String| ReaderError::OtherConversion { what, path: self.manifest.clone() };
         if let Some(known) = Manifest::read(&self.manifest)? {
-            // One that ended at a bad row too many may go on with a higher limit.
+            // A conversion that ended because of too many bad rows may continue with a higher
+            // limit.
             let goes_on = !known.complete && known.bad() <= spec.max_bad_rows;
             let known = if goes_on { known.with_limit_of(&wanted) } else { known };
             match known.difference(&wanted) {
                 None => return Ok(known),
                 Some(what) if !spec.force => return Err(other(what)),
-                // The description goes first: half of what it describes must not be believed.
+                // The manifest is removed first, so that it never describes parts that are no
+                // longer there.
                 Some(_) => {
                     self.remove(&self.manifest, files)?;
                     for part in known.parts.values() {
@@ -267,7 +272,7 @@ impl Place {
         Ok(wanted)
     }
 
-    /// Returns whether something is in the folder besides what an interrupted write leaves.
+    /// Returns whether the folder has files other than those that an interrupted write leaves.
     fn has_files(&self) -> Result<bool> {
         let list =
             |source| ReaderError::Io { what: "list the folder", source, path: self.folder.clone() };
@@ -289,14 +294,15 @@ impl Place {
         written.map_err(|e| failed("write the file", &self.manifest, e))
     }
 
-    /// Returns whether a part is there and is what its entry says.
+    /// Returns whether a part exists and matches its entry.
     fn is_whole(&self, part: &PartEntry, digest: fn(&[u8]) -> String) -> bool {
         let path = self.folder.join(&part.name);
         let found = zillion_device::mmap::map(&path);
         found.is_ok_and(|bytes| bytes.len() as u64 == part.bytes && digest(&bytes) == part.blake3)
     }
 
-    /// Writes the part that begins where `rows` stands; `None` where there are no more rows.
+    /// Writes the part that begins at the position of `rows`; returns `None` if there are no more
+    /// rows.
     #[expect(clippy::too_many_arguments, reason = "the one place where all of it meets")]
     fn make(
         &self,

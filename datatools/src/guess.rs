@@ -1,7 +1,7 @@
-//! Guesses of what columns mean, from what they hold: the first draft of a schema.
+//! The guessing of a first schema from the values of the columns.
 //!
-//! A guess is written where a person reads and corrects it, so each comes with its reason; what no
-//! feature can read is left out with what to change, never silently.
+//! A person reads and corrects the schema, so each guess comes with its reason. A column that no
+//! feature can read is left out with a hint what to change, never silently.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use zillion_reader::{Byte, DataConfig, Decimal};
 
 use crate::profile::{ColumnProfile, Profile, SVM_LABEL, SVM_QUERY, SVM_VECTOR};
 
-/// Texts that may stand for a missing value: what to look for before guessing.
+/// The texts that may stand for a missing value; a profile looks for them before guessing.
 pub const NULL_MARKERS: [&str; 22] = [
     "\\N",
     "NULL",
@@ -35,10 +35,11 @@ pub const NULL_MARKERS: [&str; 22] = [
     "missing",
     "undefined",
 ];
-/// The number of those at the beginning that mean nothing else in a column of texts either.
+/// The number of null markers, at the beginning of the list, that have no other meaning even in a
+/// column of texts.
 const UNAMBIGUOUS: usize = 13;
 
-/// Names of labels, the likeliest first.
+/// The names of labels, the likeliest first.
 const LABELS: [&str; 18] = [
     "label",
     "click",
@@ -59,73 +60,73 @@ const LABELS: [&str; 18] = [
     "outcome",
     "class",
 ];
-/// Parts of names that mean an id although the values are numbers.
+/// The parts of names that mean an id although the values are numbers.
 const ID_NAMES: [&str; 22] = [
     "id", "ids", "user", "item", "uid", "iid", "sku", "code", "zip", "zipcode", "category", "cat",
     "brand", "device", "campaign", "ad", "adgroup", "site", "app", "domain", "shop", "store",
 ];
-/// Parts of names that mean a time.
+/// The parts of names that mean a time.
 const TIME_NAMES: [&str; 8] =
     ["time", "timestamp", "ts", "date", "datetime", "hour", "created", "updated"];
-/// Whole numbers with at most this many distinct values are taken for ids.
+/// The number of distinct values up to which whole numbers are taken for ids.
 const FEW: u64 = 100;
-/// Longer texts than this on average are prose.
+/// The mean length in bytes above which texts are taken for prose.
 const PROSE: f64 = 48.0;
 
 /// A draft of a schema.
 #[derive(Clone, Debug)]
 pub struct Guess {
-    /// Settings of `[data]` that follow from the values: null markers, decimal, list separator.
+    /// The settings of `[data]` that follow from the values: null markers, decimal, list separator.
     pub config: DataConfig,
-    /// The label, or why there is none to be had.
+    /// The label, or the reason why none was found.
     pub label: Result<String, String>,
-    /// A column of groups: the queries of a libsvm file.
+    /// The column of groups, which are the queries of a libsvm file.
     pub group: Option<String>,
-    /// A column of event times.
+    /// The column of event times.
     pub event_time: Option<String>,
-    /// One a column, the label, the group and the time left out.
+    /// The guess for each column, without the label, the group and the time.
     pub columns: Vec<(String, Guessed)>,
 }
 
 /// The kind that a column is taken for, with the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guessed {
-    /// One id a row.
+    /// A feature with one id for each row.
     Id {
-        /// Type of its values.
+        /// The type of the ids.
         raw: RawType,
         /// The reason for the guess.
         reason: String,
     },
-    /// Several ids a row.
+    /// A feature with several ids for each row.
     Ids {
-        /// Type of its values.
+        /// The type of the ids.
         raw: RawType,
         /// The reason for the guess.
         reason: String,
     },
-    /// Several ids a row with a weight each.
+    /// A feature with several ids for each row and a weight for each id.
     Weighted {
-        /// Type of the ids.
+        /// The type of the ids.
         raw: RawType,
         /// The reason for the guess.
         reason: String,
     },
     /// A column of numbers.
     Numeric {
-        /// Whether its logarithm is the better input.
+        /// Whether the logarithm of the number is the better input.
         log: bool,
-        /// The number that stands for a missing value, where values are missing.
+        /// The number that stands for a missing value, if values are missing.
         missing: Option<f64>,
         /// The reason for the guess.
         reason: String,
     },
-    /// No feature, and why.
+    /// A column that becomes no feature, with the reason.
     Left(String),
 }
 
-/// Guesses from a profile that looked for [`NULL_MARKERS`]. `label` is what the caller knows
-/// better.
+/// Guesses a schema from a profile that looked for [`NULL_MARKERS`]. `label` overrides the guess of
+/// the label.
 pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Guess {
     let mut config = config.clone();
     config.null = null_markers(profile);
@@ -178,8 +179,9 @@ fn list_separator(profile: &Profile) -> Option<Byte> {
     Byte::new(separator)
 }
 
-/// Returns the separator and the number of cells that have it, if the column's texts are lists: a
-/// tenth of them at least are cut by it, into short pieces that recur more than the whole does.
+/// Returns the separator and the number of cells that have it, if the column's texts are lists: the
+/// separator cuts at least a tenth of them into short pieces that recur more often than whole
+/// cells.
 fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
     let cells = column.cells;
     if column.kind() != "text" || cells.lines > 0 || cells.decorated + cells.date > cells.text / 2 {
@@ -214,7 +216,7 @@ fn is_time(column: &ColumnProfile) -> bool {
     if column.data_type == "timestamp" || column.data_type.starts_with("date") {
         return column.missing == 0;
     }
-    // Seconds to nanoseconds since 1970, for the years 2001 to 2096.
+    // The range covers seconds to nanoseconds since 1970, for the years 2001 to 2096.
     let plausible = column.numbers().is_some_and(|n| {
         [1.0, 1e3, 1e6, 1e9].iter().any(|unit| n.min >= 1e9 * unit && n.max < 4e9 * unit)
     });
@@ -387,7 +389,7 @@ fn guess_whole(column: &ColumnProfile, many: &str, all_distinct: bool) -> Guesse
 
 fn numeric(column: &ColumnProfile, reason: String) -> Guessed {
     let numbers = column.numbers();
-    // Counts and amounts: nothing below zero and a long tail.
+    // Counts and amounts have no value below zero and a long tail.
     let log = numbers.is_some_and(|n| n.min >= 0.0 && n.p99 > 20.0 && n.p99 > 5.0 * n.p50);
     let missing = (column.present() < column.rows).then(|| numbers.map_or(0.0, |n| n.p50));
     Guessed::Numeric { log, missing, reason }

@@ -1,13 +1,14 @@
-//! Histories: for each row, what the same user (or other owner) did before it.
+//! The computation of histories: for each row, the earlier events of the same user (or other
+//! owner).
 //!
-//! Files of rows become the same files with one column more, a list: the items of the user's
-//! earlier rows, oldest first, the most recent at most. Earlier means strictly before: a row never
-//! sees itself, nor another of the same moment, nor anything later, so that nothing of what is to
-//! be predicted is in what it is predicted from. All files are one timeline; a test row's history
-//! holds training rows.
+//! Files of rows become the same files with one more column, a list: the items of the user's
+//! earlier rows, oldest first, cut to the most recent ones. Earlier means strictly before: a row
+//! never sees itself, another row of the same moment, or anything later, so that the input holds
+//! nothing of what is to be predicted. All files are one timeline; the history of a test row holds
+//! training rows.
 //!
-//! Two passes over Parquet files: the first keeps a few words a row in memory (who, when, which
-//! item), the second copies the rows and adds the column.
+//! The work takes two passes over Parquet files: the first keeps a few words for each row in memory
+//! (owner, time, item), the second copies the rows and adds the column.
 
 pub(crate) mod column;
 mod timeline;
@@ -31,19 +32,20 @@ use timeline::Timeline;
 /// The settings by which histories are made.
 #[derive(Clone, Debug)]
 pub struct HistorySpec {
-    /// Column that says whose rows belong together.
+    /// The column of the owner, whose rows belong together.
     pub by: String,
-    /// Column whose values the history lists.
+    /// The column of the items, which the history lists.
     pub of: String,
-    /// Column of whole numbers or timestamps that orders the rows.
+    /// The column of whole numbers or timestamps that orders the rows.
     pub time: String,
-    /// A row is an event only where each of these columns has this value.
+    /// The columns and values that a row must have, all of them, to be an event.
     pub when: Vec<(String, String)>,
-    /// Events kept: the last ones.
+    /// The maximum number of events in a history; the last ones are kept.
     pub last: usize,
-    /// An event is known only after this long, in units of the time column. 0: right after it.
+    /// The time, in units of the time column, after which an event is known; with 0 it is known at
+    /// once.
     pub lag: u64,
-    /// Name of the new column.
+    /// The name of the new column.
     pub name: String,
 }
 
@@ -54,17 +56,17 @@ pub struct HistoryFile {
     pub path: PathBuf,
     /// The number of its rows.
     pub rows: u64,
-    /// Rows with an empty history.
+    /// The number of rows with an empty history.
     pub empty: u64,
-    /// Items over all rows.
+    /// The number of items over all rows.
     pub items: u64,
 }
 
-/// Adds histories to Parquet files, and writes them under their own names to a folder.
+/// Adds histories to Parquet files and writes the files under their own names to a folder.
 ///
 /// # Errors
-/// Files that are not Parquet, lack a column or have it in a type that does not fit; two files of
-/// one name; a folder that is one of the files' own.
+/// A file is not Parquet, lacks a column or has a column of a type that does not fit; two files
+/// have the same name; the folder is that of a source file.
 pub fn add_histories(
     spec: &HistorySpec,
     inputs: &[String],
@@ -146,8 +148,8 @@ fn open(path: &Path) -> Result<ParquetFile> {
     ))
 }
 
-/// Returns the path that each file is written to: its own name in the folder, and never a file that
-/// is read.
+/// Returns the path to which each file is written: its own name in the folder, and never the path
+/// of a source.
 fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     let mut targets: Vec<PathBuf> = Vec::with_capacity(paths.len());
     for path in paths {

@@ -1,7 +1,8 @@
-//! Rows of a table to Parquet: a key, what it was before it was mixed, vectors, a count.
+//! The writing of a table's rows to Parquet: the key, the id that the key was made from, vectors
+//! and a count.
 //!
-//! Rows are streamed: what is held in memory is the row group that is being filled. They come in
-//! key order, and the file says so, so that readers can skip row groups when they look for a key.
+//! Rows are streamed: memory holds only the row group that is being filled. Rows come in key order,
+//! and the file says so, so that readers can skip row groups when they look for a key.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -23,22 +24,23 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 use zillion_reader::{ReaderError, Result};
 
-/// Rows that are handed to the encoder together.
+/// The number of rows that are given to the encoder together.
 const BATCH_ROWS: usize = 8192;
-/// Bytes of a row group before they are encoded, and the rows that it has at least and at most.
+/// The number of bytes of a row group before encoding; the constants below bound its number of
+/// rows.
 const GROUP_BYTES: usize = 64 << 20;
 const GROUP_ROWS: (usize, usize) = (BATCH_ROWS, 1 << 20);
 
 /// The column of keys.
 pub const KEY: &str = "key";
-/// The column of ids, where keys can be unmixed.
+/// The column of ids, if ids can be computed back from keys.
 pub const ID: &str = "id";
 /// The column that names the feature whose missing value a key stands for.
 pub const IS_MISSING_OF: &str = "is_missing_of";
 /// The column of counts.
 pub const COUNT: &str = "count";
 
-/// The ids that keys were made of, where they can be had back from the keys.
+/// The type of the ids that keys were made from, if ids can be computed back from keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedIds {
     /// The ids are signed integers.
@@ -50,26 +52,26 @@ pub enum KeyedIds {
 /// The format of a table's rows: the columns and the metadata of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyedRows {
-    /// Name and floats of each part of a row, in the order of its floats. None may be called as one
-    /// of the other columns is.
+    /// The name and the number of floats of each part of a row, in the order of its floats. No name
+    /// may be that of another column.
     pub segments: Vec<(String, usize)>,
-    /// The type of the ids that keys were made of; `None`: there is no column of ids.
+    /// The type of the ids that keys were made from; with `None` there is no column of ids.
     pub ids: Option<KeyedIds>,
-    /// Keys that stand for a missing value, and of which feature.
+    /// The keys that stand for a missing value, each with its feature.
     pub missing: Vec<(FeatureKey, String)>,
-    /// Metadata of the file.
+    /// The metadata of the file.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// A row: its key, all floats of all segments, its count.
+/// A row: its key, all floats of all segments, and its count.
 pub type KeyedRow<'a> = (FeatureKey, Cow<'a, [f32]>, u32);
 
 impl KeyedRows {
-    /// Writes the rows in the order in which they come, whole or not at all, and returns how many
-    /// they are. `seen` is told, now and then, how many were written.
+    /// Writes the rows in the order in which they come, whole or not at all, and returns their
+    /// number. `seen` is called now and then with the number of rows that were written.
     ///
     /// # Errors
-    /// Where the disk refuses, a row of another width, or a segment with the name of another
+    /// The disk refuses a write, a row has another width, or a segment has the name of another
     /// column.
     pub fn write<'a>(
         &self,
@@ -90,8 +92,8 @@ impl KeyedRows {
         let mut written = 0;
         let mut rows = rows.peekable();
         let file = files.write_file(path, |file| {
-            // The writer wants to own its target: it writes to memory, which is handed on after
-            // each batch.
+            // The writer must own its target, so it writes to memory, which is copied to the file
+            // after each batch.
             let mut writer =
                 ArrowWriter::try_new(Vec::new(), schema.clone(), Some(self.properties()))?;
             while rows.peek().is_some() {
@@ -139,7 +141,7 @@ impl KeyedRows {
         let row_bytes = 24 + size_of::<f32>() * self.width();
         let rows = (GROUP_BYTES / row_bytes).clamp(GROUP_ROWS.0, GROUP_ROWS.1);
         let sorted = SortingColumn { column_idx: 0, descending: false, nulls_first: false };
-        // Keys and floats are all different: a dictionary of them costs and saves nothing.
+        // Keys and floats are all different: a dictionary of them costs time and saves nothing.
         WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_dictionary_enabled(false)
@@ -170,7 +172,7 @@ impl KeyedRows {
             counts.push(count);
             let of = self.missing.iter().find(|(stands, _)| *stands == key);
             missing.append_option(of.map(|(_, feature)| feature));
-            // What stands for no value was made of no id.
+            // A key that stands for a missing value was made from no id.
             match self.ids {
                 Some(KeyedIds::Signed) => {
                     signed.append_option(of.is_none().then(|| key.unmix() as i64));

@@ -1,8 +1,8 @@
-//! Tools over data files: what is done to files rather than with batches of them.
+//! The tools that work on data files as a whole rather than on batches.
 //!
-//! Converting, splitting, profiling, guessing a schema, histories and next items, synthetic click
-//! logs, and tables as Parquet files. What it is *not*: the reader, which makes batches for
-//! training and evaluation.
+//! They convert, split and profile files, guess a schema, compute histories and next items, make
+//! synthetic click logs, and write tables as Parquet files. What the crate is *not*: the reader,
+//! which makes batches for training and evaluation.
 
 mod convert;
 mod guess;

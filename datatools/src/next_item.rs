@@ -1,10 +1,10 @@
-//! Sequences to rows that ask for the next item: leave one out.
+//! The conversion of sequences to rows that ask for the next item, by leave-one-out.
 //!
-//! A file has one row a user with everything that the user chose, in order. Of a sequence `a b c d
-//! e` the test row asks what comes after `a b c d`, the validation row what comes after `a b c`,
-//! and the training rows what comes after `a` and after `a b`: nothing that is asked for later is
-//! known earlier. This is the split of the next-item literature (Kang & McAuley, SASRec, 2018),
-//! with the prefixes written out.
+//! A file has one row for each user, with all items that the user chose, in order. Of a sequence `a
+//! b c d e`, the test row asks for the item after `a b c d`, the validation row for the item after
+//! `a b c`, and the training rows for the items after `a` and after `a b`: an item that is asked
+//! for later is not known earlier. This is the split of the next-item literature (Kang & McAuley,
+//! SASRec, 2018), with the prefixes written out.
 
 use std::fmt::Display;
 use std::io;
@@ -23,20 +23,20 @@ use zillion_reader::{
 
 use crate::write_parquet::write_parquet;
 
-/// Rows that are written at a time.
+/// The number of rows that are written at a time.
 const ROWS: usize = 16_384;
-/// The columns that are made.
+/// The name of the column of histories.
 const HISTORY: &str = "history";
 const ITEM: &str = "item";
 
-/// The settings by which rows are made of sequences.
+/// The settings by which sequences become rows.
 #[derive(Clone, Debug)]
 pub struct NextItemSpec {
-    /// Column that says whose sequence it is; it is kept.
+    /// The column of the owner of a sequence; it is kept.
     pub by: String,
-    /// Column of the sequences: lists.
+    /// The column of the sequences, which are lists.
     pub items: String,
-    /// Items kept of what came before: the last ones.
+    /// The maximum number of items in a history; the last ones are kept.
     pub last: usize,
 }
 
@@ -45,9 +45,9 @@ pub struct NextItemSpec {
 pub struct NextItemFiles {
     /// The number of sequences that were read.
     pub sequences: u64,
-    /// Sequences of fewer than three items, which make training rows alone.
+    /// The number of sequences of fewer than three items, which make only training rows.
     pub short: u64,
-    /// `train.parquet`, `valid.parquet` and `test.parquet` with their rows.
+    /// The files `train.parquet`, `valid.parquet` and `test.parquet` with their numbers of rows.
     pub files: [(PathBuf, u64); 3],
 }
 
@@ -70,8 +70,8 @@ impl Part {
         }
     }
 
-    /// Returns the places in a sequence of `len` items that a row asks for. The first has nothing
-    /// before it.
+    /// Returns the places, in a sequence of `len` items, that rows ask for. The first item is never
+    /// asked for, because nothing is before it.
     fn places(self, len: usize) -> std::ops::Range<usize> {
         match (self, len) {
             (_, 0) => 0..0,
@@ -87,8 +87,8 @@ impl Part {
 /// Writes the three files to a folder.
 ///
 /// # Errors
-/// Files that are not Parquet, lack a column or have it in a type that does not fit; a folder that
-/// holds one of the files that are read.
+/// A file is not Parquet, lacks a column or has a column of a type that does not fit; the folder
+/// holds one of the source files.
 pub fn next_items(
     spec: &NextItemSpec,
     inputs: &[String],
@@ -137,7 +137,7 @@ fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
     ReaderError::Setting { problem: problem.into(), key: key.to_string() }
 }
 
-/// All sequences, end to end.
+/// The items of all sequences, one sequence after another.
 struct Sequences {
     owners: ArrayRef,
     items: ArrayRef,
@@ -196,7 +196,7 @@ impl Sequences {
         self.ends.iter().zip(starts).map(|(end, start)| end - start)
     }
 
-    /// Writes one of the files; returns its rows.
+    /// Writes one of the files; returns the number of its rows.
     fn write(&self, spec: &NextItemSpec, part: Part, path: &Path, files: &Files) -> Result<u64> {
         let element = Arc::new(Field::new("element", self.items.data_type().clone(), false));
         let schema = Arc::new(Schema::new(vec![
@@ -284,7 +284,7 @@ fn gathered(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
     take(values, &UInt32Array::from(at), None).map_err(|error| unexpected(&error, path))
 }
 
-/// Checks that a second file has the types of the first one.
+/// Checks that another file has the types of the first one.
 fn same_types(
     spec: &NextItemSpec,
     owners: &[ArrayRef],

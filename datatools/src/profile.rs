@@ -1,7 +1,7 @@
-//! Looking at data: what the columns of files hold, before anybody has said what they mean.
+//! A profile of data: a summary of the columns of files, made without a schema.
 //!
-//! Nothing here is on the way of training. It reads whole rows of one thread, column by column on
-//! the pool, and keeps a bounded summary of each.
+//! Training does not use this module. It reads whole rows in one thread, summarises them column by
+//! column on the pool, and keeps a bounded summary of each column.
 
 mod arrow;
 mod column;
@@ -31,34 +31,34 @@ use zillion_reader::text::{Dialect, Grammar, Records, Step, TextFile};
 /// The limits of a profile, and the values that it looks for.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
-    /// Rows, at most; absent: all.
+    /// The maximum number of rows; all if absent.
     pub rows: Option<u64>,
-    /// Texts that may stand for a missing value. They are counted and are neither missing nor
-    /// values.
+    /// The texts that may stand for a missing value. They are counted separately, neither as
+    /// missing nor as values.
     pub markers: Vec<String>,
-    /// Keys of texts whose texts are looked for, whole cells and the pieces between `|`, `;` and
+    /// The keys whose texts are looked for, among whole cells and the pieces between `|`, `;` and
     /// `,`.
     pub wanted: HashSet<FeatureKey, MixedHasher>,
 }
 
-/// The columns of some files.
+/// The summary of the columns of some files.
 #[derive(Debug)]
 pub struct Profile {
-    /// Rows that were looked at.
+    /// The number of rows that were read.
     pub rows: u64,
-    /// Whether these are all.
+    /// Whether these are all rows.
     pub complete: bool,
-    /// In the order of the first file.
+    /// The columns, in the order of the first file.
     pub columns: Vec<ColumnProfile>,
-    /// The texts of wanted keys, as far as they were found.
+    /// The texts of the wanted keys that were found.
     pub texts: BTreeMap<FeatureKey, String>,
 }
 
-/// Looks at files as `config` says that they are written.
+/// Profiles files, which are read by the settings `config`.
 ///
 /// # Errors
-/// A file that cannot be read, a record with more or fewer cells than the header, files with
-/// different columns.
+/// A file cannot be read, a record has more or fewer cells than the header, or files have different
+/// columns.
 pub fn profile(
     config: &DataConfig,
     files: &[PathBuf],
@@ -108,13 +108,13 @@ pub fn profile(
 }
 
 impl Profile {
-    /// Returns the column of that name.
+    /// Returns the column with this name.
     pub fn column(&self, name: &str) -> Option<&ColumnProfile> {
         self.columns.iter().find(|column| column.name == name)
     }
 }
 
-/// A profile in the making.
+/// A profile while files are added to it.
 struct Reading<'a> {
     limit: u64,
     rows: u64,
@@ -155,7 +155,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Adds a file of `all` rows that gives Arrow arrays.
+    /// Adds a file that is read as Arrow arrays and has `all` rows.
     fn arrays(&mut self, config: &DataConfig, all: u64, arrays: &dyn ArraySource) -> Result<()> {
         let null = &config.null;
         let is_missing =
@@ -191,7 +191,7 @@ impl Reading<'_> {
         while let Some(chunk) = chunks.next_chunk()? {
             let mut records = Records::new(dialect, &chunk.bytes);
             let mut text = Vec::with_capacity(chunk.bytes.len());
-            // Where the cells end, row by row.
+            // The ends of the cells, row by row.
             let mut ends = Vec::new();
             let (mut rows, left) = (0usize, self.left());
             loop {

@@ -9,21 +9,21 @@ use zillion_reader::{ReaderError, Reject, Result};
 
 use super::{ConvertOutput, ConvertSpec};
 
-/// The version of the format, and of how parts are cut and encoded: parts of another one are not
-/// ours.
+/// The version of the format, and of the way parts are cut and encoded. Parts of another version
+/// are not kept.
 const FORMAT: u32 = 1;
 
-/// The one setting that the bytes of finished parts do not follow from.
+/// The only setting that does not change the bytes of finished parts.
 const LIMIT: &str = "max bad rows";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     format: u32,
-    /// Everything that the bytes of the parts follow from, besides the sources.
+    /// All settings that the bytes of the parts depend on, besides the sources.
     settings: BTreeMap<String, String>,
     sources: Vec<SourceEntry>,
-    /// Whether every part is there.
+    /// Whether every part has been written.
     pub(super) complete: bool,
     pub(super) parts: BTreeMap<usize, PartEntry>,
 }
@@ -42,13 +42,13 @@ struct SourceEntry {
 #[serde(deny_unknown_fields)]
 pub(super) struct PartEntry {
     pub(super) name: String,
-    /// Rows of the data that it stands for.
+    /// The number of rows of the data that the part covers.
     pub(super) span: u64,
-    /// Rows that it has.
+    /// The number of rows in the part.
     pub(super) rows: u64,
     pub(super) bytes: u64,
     pub(super) blake3: String,
-    /// Bad rows that were left out.
+    /// The bad rows that were left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) rejects: Vec<Reject>,
 }
@@ -98,7 +98,7 @@ impl Manifest {
         Ok(Self { format: FORMAT, settings, sources, complete: false, parts: BTreeMap::new() })
     }
 
-    /// Reads a manifest; `None` where there is none.
+    /// Reads a manifest; returns `None` if there is no file.
     pub(super) fn read(path: &Path) -> Result<Option<Self>> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,

@@ -1,4 +1,4 @@
-//! One part: row groups encoded on the pool and written in their order.
+//! The writing of one part: row groups are encoded on the pool and written in their order.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -25,9 +25,9 @@ use super::{ConvertSpec, ConvertTo};
 pub(super) struct PartTask<'a> {
     pub(super) spec: &'a ConvertSpec,
     pub(super) rows: &'a mut ArrowRows,
-    /// Rows of the data that the part stands for, at most.
+    /// The maximum number of rows of the data that the part covers.
     pub(super) part_rows: u64,
-    /// Bad rows that were left out of the parts that are done.
+    /// The number of bad rows that were left out of the finished parts.
     pub(super) bad_before: u64,
     pub(super) workers: &'a Arc<Workers>,
     pub(super) seen: &'a mut dyn FnMut(u64),
@@ -40,16 +40,16 @@ pub(super) struct Written {
     pub(super) rejects: Vec<Reject>,
 }
 
-/// A row group on its way to the file.
+/// A row group that is encoded and not yet written.
 enum Encoded {
     Parquet(Vec<ArrowColumnChunk>),
     Arrow(RecordBatch),
 }
 
 impl PartTask<'_> {
-    /// Writes the part whole or not at all; `None` where there are no rows for it.
+    /// Writes the part whole or not at all; returns `None` if there are no rows for it.
     pub(super) fn write(mut self, path: &Path, files: &Files) -> Result<Option<Written>> {
-        // Nothing is begun before there is a row.
+        // The file is not created before there is a row.
         let Some(first) = self.lump(0)? else { return Ok(None) };
         let mut outcome = None;
         let written = files.write_file(path, |out| {
@@ -119,7 +119,8 @@ fn not_written(source: io::Error) -> ReaderError {
 /// The file that a part becomes.
 enum Sink<'a> {
     Parquet {
-        // It wants to own its target: it writes to memory, which is handed on after each row group.
+        // The writer must own its target, so it writes to memory, which is copied to the file after
+        // each row group.
         writer: Box<SerializedFileWriter<Vec<u8>>>,
         factory: ArrowRowGroupWriterFactory,
         groups: usize,

@@ -1,4 +1,4 @@
-//! The columns that histories are made from, and the column that they become.
+//! The columns from which histories are made, and the column of histories.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,7 +24,8 @@ enum Value<'a> {
     Text(&'a str),
 }
 
-/// Calls `visit` with each row's value, `None` where it is missing; `false` of a type without ids.
+/// Calls `visit` with each row's value, `None` if it is missing. Returns `false` for a type without
+/// ids.
 fn values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<'a>>)) -> bool {
     macro_rules! whole {
         ($type:ty, $value:path) => {
@@ -77,7 +78,7 @@ fn wrong_type(name: &str, found: &DataType, needed: &str, path: &Path) -> Reader
     }
 }
 
-/// `--by`: whose rows belong together.
+/// The column of `--by`, whose values are the owners of rows.
 pub(crate) struct Owners<'a> {
     name: &'a str,
 }
@@ -87,7 +88,7 @@ impl<'a> Owners<'a> {
         Self { name }
     }
 
-    /// Reads the owners of a batch, one a row; rows with missing values have no owner.
+    /// Reads the owner of each row of a batch; a row with a missing value has no owner.
     pub(crate) fn read(&self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<FeatureKey>>> {
         let array = find(batch, self.name, "by", path)?;
         let mut owners = Vec::with_capacity(array.len());
@@ -106,10 +107,10 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// `--time`: what orders the rows.
+/// The column of `--time`, which orders the rows.
 pub(crate) struct Moments<'a> {
     name: &'a str,
-    /// The type of the first file, and so the unit.
+    /// The type in the first file, which determines the unit.
     found: Option<DataType>,
 }
 
@@ -158,7 +159,7 @@ impl<'a> Moments<'a> {
     }
 }
 
-/// `--when`: which rows are events.
+/// A condition of `--when`, which decides whether a row is an event.
 pub(super) struct Condition {
     name: String,
     wanted: String,
@@ -169,7 +170,7 @@ impl Condition {
         Self { name: name.to_owned(), wanted: wanted.to_owned() }
     }
 
-    /// Sets `counts` to `false` where the column has another value.
+    /// Sets `counts` to `false` for each row whose column has another value.
     pub(super) fn narrow(
         &mut self,
         batch: &RecordBatch,
@@ -216,7 +217,7 @@ impl Condition {
     }
 }
 
-/// `--of`: what histories list. Each distinct value has a number.
+/// The column of `--of`, whose values histories list; each distinct value has a number.
 pub(super) struct Items<'a> {
     name: &'a str,
     numbers: HashMap<Known, u32>,
@@ -235,7 +236,7 @@ impl<'a> Items<'a> {
         Self { name, numbers: HashMap::new(), known: Vec::new() }
     }
 
-    /// Returns the number of each row's item; `None` where it is missing.
+    /// Returns the number of each row's item; `None` if the item is missing.
     pub(super) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<u32>>> {
         let array = find(batch, self.name, "of", path)?;
         let Self { name, numbers, known } = self;

@@ -1,4 +1,4 @@
-//! Histories against their definition, row by row.
+//! The tests that compare histories with their definition, row by row.
 
 use proptest::prelude::*;
 use zillion_feature::FeatureKey;
@@ -12,7 +12,7 @@ struct Row {
     item: Option<u32>,
 }
 
-/// Returns everything earlier by more than the lag, sorted, and cut to the end of it.
+/// Returns all events that are earlier by more than the lag, sorted and cut to the last ones.
 fn slow(rows: &[Row], of: Row, last: usize, lag: i64) -> Vec<u32> {
     let (Some(owner), Some(now)) = (of.owner, of.time) else { return Vec::new() };
     let mut before: Vec<(i64, usize, u32)> = Vec::new();

@@ -1,8 +1,8 @@
 //! The events of each owner in order of time, and the part of them that each row may know.
 //!
 //! # Invariants
-//! Events of one owner stand together, in order of time, and of their rows where the time is the
-//! same. A row's history is a run of them, so that it costs two numbers whatever its length.
+//! The events of one owner stand together, in order of time; events of the same time keep the order
+//! of their rows. A row's history is a run of events, so it costs two numbers whatever its length.
 
 use std::ops::Range;
 
@@ -34,8 +34,8 @@ impl Timeline {
         self.rows.push(Row { owner, time, item });
     }
 
-    /// Returns the last `last` events of each row's owner that are more than `lag` before it. A row
-    /// without owner or time has no history and is in none.
+    /// Returns the last `last` events of each row's owner that are more than `lag` before the row.
+    /// A row without owner or time has no history and is in no history.
     pub(super) fn histories(&self, last: usize, lag: u64) -> Histories {
         let mut order: Vec<(FeatureKey, i64, usize)> = Vec::with_capacity(self.rows.len());
         for (index, row) in self.rows.iter().enumerate() {
@@ -57,7 +57,7 @@ impl Timeline {
             }
             let mut known = first;
             for &(_, time, index) in rows {
-                // In i128, so that no lag and no time overflow.
+                // The subtraction is done in i128, so that no lag and no time overflows.
                 let bound = i128::from(time) - i128::from(lag);
                 while known < items.len() && i128::from(times[known]) < bound {
                     known += 1;

@@ -1,4 +1,4 @@
-//! Columns of Parquet and Arrow files to tallies.
+//! The counting of values of Parquet and Arrow columns.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -25,7 +25,7 @@ pub(super) fn type_name(found: &DataType) -> String {
     }
 }
 
-/// Adds the values of an array. `is_missing` knows the null markers of strings.
+/// Adds the values of an array. `is_missing` recognises the null markers of strings.
 pub(super) fn add(tally: &mut Tally, array: &ArrayRef, is_missing: &dyn Fn(&[u8]) -> bool) {
     macro_rules! each {
         ($array:expr, $x:ident => $add:expr) => {
@@ -75,7 +75,7 @@ pub(super) fn add(tally: &mut Tally, array: &ArrayRef, is_missing: &dyn Fn(&[u8]
                 add_items(tally, &items);
             });
         }
-        // Nothing that a feature could read: only what is missing is counted.
+        // No feature can read such a column, so only missing values are counted.
         _ => (0..array.len()).filter(|&at| array.is_null(at)).for_each(|_| tally.missing()),
     }
 }

@@ -1,4 +1,4 @@
-//! One column, looked at.
+//! The profile of one column.
 
 use serde::Serialize;
 
@@ -10,41 +10,41 @@ use super::values::Values;
 pub struct ColumnProfile {
     /// The name of the column.
     pub name: String,
-    /// Its type in the file; `text` for text files, where it is told from the cells.
+    /// The type in the file; `text` for text files, where the kind follows from the cells.
     pub data_type: String,
-    /// Rows that were looked at.
+    /// The number of rows that were read.
     pub rows: u64,
-    /// Rows without a value.
+    /// The number of rows without a value.
     pub missing: u64,
-    /// The counts of all other cells by what they look like.
+    /// The counts of all other cells by their shape.
     pub cells: Cells,
     /// The number of values in lists.
     pub items: u64,
-    /// Bytes of a text on average.
+    /// The mean number of bytes of a text.
     pub mean_bytes: f64,
-    /// Text cells cut at `|`, `;` and `,`.
+    /// The counts of text cells that hold several values between `|`, `;` or `,`.
     pub separated: [(char, Separated); 3],
-    /// The number of cells that are each marker that was looked for.
+    /// The number of cells that are equal to each marker that was looked for.
     pub markers: Vec<u64>,
-    /// The first text that is no number.
+    /// The first text that is not a number.
     pub example: Option<String>,
     /// The first number with separators of thousands, a currency or a unit.
     pub example_decorated: Option<String>,
     /// Whether all values are whole numbers and each is larger than the one before it.
     pub ascending: bool,
     pub(super) values: Values,
-    /// Numbers, ascending: all of them, or an even sample.
+    /// The numbers, ascending: all of them, or an even sample.
     pub(super) numbers: Vec<f32>,
     smallest: f64,
     largest: f64,
 }
 
-/// A value and how often it occurs.
+/// A value and its number of occurrences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// The value as text.
     pub value: String,
-    /// Its number of occurrences.
+    /// The number of occurrences.
     pub count: u64,
 }
 
@@ -53,13 +53,13 @@ pub struct Count {
 pub struct Numbers {
     /// The smallest of the numbers.
     pub min: f64,
-    /// A quarter of the numbers are below.
+    /// The number below which a quarter of the numbers lie.
     pub p25: f64,
     /// The median of the numbers.
     pub p50: f64,
-    /// Three quarters are below.
+    /// The number below which three quarters of the numbers lie.
     pub p75: f64,
-    /// All but one in a hundred are below.
+    /// The number below which 99 % of the numbers lie.
     pub p99: f64,
     /// The largest of the numbers.
     pub max: f64,
@@ -123,8 +123,8 @@ impl ColumnProfile {
         self.missing as f64 / self.rows.max(1) as f64
     }
 
-    /// Returns the number of distinct values, and whether it is exact (it is up to 262,144; an
-    /// estimate within about 2 % beyond).
+    /// Returns the number of distinct values, and whether it is exact: it is exact up to 262,144,
+    /// and beyond that an estimate within about 2 %.
     pub fn distinct(&self) -> (u64, bool) {
         self.values.distinct()
     }
@@ -160,7 +160,7 @@ impl ColumnProfile {
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let at = (share * self.numbers.len() as f64) as usize;
         let number = self.numbers.get(at.min(self.numbers.len().checked_sub(1)?))?;
-        // Shown as they were written: 0.1, not 0.10000000149.
+        // The number is shown as it was written: 0.1, not 0.10000000149.
         number.to_string().parse().ok()
     }
 }

@@ -1,31 +1,32 @@
-//! The difference of a second set of rows from a first.
+//! The difference between two sets of rows, column by column.
 //!
 //! The population stability index is Σ (q - p) ln(q / p) over bins: deciles of the first set for
-//! numbers, the most frequent values and the rest for ids. By the usual rule of thumb 0.1 is worth
-//! a look and 0.25 a change.
+//! numbers, the most frequent values and the rest for ids. By the usual rule of thumb, 0.1 deserves
+//! a look and 0.25 is a change.
 
 use serde::Serialize;
 
 use super::column::ColumnProfile;
 
-/// Frequent values that are a bin each.
+/// The number of frequent values that have a bin of their own.
 const TOP: usize = 50;
-/// Equal shares of the first set's numbers.
+/// The number of bins of numbers, each with an equal share of the first set.
 const BINS: usize = 10;
-/// Share that an empty bin counts as, so that the index stays finite.
+/// The share that an empty bin is given, so that the index stays finite.
 const FLOOR: f64 = 1e-4;
 
 /// The difference of one column between two sets.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Drift {
-    /// Population stability index of the numbers by deciles; absent for columns of texts.
+    /// The population stability index of the numbers by deciles; absent for columns of texts.
     pub numeric: Option<f64>,
-    /// The same of the most frequent values; absent where there are no values to compare.
+    /// The population stability index of the most frequent values; absent if there are no values to
+    /// compare.
     pub values: Option<f64>,
-    /// Share of the second set's values that the first does not have, by occurrence. Absent where
-    /// the first has too many to keep.
+    /// The share of the second set's values, by occurrence, that the first set does not have. It is
+    /// absent if the first set has too many values to keep.
     pub unseen: Option<f64>,
-    /// Share of missing values, second minus first.
+    /// The share of missing values in the second set, minus that in the first.
     pub missing: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Rows that are lines, JSON or libsvm, to tallies.
+//! The counting of values in rows that are lines: JSON and libsvm.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub(super) fn type_name(grammar: Grammar, column: &str) -> String {
     name.to_owned()
 }
 
-/// One row of either grammar.
+/// A row of either grammar.
 enum Row<'a> {
     Json(JsonRow<'a>),
     Svm(SvmRow<'a>),
@@ -119,7 +119,7 @@ fn add_json<'a>(
         JsonValue::Int(x) => tally.whole(x),
         JsonValue::UInt(x) => tally.beyond_i64(x),
         JsonValue::Float(x) => tally.fraction(x),
-        // Nothing that a feature could read.
+        // No feature can read an object.
         JsonValue::Object => tally.object(),
         JsonValue::Text(_) | JsonValue::Unescaped(..) => {
             let text = row.text(value).unwrap_or_default().as_bytes();
