@@ -1,7 +1,7 @@
-//! A graph built for inference as an ONNX model, for runtimes that know nothing of tables.
+//! The export of an inference graph as an ONNX model, for runtimes that know nothing of tables.
 //!
 //! Dense parameters become initializers under their own names. The values of a batch become inputs,
-//! in the form that a key-value store of rows gives:
+//! in the form in which a key-value store returns rows:
 //!
 //! | input | shape | content |
 //! |---|---|---|
@@ -11,10 +11,11 @@
 //! | `<feature>.weights` | `[values_<feature>]` or `[1]` | weights of the values; 1 if absent |
 //! | `<feature>.value` | `[batch, 1]` | a number, transformed as the job says |
 //!
-//! Pooling, attention over histories and everything behind it are in the graph. Outputs have the
-//! names that they have in the graph: `logits`, `probabilities`, and `…/<task>` of further tasks.
+//! Pooling, attention over histories and all later layers are in the graph. Outputs have the same
+//! names as in the graph: `logits`, `probabilities`, and `…/<task>` for further tasks.
 //!
-//! The module is not a general converter: operations that only training has are refused by name.
+//! The module is not a general converter: operations that exist only in training are refused by
+//! name.
 
 pub(crate) mod emit;
 pub(crate) mod lists;
@@ -40,19 +41,19 @@ use proto::{
 };
 use writer::{BATCH, OnnxNode, Writer};
 
-/// The operator set: `ScatterND` has maxima from 18 on.
+/// The version of the operator set; `ScatterND` supports maxima since 18.
 const OPSET: i64 = 18;
-/// The file format of that operator set.
+/// The version of the file format for that operator set.
 const IR_VERSION: i64 = 8;
 /// The most bytes of a protobuf message.
 const MAX_BYTES: usize = i32::MAX as usize;
 
-/// A sparse column as its rows are fed.
+/// A sparse column, as its rows are fed to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnnxColumn {
     /// Whether a row of the batch has a list of values.
     pub list: bool,
-    /// The parts of its table's rows: name, first float, floats.
+    /// The segments of the rows of its table: name, first float, number of floats.
     pub segments: Vec<(String, usize, usize)>,
 }
 
@@ -105,7 +106,7 @@ pub enum OnnxHolds {
 /// A model in the ONNX format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnnxModel {
-    /// The file's bytes. The same model gives the same bytes.
+    /// The bytes of the file; the same model gives the same bytes.
     pub bytes: Vec<u8>,
     /// The inputs to feed, in the order of the file.
     pub inputs: Vec<OnnxInput>,
@@ -114,12 +115,12 @@ pub struct OnnxModel {
 }
 
 impl Graph {
-    /// Exports the graph, which was built for inference, with these parameters. `columns` say how
-    /// the sparse columns are fed; `metadata` goes into the file unchanged.
+    /// Exports a graph that was built for inference, with these parameters. `columns` says how the
+    /// sparse columns are fed; `metadata` goes into the file unchanged.
     ///
     /// # Errors
     /// [`Error::Onnx`] names the node whose operation has no form in ONNX, or the name that two
-    /// things have.
+    /// values share.
     pub fn to_onnx(
         &self,
         params: &Params,
@@ -150,7 +151,7 @@ impl Graph {
     }
 }
 
-/// Writes one node; those that it reads are written.
+/// Writes one node; its inputs have been written before.
 fn write_node(writer: &mut Writer<'_>, id: NodeId) -> Result<()> {
     let graph = writer.graph;
     let node = graph.node(id);
@@ -221,7 +222,7 @@ fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result
     Ok(OnnxModel { bytes: model.encode_to_vec(), inputs: writer.inputs, outputs })
 }
 
-/// Returns the refusal of an operation.
+/// Returns the error for an operation that cannot be exported.
 fn refuse_op(op: &Op, layer: &str) -> Error {
     let reason = format!("the operation `{}` has no form in ONNX", op.name());
     Error::Onnx { node: layer.to_owned(), reason }

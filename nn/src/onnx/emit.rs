@@ -1,8 +1,8 @@
-//! Nodes, initializers and the names between them.
+//! The nodes and initializers of an ONNX graph, and the names that connect them.
 //!
-//! A value inside is called `%n`, or `%n.k` for the k-th of several steps, by the number that the
-//! graph's printed form gives its node; an ONNX node bears the name of the layer that it belongs
-//! to.
+//! An intermediate value is called `%n`, or `%n.k` for the k-th of several steps, where n is the
+//! number of the node in the printed form of the graph. An ONNX node has the name of the layer that
+//! it belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,20 +17,20 @@ pub(crate) struct Emitter {
     pub(crate) initializers: Vec<TensorProto>,
     constants: BTreeMap<String, String>,
     names: BTreeSet<String>,
-    /// The prefix of names of values, the name of the layer, and the steps that were written for
-    /// it.
+    /// The prefix of the names of values, the name of the layer, and the number of steps written
+    /// for it.
     value: String,
     layer: String,
     steps: usize,
 }
 
 impl Emitter {
-    /// Attributes what follows to this node.
+    /// Attributes the following operations to this node.
     pub(crate) fn enter(&mut self, id: NodeId, layer: &str) {
         self.begin(id.to_string(), layer);
     }
 
-    /// Attributes what follows to something that is no node of the graph.
+    /// Attributes the following operations to a value that is no node of the graph.
     pub(crate) fn begin(&mut self, value: String, layer: &str) {
         self.value = value;
         self.layer = layer.to_owned();
@@ -100,7 +100,7 @@ impl Emitter {
         self.constant(&format!("%i64 {values:?}"), of)
     }
 
-    /// Returns the name of a constant, which is made once.
+    /// Returns the name of a constant, which is written only once.
     fn constant(&mut self, key: &str, make: impl FnOnce(&str) -> TensorProto) -> String {
         if let Some(name) = self.constants.get(key) {
             return name.clone();
@@ -111,7 +111,7 @@ impl Emitter {
         name
     }
 
-    /// Writes a tensor of this shape (a vector of integers) with one value everywhere.
+    /// Writes a tensor of this shape (a vector of integers) with the same value in every element.
     pub(crate) fn filled(&mut self, shape: &str, value: TensorProto) -> String {
         self.op("ConstantOfShape", &[shape], vec![AttributeProto::tensor("value", value)])
     }

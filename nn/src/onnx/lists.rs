@@ -1,7 +1,7 @@
-//! List columns: rows of values back to rows of the batch.
+//! List columns in ONNX: the operations between rows of values and rows of the batch.
 //!
-//! A list feature comes as the rows of all its values, list after list, and the length of each
-//! list. From the lengths follows which row of the batch a value belongs to; sums and maxima over
+//! A list feature has two inputs: the rows of all its values, list after list, and the length of
+//! each list. The lengths determine which row of the batch a value belongs to; sums and maxima over
 //! lists are `ScatterND` with a reduction.
 
 use zillion_feature::Pooling;
@@ -20,9 +20,9 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Writes what turns lengths into rows. A mark stands where each list but the first begins
-    /// (marks of empty lists add up); how many marks stand at or before a value is the number of
-    /// its row.
+    /// Writes the operations that turn lengths into rows. A mark is set where each list but the
+    /// first begins (the marks of empty lists add up); the number of marks at or before a value is
+    /// the number of its row.
     pub(crate) fn new(e: &mut Emitter, lengths: &str) -> Self {
         let int = |v: i64| TensorProto::ints("", &[1], &[v]);
         let axis = e.int(0);
@@ -44,7 +44,7 @@ impl List {
         Self { lengths: lengths.to_owned(), row_of, places }
     }
 
-    /// Writes a row of the batch again for each value of its list.
+    /// Writes a row of the batch repeated for each value of its list.
     pub(crate) fn repeat(&self, e: &mut Emitter, x: &str) -> String {
         e.op("Gather", &[x, &self.row_of], vec![AttributeProto::int("axis", 0)])
     }
@@ -54,7 +54,7 @@ impl List {
         self.scatter(e, x, cols, 0.0, "add")
     }
 
-    /// Writes the largest value of each list; −∞ of an empty one.
+    /// Writes the largest value of each list; −∞ for an empty list.
     fn max(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         self.scatter(e, x, cols, f32::NEG_INFINITY, "max")
     }
@@ -68,8 +68,8 @@ impl List {
         e.op("ScatterND", &[&start, &self.places, x], attributes)
     }
 
-    /// Writes the softmax over each list, less the largest value of the list so that nothing
-    /// overflows.
+    /// Writes the softmax over each list, after the largest value of the list is subtracted so that
+    /// nothing overflows.
     pub(crate) fn softmax(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         let largest = self.max(e, x, cols);
         let largest = self.repeat(e, &largest);
@@ -80,7 +80,7 @@ impl List {
         e.op("Div", &[&powers, &sum], Vec::new())
     }
 
-    /// Writes one over the length of each list, `[batch, 1]`; 1 of an empty list.
+    /// Writes one over the length of each list, `[batch, 1]`; 1 for an empty list.
     pub(crate) fn inverse_lengths(&self, e: &mut Emitter) -> String {
         let one = e.int(1);
         let lengths = e.op("Max", &[&self.lengths, &one], Vec::new());
@@ -90,13 +90,13 @@ impl List {
         e.op("Reciprocal", &[&column], Vec::new())
     }
 
-    /// Writes rows of values times their weights.
+    /// Writes the rows of values multiplied by their weights.
     pub(crate) fn weighted(&self, e: &mut Emitter, rows: &str, weights: &str) -> String {
         let weights = self.column(e, weights);
         e.op("Mul", &[rows, &weights], Vec::new())
     }
 
-    /// Writes weights as a column `[values, 1]`: the input may be one number for all.
+    /// Writes weights as a column `[values, 1]`; the input may be one number for all values.
     fn column(&self, e: &mut Emitter, weights: &str) -> String {
         let shape = e.op("Shape", &[&self.places], Vec::new());
         let one = e.int(1);

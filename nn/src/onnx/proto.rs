@@ -1,7 +1,7 @@
-//! ONNX's messages, as far as a dense graph needs them: fields and tags as onnx.proto publishes
-//! them.
+//! The ONNX messages that a dense graph needs, with the fields and tags of the published
+//! onnx.proto.
 //!
-//! Fields that are not written here are not lost: readers take an absent field for its default.
+//! Fields that are missing here are not a problem: readers give an absent field its default.
 
 use prost::{Message, Oneof};
 
@@ -114,7 +114,7 @@ pub(crate) struct TensorProto {
     pub(crate) data_type: Option<i32>,
     #[prost(string, optional, tag = "8")]
     pub(crate) name: Option<String>,
-    /// Little-endian, element after element.
+    /// The little-endian bytes of the elements, in order.
     #[prost(bytes = "vec", optional, tag = "9")]
     pub(crate) raw_data: Option<Vec<u8>>,
 }

@@ -1,5 +1,5 @@
-//! The protobuf against itself and against bytes written down; exported graphs against ONNX's
-//! rules.
+//! Tests of the protobuf against itself and against written bytes, and of exported graphs against
+//! the rules of ONNX.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ fn every_model_exports_into_a_graph_that_hangs_together() {
             let read = ModelProto::decode(model.bytes.as_slice()).unwrap();
             assert_eq!(read.opset_import[0].version, Some(OPSET));
             let graph = read.graph.unwrap();
-            // Each value is made once, and before it is read.
+            // Each value is written once, and before it is read.
             let inputs = graph.input.iter().map(|v| v.name.clone().unwrap());
             let inputs: BTreeSet<String> = inputs.collect();
             assert_eq!(inputs.len(), model.inputs.len());
@@ -154,7 +154,7 @@ fn operations_without_onnx_form_are_refused_by_name() {
     assert!(error.contains("c2"), "{error}");
     assert!(graph.to_onnx(&params, &columns()[..2], &BTreeMap::new()).is_err());
 
-    // Names that meet: a number called as a segment of another feature is.
+    // Two names are equal: a number has the name of a segment of another feature.
     let mut meeting = inputs(Pooling::Sum);
     meeting.columns[0].name = "a".into();
     meeting.numeric[0] = "a".into();
@@ -169,7 +169,7 @@ fn operations_without_onnx_form_are_refused_by_name() {
     assert!(graph.to_onnx(&params, &columns, &BTreeMap::new()).is_err());
 }
 
-/// Tag and wire type of each field as the published protocol numbers them.
+/// Checks the tag and wire type of each field against the numbers of the published protocol.
 #[test]
 fn bytes_are_those_of_the_published_tags() {
     let attribute = AttributeProto::int("axis", 1);

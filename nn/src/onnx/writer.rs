@@ -1,4 +1,4 @@
-//! The state of an export: what has been written, and the inputs and lists that nodes ask for.
+//! The state of an export: what has been written, and the inputs and lists that nodes request.
 
 use super::emit::Emitter;
 use super::lists::List;
@@ -47,7 +47,7 @@ pub(crate) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(graph: &'a Graph, params: &'a Params, columns: &'a [OnnxColumn]) -> Self {
-        // What no output depends on is left out.
+        // Nodes that no output depends on are left out.
         let mut is_needed = vec![false; graph.nodes.len()];
         for (_, id) in &graph.outputs {
             is_needed[id.0 as usize] = true;
@@ -96,8 +96,8 @@ impl<'a> Writer<'a> {
         self.input(format!("{feature}.{segment}"), data::FLOAT, &shape, false, holds)
     }
 
-    /// Declares the input of the weights of a list column's values, which are all 1 unless they are
-    /// fed.
+    /// Declares the input of the weights of a list column's values; its default is 1 for all
+    /// values.
     pub(crate) fn weights(&mut self, column: usize) -> Result<String> {
         let feature = self.graph.inputs.columns[column].name.clone();
         let name = format!("{feature}.weights");
@@ -111,7 +111,7 @@ impl<'a> Writer<'a> {
         Ok(name)
     }
 
-    /// Returns the values derived from a list column; `None` if each row has one value.
+    /// Returns the values derived from a list column; `None` if each row has exactly one value.
     pub(crate) fn list(&mut self, column: usize) -> Result<Option<List>> {
         if !self.columns[column].list {
             return Ok(None);
@@ -131,7 +131,7 @@ impl<'a> Writer<'a> {
         Ok(Some(made))
     }
 
-    /// Writes something that does not belong to the current node.
+    /// Writes operations that do not belong to the current node.
     fn write_apart<T>(
         &mut self,
         value: String,
@@ -206,7 +206,7 @@ impl<'a> Writer<'a> {
         inputs.iter().all(|&input| matches!(self.graph.shape(input).rows, Dim::Const(_)))
     }
 
-    /// Writes values side by side.
+    /// Writes the concatenation of the columns of values.
     pub(crate) fn concat(&mut self, parts: &[&str]) -> String {
         self.emitter.op("Concat", parts, vec![AttributeProto::int("axis", 1)])
     }
