@@ -1,13 +1,14 @@
-//! The rewrites of a graph before it runs: an ordered list of passes, each of which can be switched
+//! The passes that rewrite a graph before it runs: an ordered list, of which each can be switched
 //! off.
 //!
-//! A pass takes a graph with its roots and gives one that computes the same. All of these keep
-//! every bit: they remove, share, move and join operations, and the joined ones add and multiply in
-//! the order in which the single ones did. That is why a version need not say which of them were on
-//! when it was trained. The exception is the sign of a zero.
+//! A pass takes a graph with its roots and returns one that computes the same. All of these passes
+//! keep every bit: they remove, share, move and join operations, and joined operations add and
+//! multiply in the order of the single ones. A version therefore need not say which passes were on
+//! when it was trained. The only exception is the sign of a zero.
 //!
-//! To add a pass: a file here, a line in [`PASSES`], a test of the printed graph before and after
-//! it. The test that every model computes the same with each pass on and off finds it by itself.
+//! To add a pass, add a file here, a line in [`PASSES`], and a test of the printed graph before and
+//! after it. The test that every model computes the same with each pass on and off includes new
+//! passes automatically.
 
 mod algebra;
 mod common_subexpressions;
@@ -29,11 +30,12 @@ pub(crate) use ir::Ir;
 struct Pass {
     name: &'static str,
     what: &'static str,
-    /// `None`: a pass over the plan of the buffers, which no graph shows.
+    /// The rewriting of a graph; `None` for a pass over the plan of the buffers, which no graph
+    /// shows.
     run: Option<fn(&Ir) -> Result<Ir>>,
 }
 
-/// All passes, in their order.
+/// All passes, in the order in which they run.
 const PASSES: [Pass; 7] = [
     Pass { name: "dead_code", what: "drops what no result needs", run: Some(dead_code::run) },
     Pass {
@@ -64,16 +66,16 @@ const PASSES: [Pass; 7] = [
     Pass { name: "in_place", what: "writes into the buffer of an operand that dies", run: None },
 ];
 
-/// The set of passes that a program's graph goes through: all, unless some are switched off.
+/// The set of passes that a program's graph goes through: all passes, except those switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
     off: u32,
 }
 
-/// A graph as a pass left it.
+/// The graph after one pass.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// The pass; of the first stage `None`.
+    /// The name of the pass; `None` for the first stage.
     pub pass: Option<&'static str>,
     /// The graph after the pass.
     pub graph: Graph,
@@ -90,10 +92,10 @@ impl Passes {
         PASSES.iter().map(|pass| (pass.name, pass.what))
     }
 
-    /// Returns all passes but the named ones; `all` names every pass.
+    /// Returns all passes except the named ones; `all` names every pass.
     ///
     /// # Errors
-    /// Refuses a name that no pass has, and names the nearest valid one.
+    /// Fails if no pass has a name, and suggests the nearest valid one.
     pub fn without<S: AsRef<str>>(names: &[S]) -> Result<Self> {
         let mut passes = Self::ALL;
         for name in names {
@@ -102,10 +104,10 @@ impl Passes {
         Ok(passes)
     }
 
-    /// Returns the passes without one more.
+    /// Returns the passes without one more pass.
     ///
     /// # Errors
-    /// As [`Passes::without`].
+    /// Fails for the same reasons as [`Passes::without`].
     pub fn off(self, name: &str) -> Result<Self> {
         if name == "all" {
             return Ok(Self::NONE);
@@ -133,7 +135,7 @@ impl Passes {
         PASSES.iter().position(|pass| pass.name == name).is_some_and(|i| self.off & 1 << i == 0)
     }
 
-    /// Takes a graph through the passes; `each` sees it after every one that ran.
+    /// Runs the passes on a graph, and calls `each` with the graph after every pass that ran.
     pub(crate) fn run(self, mut ir: Ir, mut each: impl FnMut(&'static str, &Ir)) -> Result<Ir> {
         for pass in PASSES.iter().filter(|pass| self.has(pass.name)) {
             if let Some(run) = pass.run {

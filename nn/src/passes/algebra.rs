@@ -1,8 +1,8 @@
-//! Removes operations that change nothing or do what another does as well.
+//! The pass that removes operations that change nothing or that another operation can replace:
 //!
 //! * parts of parts, of concatenations and of broadcasts, and parts that are the whole;
 //! * factors of one, sums of one term, broadcasts to one column;
-//! * a product of elements that is only added to something: one operation instead of two.
+//! * an element-wise product that is only added to something: one operation instead of two.
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;
@@ -29,7 +29,8 @@ fn simplify(ir: &Ir) -> Result<Ir> {
         let node = ir.graph.node(id);
         let mut op = node.op.clone();
         let mut inputs: Vec<NodeId> = node.inputs.iter().map(|&i| rewrite.at(i)).collect();
-        // A part of a part of a concatenation takes several turns; each goes to an earlier node.
+        // A part of a part of a concatenation takes several rounds; each round goes to an earlier
+        // node.
         loop {
             match simplify_node(&rewrite.graph, &op, &inputs) {
                 None => {
@@ -100,8 +101,8 @@ fn part(graph: &Graph, start: usize, len: usize, x: NodeId) -> Option<Simpler> {
     }
 }
 
-/// Joins `c + a·b` with a product that nothing else reads into one operation. Both add the rounded
-/// product.
+/// Joins `c + a·b`, if no other node reads the product, into one operation. Both forms add the
+/// rounded product.
 fn join_added_products(ir: &Ir) -> Result<Ir> {
     let uses = ir.uses();
     let graph = &ir.graph;

@@ -1,5 +1,5 @@
-//! Computes once what is computed twice: the same operation of the same inputs. Dropout's salt
-//! keeps its layers apart.
+//! The pass that computes equal operations on the same inputs only once. The salt of dropout keeps
+//! its layers separate.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::graph::shape::NodeId;
 
 pub(super) fn run(ir: &Ir) -> Result<Ir> {
     let mut rewrite = Rewrite::new(ir);
-    // An operation has floats in it, which have no equality that a map could use; their text has.
+    // An operation contains floats, which a map cannot compare for equality; their text it can.
     let mut seen: HashMap<(String, Vec<NodeId>), NodeId> = HashMap::new();
     for id in ir.ids() {
         let node = ir.graph.node(id);

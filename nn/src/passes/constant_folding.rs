@@ -1,5 +1,6 @@
-//! Computes now what depends on no batch and no parameter: operations on matrices of one value.
-//! They are what losses' weights and the gradient of a sum begin with.
+//! The pass that computes, before a run, the operations that depend on no batch and no parameter.
+//! These are operations on matrices of one value, as in the weights of losses and the gradient of a
+//! sum.
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;
@@ -22,8 +23,8 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
     super::dead_code::run(&rewrite.finish())
 }
 
-/// Returns the one value of a result whose inputs have one value each, by the arithmetic of the
-/// kernels.
+/// Returns the one value of a result whose inputs have one value each, computed with the arithmetic
+/// of the kernels.
 fn folded(graph: &Graph, op: &Op, inputs: &[NodeId]) -> Option<f32> {
     let value = |input: &NodeId| match graph.node(*input).op {
         Op::Fill { value, .. } => Some(value),

@@ -1,4 +1,4 @@
-//! Drops what no result needs.
+//! The pass that removes nodes that no result needs.
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;

@@ -1,6 +1,7 @@
-//! Joins operations on elements to what makes their rows: an activation to its linear layer or
-//! batch norm, its derivative to the product that brings the gradient, chains of operations on
-//! elements to each other. What passes between them is read by no other node and gets no buffer.
+//! The pass that joins element-wise operations to the operation that computes their rows: an
+//! activation to its linear layer or batch norm, the derivative of an activation to the product
+//! that computes the gradient, and chains of element-wise operations to each other. No other node
+//! reads the values between them, and they get no buffer.
 
 use super::ir::{Ir, Rewrite};
 use crate::error::Result;
@@ -9,7 +10,7 @@ use crate::graph::shape::NodeId;
 use crate::ops::MAX_INPUTS;
 use crate::ops::{can_lead, is_operand, link_of};
 
-/// A node with what has been joined to it.
+/// A node with the operations that have been joined to it.
 #[derive(Clone, Debug)]
 struct Chain {
     head: Op,
@@ -35,8 +36,8 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
             links: Vec::new(),
             inputs: node.inputs.clone(),
         });
-        // The input that was made last: another one would be made later than it need be, and what
-        // it reads would be kept for it.
+        // The running value is the input that was computed last. Another input would be computed later
+        // than necessary, and the values that it reads would be kept for it.
         let rows = |id: NodeId| graph.shape(id).rows.is_tiled();
         let last = node.inputs.iter().enumerate().filter(|&(_, &input)| rows(input));
         let last = last.max_by_key(|&(_, &input)| input);

@@ -1,4 +1,4 @@
-//! A graph on its way through the passes, with its roots: the nodes that must be computed.
+//! A graph between passes, with its roots: the nodes that must be computed.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use crate::graph::builder::push_node;
 use crate::graph::op::Op;
 use crate::graph::shape::{NodeId, ParamId};
 
-/// A graph and its roots. Names of results and aliases go with their nodes, and are no roots
-/// themselves.
+/// A graph and its roots. The names of results and aliases follow their nodes, but do not make them
+/// roots.
 #[derive(Clone, Debug)]
 pub(crate) struct Ir {
     pub(crate) graph: Graph,
@@ -19,13 +19,13 @@ pub(crate) struct Ir {
     pub(crate) loss: Option<NodeId>,
     pub(crate) param_grads: Vec<(ParamId, NodeId)>,
     pub(crate) row_grads: Vec<(usize, NodeId)>,
-    /// Whether running statistics are moved.
+    /// Whether running statistics are updated.
     trains: bool,
 }
 
 impl Ir {
-    /// Creates the roots of a training step: its loss, gradients and running statistics, and the
-    /// graph's named results.
+    /// Creates the graph of a training step; its roots are the loss, the gradients, the running
+    /// statistics and the named results.
     pub(crate) fn train(train: &TrainGraph) -> Self {
         Self {
             outputs: train.graph.outputs.iter().map(|&(_, id)| id).collect(),
@@ -37,7 +37,7 @@ impl Ir {
         }
     }
 
-    /// Creates the roots of some results of a graph.
+    /// Creates the graph of some results, which are its roots.
     pub(crate) fn infer(graph: &Graph, outputs: &[NodeId]) -> Self {
         Self {
             graph: graph.clone(),
@@ -76,11 +76,11 @@ impl Ir {
     }
 }
 
-/// A graph that is written again, node by node, in the order of the old one.
+/// A graph that is being rewritten, node by node, in the order of the old graph.
 pub(super) struct Rewrite<'a> {
     from: &'a Ir,
     pub(super) graph: Graph,
-    /// The new node of each old one; `None` if no node reads it any more.
+    /// The new node of each old one; `None` for an old node that has no new one.
     places: Vec<Option<NodeId>>,
     names: HashSet<&'a str>,
 }
@@ -95,8 +95,8 @@ impl<'a> Rewrite<'a> {
         }
     }
 
-    /// Returns the new node of an old one. The order of the old graph and the passes make sure that
-    /// it exists.
+    /// Returns the new node of an old one, which exists because of the order of the old graph and
+    /// the rules of the passes.
     pub(super) fn at(&self, old: NodeId) -> NodeId {
         self.places[old.0 as usize].unwrap_or(NodeId(u32::MAX))
     }
@@ -122,7 +122,7 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    /// Writes one more node, named after an old one.
+    /// Writes one additional node, named after an old one.
     pub(super) fn insert(
         &mut self,
         of: NodeId,

@@ -1,5 +1,5 @@
-//! Adds each term of a sum when it is made, from left to right as before, so that the terms of a
-//! sum over a whole model need not be kept until the last one is there.
+//! The pass that adds each term of a sum as soon as it is computed, from left to right as before,
+//! so that the terms of a sum over a whole model need not be kept until the last one is ready.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
         if !rewrite.has(id) {
             rewrite.keep(id)?;
         }
-        // A sum may be a term of another.
+        // A sum can be a term of another sum.
         let mut written = vec![id];
         while let Some(term) = written.pop() {
             for &index in sums_of.get(&term).into_iter().flatten() {
@@ -49,7 +49,7 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
     super::dead_code::run(&rewrite.finish())
 }
 
-/// Adds the terms that are there; returns whether these were the last ones.
+/// Adds the terms that are ready; returns whether the sum is complete.
 fn advance(sum: &mut Sum<'_>, rewrite: &mut Rewrite<'_>) -> Result<bool> {
     let before = sum.added;
     while let Some(&term) = sum.terms.get(sum.added).filter(|&&term| rewrite.has(term)) {

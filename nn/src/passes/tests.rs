@@ -1,5 +1,6 @@
-//! Each pass, on the printed graph before and after it. A change of what a pass makes is a change
-//! of the text here: `cargo insta review` shows and takes it over, where it is installed.
+//! Tests of each pass on the printed graph before and after it. If a pass changes its output, the
+//! text here changes too: `cargo insta review`, where it is installed, shows the change and accepts
+//! it.
 
 use insta::assert_snapshot;
 use zillion_feature::Pooling;
@@ -23,7 +24,7 @@ fn builder() -> GraphBuilder {
     GraphBuilder::new(inputs, Mode::Train)
 }
 
-/// Returns the graph as it is, and as one pass makes it.
+/// Returns the text of the graph before and after one pass.
 fn through(b: GraphBuilder, outputs: &[NodeId], pass: fn(&Ir) -> Result<Ir>) -> String {
     let graph = b.finish();
     let after = pass(&Ir::infer(&graph, outputs)).unwrap();
