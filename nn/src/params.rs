@@ -1,4 +1,4 @@
-//! Dense parameters: named matrices in order of creation.
+//! The dense parameters: named matrices in order of creation.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,8 +18,8 @@ pub struct Params {
 }
 
 impl Params {
-    /// Creates fresh values. Each is a function of (seed, name, element) and of nothing else:
-    /// adding a layer leaves the others as they were.
+    /// Creates the initial values. Each value is a function of (seed, name, element) alone, so that
+    /// a new layer does not change the values of the others.
     pub fn init(specs: &[ParamSpec], seed: u64) -> Self {
         let values = specs.iter().map(|spec| initial(spec, seed)).collect();
         Self { specs: specs.to_vec(), values }
@@ -77,8 +77,8 @@ impl Params {
         Ok(())
     }
 
-    /// Writes a safetensors file with one f32 tensor `[rows, cols]` a parameter. The same values
-    /// give the same bytes.
+    /// Writes a safetensors file with one f32 tensor `[rows, cols]` for each parameter. The same
+    /// values give the same bytes.
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         let tensors = self.iter().map(|(spec, values)| {
             (spec.name.as_str(), Tensor { shape: [spec.rows, spec.cols], values })
@@ -86,13 +86,13 @@ impl Params {
         Ok(safetensors::serialize(tensors, None)?)
     }
 
-    /// Reads what [`Params::to_safetensors`] wrote. Every parameter of the model must be there in
-    /// its shape, and nothing else.
+    /// Reads the file that [`Params::to_safetensors`] wrote. It must contain every parameter of the
+    /// model in its shape, and nothing else.
     pub fn from_safetensors(specs: &[ParamSpec], bytes: &[u8]) -> Result<Self> {
         Self::from_safetensors_by_piece(specs, bytes, &mut || {})
     }
 
-    /// Reads a safetensors file and calls `piece` after some tens of kilobytes each, so that a
+    /// Reads a safetensors file and calls `piece` after every few tens of kilobytes, so that a
     /// caller can yield the processor there.
     pub fn from_safetensors_by_piece(
         specs: &[ParamSpec],
@@ -133,7 +133,7 @@ impl Params {
         }
     }
 
-    /// Checks that these are the parameters that a graph asks for.
+    /// Checks that these are the parameters that a graph needs.
     pub(crate) fn fits(&self, specs: &[ParamSpec]) -> Result<()> {
         if self.specs.len() != specs.len() {
             let reason = format!("{} parameters given for {}", self.specs.len(), specs.len());

@@ -7,8 +7,8 @@ use std::fmt;
 use crate::graph::Graph;
 use crate::graph::shape::NodeId;
 
-/// Time by node, summed over threads and runs. Always compiled in; a run that is not profiled pays
-/// one branch an operation and tile.
+/// The time of each node, summed over threads and runs. Profiling is always compiled in; a run that
+/// is not profiled pays one branch for each operation and tile.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     pub(crate) nanos: Vec<u64>,
@@ -16,7 +16,7 @@ pub struct Profile {
     pub runs: u64,
 }
 
-/// Time of all nodes of one operation.
+/// The time of all nodes of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpTime {
     /// The number of nodes of this operation.
@@ -26,7 +26,7 @@ pub struct OpTime {
 }
 
 impl Profile {
-    /// Nanoseconds that a node took over all threads and runs.
+    /// Returns the nanoseconds that a node took, over all threads and runs.
     pub fn nanos(&self, id: NodeId) -> u64 {
         self.nanos.get(id.0 as usize).copied().unwrap_or(0)
     }
@@ -46,7 +46,7 @@ impl Profile {
         times
     }
 
-    /// Returns a table of [`Profile::by_op`], in milliseconds a run.
+    /// Returns a table of [`Profile::by_op`], in milliseconds for each run.
     pub fn table<'a>(&'a self, graph: &'a Graph) -> impl fmt::Display + 'a {
         Table { profile: self, graph }
     }

@@ -1,4 +1,4 @@
-//! A graph made ready to run: what is computed, in which order, into which buffers.
+//! A graph that is ready to run: the nodes to compute, their order, and their buffers.
 
 pub(crate) mod packing;
 pub(crate) mod placement;
@@ -16,16 +16,16 @@ use crate::passes::{Ir, Passes, Stage};
 use crate::program::placement::{Placement, Width};
 use crate::program::schedule::{Class, Schedule, is_view};
 
-/// The cut of a batch into lanes and tiles. It is part of the result: other settings add in another
-/// order.
+/// The way in which a batch is cut into lanes and tiles. The cut is part of the result, because
+/// other settings add in another order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The number of contiguous shares of the batch whose sums are added in order; also the most
-    /// threads that can work on one pass.
+    /// The number of contiguous shares of the batch whose sums are added in order. It is also the
+    /// maximum number of threads that can work on one pass.
     pub lanes: usize,
     /// The number of rows that go through all operations of a pass together.
     pub tile_rows: usize,
-    /// The passes of the graph before it runs. They are no part of the result.
+    /// The passes over the graph before it runs, which do not change the result.
     pub passes: Passes,
 }
 
@@ -35,11 +35,11 @@ impl Default for Settings {
     }
 }
 
-/// The number of rows for which it pays to wake another thread in a step: below it the lanes'
-/// partial sums cost more than they save.
+/// The number of rows from which it pays to wake another thread in a step: below it, the lanes'
+/// partial sums cost more than the thread saves.
 const LEAST_SHARE: usize = 64;
 
-/// Bytes of a program's buffers for one batch.
+/// The bytes of a program's buffers for one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// The bytes of the planned buffers: [`Program::bytes`].
@@ -48,8 +48,8 @@ pub struct Memory {
     pub naive: usize,
 }
 
-/// The number of values that a tile has of a column, for each row of a full tile, before it ends
-/// early: the values of 256 rows with histories of fifty would not stay in cache.
+/// The number of values of a column that a tile may have, for each row of a full tile. A tile with
+/// more values ends early: the values of 256 rows with histories of fifty would not stay in cache.
 const VALUES_A_ROW: usize = 8;
 
 /// A graph made ready to run.
@@ -61,7 +61,7 @@ pub struct Program {
     pub(crate) placement: Placement,
     /// The requested results, in their order.
     pub(crate) outputs: Vec<NodeId>,
-    /// The same, as nodes of the graph that was given: passes give them other numbers.
+    /// The requested results, as nodes of the given graph. Passes give nodes other numbers.
     pub(crate) requested: Vec<NodeId>,
     pub(crate) loss: Option<NodeId>,
     pub(crate) param_grads: Vec<(ParamId, NodeId)>,
@@ -76,7 +76,7 @@ pub struct Program {
     pub(crate) single_columns: Vec<usize>,
 }
 
-/// A phase of a run: constants first, then a pass over the batch, then its sums.
+/// A phase of a run: constants first, then a pass over the batch, then the sums of the pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phase {
     /// The constants that are computed from constants.
@@ -89,7 +89,7 @@ pub(crate) struct Phase {
     pub(crate) collects: Vec<NodeId>,
 }
 
-/// One thing done to a tile.
+/// One step of the work on a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The computation of a row-wise node.
@@ -138,8 +138,8 @@ impl Program {
         self.param_grads.iter().map(|&(param, _)| param)
     }
 
-    /// Returns the memory that a run needs, and the memory that it would need without tiles, shared
-    /// buffers and work in place.
+    /// Returns the memory that a run needs, and the memory that it would need without tiles,
+    /// without shared buffers and without work in place.
     pub fn memory(
         &self,
         rows: usize,
@@ -155,8 +155,8 @@ impl Program {
         Memory { planned, naive: 4 * self.placement.values.iter().map(floats).sum::<usize>() }
     }
 
-    /// Returns the bytes of buffers for a batch of `rows`, worked on by `threads`, where the lists
-    /// of a column have `list_len(column)` values.
+    /// Returns the bytes of the buffers for a batch of `rows` rows on `threads` threads, where the
+    /// lists of a column have `list_len(column)` values.
     pub fn bytes(&self, rows: usize, threads: usize, list_len: impl Fn(usize) -> usize) -> usize {
         let Placement { const_lens, tile_buffers, wide_buffers, partial_lens, .. } =
             &self.placement;
@@ -173,7 +173,7 @@ impl Program {
             rows.div_ceil(self.settings.tile_rows).div_ceil(lanes) * self.settings.tile_rows;
         let collected = self.phases.iter().flat_map(|phase| &phase.collects);
         let whole: usize = collected.map(|&id| self.graph.shape(id).cols).sum();
-        // A tile of long lists has fewer rows; see `VALUES_A_ROW`.
+        // A tile of long lists has fewer rows: see `VALUES_A_ROW`.
         4 * (sum(const_lens)
             + whole * rows
             + a_row(tile_buffers, VALUES_A_ROW) * self.settings.tile_rows * threads
@@ -182,9 +182,9 @@ impl Program {
             + packing::bytes(self, rows, threads)
     }
 
-    /// Returns the least number of rows that lanes get of a batch, each a multiple of it: a tile,
-    /// or less if a step would otherwise leave lanes without work. Scoring alone is cut by tiles:
-    /// many small requests side by side are better off on a thread each.
+    /// Returns the unit in which a batch's rows are shared among lanes: a tile, or fewer rows if a
+    /// training step would otherwise leave lanes without work. Scoring is always cut by tiles,
+    /// because many small requests at the same time run better on one thread each.
     pub(crate) fn share_rows(&self, rows: usize) -> usize {
         let Settings { lanes, tile_rows, .. } = self.settings;
         if self.param_grads.is_empty() {
@@ -193,8 +193,8 @@ impl Program {
         rows.div_ceil(lanes).next_multiple_of(LEAST_SHARE).min(tile_rows)
     }
 
-    /// Returns the rows in which a tile's share of a node's work is counted: those of its result,
-    /// or, for a sum over the batch, those of the summed value.
+    /// Returns the rows by which a tile's part of a node's work is counted: the rows of its result
+    /// or, for a sum over the batch, the rows of the summed value.
     pub(crate) fn work_rows(&self, id: NodeId) -> Dim {
         let node = self.graph.node(id);
         let mut rows = std::iter::once(node.shape.rows)
@@ -203,8 +203,8 @@ impl Program {
     }
 
     /// Returns the rows of the tile that begins at `first`, in a lane that ends at `end`:
-    /// `tile_rows`, or fewer if their lists are long. They are a function of the settings and the
-    /// batch's offsets.
+    /// `tile_rows`, or fewer if their lists are long. The rows are a function of the settings and
+    /// the batch's offsets.
     pub(crate) fn tile(&self, inputs: &Inputs<'_>, first: usize, end: usize) -> Range<usize> {
         let tile_rows = self.settings.tile_rows;
         let mut tile = first..end.min(first + tile_rows);
@@ -215,7 +215,8 @@ impl Program {
             {
                 let last = offsets[first] as usize + most;
                 let ends = &offsets[first + 1..=tile.end];
-                // One row at least: a list longer than a tile makes one of its own.
+                // A tile has at least one row: a list that is longer than a tile gets a tile of its
+                // own.
                 let rows = ends.partition_point(|&end| end as usize <= last).max(1);
                 tile.end = first + rows;
             }
@@ -313,7 +314,7 @@ fn check_settings(settings: Settings) -> Result<()> {
 }
 
 fn phases(graph: &Graph, schedule: &Schedule, placement: &Placement) -> Vec<Phase> {
-    // One more than there are passes: constants of the last sums.
+    // One phase more than there are passes has the constants that need the last sums.
     let mut phases = vec![Phase::default(); schedule.count + 1];
     for (index, node) in graph.nodes.iter().enumerate() {
         let id = NodeId(index as u32);

@@ -1,9 +1,10 @@
 //! The timeline of a run: which thread computed what, and when. See [`Profile`](crate::Profile) for
 //! sums.
 //!
-//! A lane's events lie in a buffer of its own that has room for them before the pass begins; what
-//! is too coarse to belong to a lane (sums of lanes, packing, gradients of rows) shares one, under
-//! a lock that is taken a few times a run. Off, both cost a branch a node and tile.
+//! The events of a lane are in a buffer of its own, which gets its room before the pass begins.
+//! Work that belongs to no lane (sums of lanes, packing, gradients of rows) shares one buffer,
+//! under a lock that is taken a few times in a run. When recording is off, both cost one branch for
+//! each node and tile.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -18,15 +19,15 @@ use crate::graph::sizes::Sizes;
 /// The work of a thread during an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
-    /// A lane's tiles, through all operations of a pass.
+    /// The tiles of a lane, through all operations of a pass.
     Pass(u32),
-    /// A node: of a tile, of a sum over the lanes, or of a constant.
+    /// The work of one node: on a tile, on a sum over the lanes, or on a constant.
     Node(NodeId),
-    /// Factors and rows of the values of lists.
+    /// The computation of the factors and rows of the values of lists.
     Lists,
-    /// Weights laid out for the products.
+    /// The packing of weights for the products.
     Pack,
-    /// Results and values of the batch put together from the lanes.
+    /// The collection of results and of values of the batch from the lanes.
     Collect,
 }
 
@@ -35,7 +36,7 @@ pub enum Work {
 pub struct Event {
     /// The work that was done.
     pub work: Work,
-    /// The lane that it belongs to, where it belongs to one.
+    /// The lane that the work belongs to, if any.
     pub lane: Option<u32>,
     /// The thread that did the work.
     pub thread: ThreadId,
@@ -45,7 +46,7 @@ pub struct Event {
     pub end: Instant,
 }
 
-/// Events of no lane.
+/// The events that belong to no lane.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) is_on: bool,
@@ -81,8 +82,8 @@ pub fn kind(op: &Op) -> String {
     }
 }
 
-/// Returns the least bytes that computing a node moves between the processor and its caches: its
-/// inputs that are values of the batch, and its result.
+/// Returns the minimum number of bytes that computing a node moves between the processor and its
+/// caches: its inputs that are values of the batch, and its result.
 pub fn moved_bytes(graph: &Graph, id: NodeId, sizes: &Sizes) -> u64 {
     let node = graph.node(id);
     let inputs = node.inputs.iter().map(|&input| cost(graph, input, sizes).bytes);

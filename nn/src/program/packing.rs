@@ -1,14 +1,14 @@
-//! Weights laid out as the products' kernels read them, once a run.
+//! The weights in the layout that the products' kernels read, packed once in each run.
 //!
 //! The transposed weights of input gradients are packed in every run that has them: their columns
-//! lie far apart, and all tiles and lanes read them. Weights of forward products can be read where
-//! they lie, a few percent slower, so they are packed only where a run has rows enough to pay for
-//! it; a request of a few rows packs nothing. Which it is shows in no result: a product has the
-//! same bits either way.
+//! are far apart, and all tiles and lanes read them. Weights of forward products can be read
+//! without packing, a few percent slower, so they are packed only if a run has enough rows to pay
+//! for it; a request of a few rows packs nothing. The choice does not show in results: a product
+//! has the same bits either way.
 //!
 //! # Invariants
-//! Panels are filled from the parameters of the run before its first tile, and only read until its
-//! end.
+//! Panels are filled from the parameters of the run before its first tile, and are only read until
+//! the end of the run.
 
 use std::ops::Range;
 
@@ -23,11 +23,11 @@ use crate::program::placement::Place;
 use crate::program::{Program, Step};
 use crate::timeline::{Log, Work};
 
-/// The number of rows of a run from which on forward weights are packed: packing costs what 10 to
-/// 40 rows of the product cost, and the product gains up to seven percent.
+/// The number of rows in a run from which forward weights are packed: packing costs as much as 10
+/// to 40 rows of the product, and makes the product up to seven percent faster.
 const FORWARD_ROWS: usize = 1024;
 
-/// A weight in a parameter, as it is packed.
+/// The weight of a product, stored in a parameter, as it is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Weight {
     param: ParamId,
@@ -37,8 +37,8 @@ struct Weight {
 }
 
 impl Weight {
-    /// Returns the weight of a product whose weight is a whole matrix of parameters, and no single
-    /// column or row.
+    /// Returns the weight of a product, if the weight is a whole parameter with more than one row
+    /// and one column.
     fn of(graph: &Graph, places: &[Place], id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let turned = match node.op.head() {
@@ -67,11 +67,11 @@ impl Weight {
     }
 }
 
-/// The weights that a program's tiles multiply by.
+/// The packed weights of a program's products.
 #[derive(Debug)]
 pub(crate) struct Packing {
     weights: Vec<Weight>,
-    /// The weight of each node that has one.
+    /// The index of each node's weight, if the node has one.
     of_node: Vec<Option<usize>>,
     /// The panels of each weight; empty before the first run that packs it.
     panels_of: Vec<Range<usize>>,
@@ -85,7 +85,7 @@ impl Packing {
     pub(crate) fn new(program: &Program) -> Self {
         let mut weights: Vec<Weight> = Vec::new();
         let mut of_node = vec![None; program.graph.nodes.len()];
-        // Transposed weights first: runs of few rows pack those and no others.
+        // Transposed weights come first, because runs of few rows pack only those.
         for turned in [true, false] {
             for step in program.phases.iter().flat_map(|phase| &phase.tile) {
                 let Step::Compute(id) = *step else { continue };
@@ -104,7 +104,7 @@ impl Packing {
         Self { weights, of_node, panels_of, panels: Vec::new(), forward: false }
     }
 
-    /// Packs what a run of so many rows reads.
+    /// Packs the weights that a run of `rows` rows reads.
     pub(crate) fn pack(&mut self, workers: &Workers, params: &Params, rows: usize, log: &Log) {
         self.forward = rows >= FORWARD_ROWS;
         let turned = self.weights.iter().take_while(|weight| weight.turned).count();
@@ -137,7 +137,7 @@ impl Packing {
     }
 }
 
-/// Returns the bytes of packed operands in runs of so many rows on so many threads.
+/// Returns the bytes of packed operands in runs of `rows` rows on `threads` threads.
 pub(crate) fn bytes(program: &Program, rows: usize, threads: usize) -> usize {
     let packed = |weight: &&Weight| weight.turned || rows >= FORWARD_ROWS;
     let floats = |weight: &Weight| {

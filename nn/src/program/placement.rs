@@ -1,11 +1,11 @@
 //! The places of values in buffers.
 //!
-//! Values of the batch that are used in the phase that makes them live in a tile buffer, one set a
-//! thread, reused as soon as the last reader is done. Others are as wide as the batch and belong to
-//! the lane whose rows they are. A slice is a view of its input. The parts of a concatenation are
-//! written straight into its columns wherever the operation that makes a part reads nothing from
-//! the same buffer. An operation on elements works in the buffer of an operand that it is the last
-//! to read.
+//! A value of the batch that is used only in the phase that computes it is in a tile buffer. Each
+//! thread has one set of tile buffers, and a buffer is reused after its last reader. Other values
+//! of the batch are as long as the batch, and each lane owns its rows of them. A slice is a view of
+//! its input. The parts of a concatenation are written directly into its columns, unless the
+//! operation that computes a part reads from the same buffer. An element-wise operation works in
+//! the buffer of an operand that it is the last to read.
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -32,25 +32,26 @@ pub(crate) enum Place {
     Wide { slot: usize, offset: usize, stride: usize },
 }
 
-/// The size of a buffer: `cols` floats for each row of the batch, or each value of a column. A
-/// buffer is shared only by values of the same rows, because each batch has other numbers of them.
+/// The size of a buffer: `cols` floats for each row of the batch, or for each value of a column.
+/// Only values of the same rows share a buffer, because the number of rows differs from batch to
+/// batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width {
     pub(crate) rows: Dim,
     pub(crate) cols: usize,
 }
 
-/// Places of all nodes, and the sizes of the buffers they lie in.
+/// The places of all nodes, and the sizes of their buffers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placement {
     pub(crate) places: Vec<Place>,
-    /// The partial of each sum over the batch.
+    /// The index of the partial of each sum over the batch.
     pub(crate) partials: Vec<Option<usize>>,
-    /// The concatenation in whose columns a value is written, if any.
+    /// The concatenation into whose columns a value is written, if any.
     pub(crate) in_place: Vec<Option<NodeId>>,
     /// The input in whose buffer a node is computed, if any.
     pub(crate) reuses: Vec<Option<usize>>,
-    /// The number of floats of each constant; 0 of those that are as long as the batch.
+    /// The number of floats of each constant; 0 for constants that are as long as the batch.
     pub(crate) const_lens: Vec<usize>,
     /// The size of each tile buffer.
     pub(crate) tile_buffers: Vec<Width>,
@@ -58,13 +59,13 @@ pub(crate) struct Placement {
     pub(crate) wide_buffers: Vec<Width>,
     /// The number of floats of each partial.
     pub(crate) partial_lens: Vec<usize>,
-    /// Each value that is computed, views left out.
+    /// The widths of all computed values, without views.
     pub(crate) values: Vec<Width>,
 }
 
 impl Placement {
-    /// Places the nodes of a schedule. `kept` are read after the last phase.
-    /// With `reuse`, operations on elements write to the place of an operand that is read no more.
+    /// Places the nodes of a schedule. The nodes in `kept` are read after the last phase. With
+    /// `reuse`, element-wise operations write to the place of an operand that is not read any more.
     pub(crate) fn new(
         graph: &Graph,
         schedule: &Schedule,
@@ -159,14 +160,14 @@ impl Placement {
             let Some(class) = schedule.class(id) else { continue };
             let phase = match class {
                 Class::Unique => usize::MAX,
-                // Read once its pass is over, and so not from a tile.
+                // The value is read after its pass, so it cannot be in a tile buffer.
                 Class::Collect => schedule.phase(id) + 1,
                 _ => schedule.phase(id),
             };
             if class == Class::RowWise && !is_view(graph, id) {
                 touch(id, phase, index);
             }
-            // A view is no use of its input; a reader of the view is.
+            // A view does not use its input; the readers of the view do.
             if !is_view(graph, id) {
                 for &input in &node.inputs {
                     if schedule.class(input) == Some(Class::RowWise) {
@@ -220,11 +221,11 @@ impl Placement {
 }
 
 impl Placement {
-    /// Finds operations on elements that are the last to read an operand of their own shape, and
-    /// puts their results where it lies. The operand's uses then are those of both, in `bases` the
-    /// result's buffer is the operand's, and in `uses` it has none of its own. Within a pass only:
-    /// the rows of a lane that outlive a pass are few values, and other passes' tiles would have to
-    /// agree.
+    /// Finds element-wise operations that are the last to read an operand of their own shape, and
+    /// puts their results into the operand's buffer. Afterwards the operand's uses include those of
+    /// the result, `bases` says that the result is in the operand's buffer, and `uses` has no
+    /// buffer for the result. This is done within a pass only: few values outlive a pass, and the
+    /// tiles of different passes would have to agree.
     fn reuse_operands(
         &mut self,
         graph: &Graph,
@@ -242,7 +243,7 @@ impl Placement {
             };
             let dies = |running: usize| {
                 let operand = node.inputs[running];
-                // A concatenation's buffer is written in parts, by others than itself.
+                // The buffer of a concatenation is written in parts by other operations.
                 if !row_wise(operand)
                     || root(operand) != operand
                     || graph.shape(operand) != node.shape
@@ -293,13 +294,13 @@ impl Placement {
 /// The number of floats of a cache line.
 pub(crate) const LINE: usize = 16;
 
-/// The number of cache lines of a row from which on it is made odd.
+/// The number of cache lines of a row from which the number is made odd.
 const WIDE_LINES: usize = 8;
 
-/// Floats from one row of a buffer to the next: whole cache lines, so that a register is loaded
-/// from one line and not from two, unless rows are shorter than that. Of wide rows an odd number of
-/// lines: a product goes down a column, and with 32 lines a row all of it would lie in two sets of
-/// the first-level cache.
+/// Returns the number of floats from one row of a buffer to the next: whole cache lines, so that a
+/// register is loaded from one line and not from two, unless rows are shorter than a line. Wide
+/// rows have an odd number of lines: a product reads down a column, and with 32 lines in each row
+/// the whole column would fall into two sets of the first-level cache.
 fn stride_of(cols: usize) -> usize {
     if cols < LINE {
         return cols;
@@ -308,7 +309,7 @@ fn stride_of(cols: usize) -> usize {
     LINE * if lines < WIDE_LINES { lines } else { lines | 1 }
 }
 
-/// The span from the first to the last touch of a buffer.
+/// The time from the first to the last use of a buffer.
 #[derive(Clone, Copy, Debug)]
 struct Uses {
     first_phase: usize,
@@ -328,11 +329,11 @@ impl Uses {
     }
 }
 
-/// A moment of a run, as phase and position in it.
+/// A moment of a run: the phase and the position in the phase.
 type Moment = (usize, usize);
 
-/// Gives each span of time a buffer that no other span uses meanwhile: the free one that wastes
-/// least. Returns (span's key, buffer).
+/// Gives each span of time a buffer that no other span uses during it: the free buffer that wastes
+/// the least. Returns pairs of (span's key, buffer).
 fn share_buffers(
     mut spans: Vec<(usize, Moment, Moment)>,
     width: impl Fn(usize) -> Width,
@@ -346,7 +347,7 @@ fn share_buffers(
         let free = |slot: &usize| {
             widths[*slot].rows == wanted.rows && busy_until[*slot].is_none_or(|until| until < first)
         };
-        // Of the wide enough the narrowest; of the too narrow, if there are no others, the widest.
+        // The best buffer is the narrowest that is wide enough or, if there is none, the widest.
         let best = (0..widths.len()).filter(free).min_by_key(|&slot| match widths[slot].cols {
             have if have >= wanted.cols => (0, have - wanted.cols),
             have => (1, wanted.cols - have),
@@ -363,16 +364,16 @@ fn share_buffers(
     slots
 }
 
-/// Returns the values that are written straight into the columns of a concatenation.
+/// The values that are written directly into the columns of a concatenation.
 struct Parts {
-    /// The concatenation and the first column in it.
+    /// The concatenation of each such value, and the value's first column in it.
     within: Vec<Option<(NodeId, usize)>>,
 }
 
 impl Parts {
     fn find(graph: &Graph, schedule: &Schedule) -> Self {
         let mut parts = Self { within: vec![None; graph.nodes.len()] };
-        // Outer concatenations first: an inner one is then already in its place.
+        // Outer concatenations come first, so that an inner one already has its place.
         for (index, node) in graph.nodes.iter().enumerate().rev() {
             let concat = NodeId(index as u32);
             if node.op != Op::Concat || schedule.class(concat) != Some(Class::RowWise) {
@@ -395,7 +396,7 @@ impl Parts {
         parts
     }
 
-    /// Returns the value whose buffer a value lies in, and the first column in it.
+    /// Returns the value whose buffer contains a value, and the first column in it.
     fn root(&self, graph: &Graph, mut id: NodeId) -> (NodeId, usize) {
         let mut offset = 0;
         loop {
@@ -413,8 +414,9 @@ impl Parts {
         }
     }
 
-    /// Returns whether any operation writes to the buffer of `concat` and reads from it, other than
-    /// by being its in-place concatenation: safe code cannot hold both views.
+    /// Returns whether any operation reads from the buffer of `concat` while it writes to that
+    /// buffer, except for a concatenation of parts that are in place. Safe code cannot hold both
+    /// views.
     fn reads_where_it_writes(&self, graph: &Graph, schedule: &Schedule, concat: NodeId) -> bool {
         let root = |id: NodeId| self.root(graph, id).0;
         let buffer = root(concat);

@@ -1,13 +1,13 @@
-//! The phase in which each node is computed.
+//! The schedule of a graph: the phase in which each node is computed.
 //!
-//! A run alternates between work on constants and passes over the batch. In a pass (phase) every
-//! tile of rows goes through all of the phase's operations before the next tile begins, so that its
-//! values stay in cache. A sum over the batch ends a phase: what needs the sum comes in a later
-//! one. So does a value that others need all rows of.
+//! A run alternates between work on constants and passes over the batch. In a pass (phase), every
+//! tile of rows goes through all operations of the phase before the next tile begins, so that its
+//! values stay in cache. A sum over the batch ends a phase, and nodes that need the sum run in a
+//! later one. The same holds for a value of which other nodes need all rows.
 //!
-//! A row-wise node runs in the phase of its first use rather than as soon as it could. A model
-//! without batch norm so runs forward and backward in a single pass (only the sum of the sample
-//! weights comes before), and its activations never leave their tile.
+//! A row-wise node runs in the phase of its first use, not as early as possible. A model without
+//! batch norm therefore runs forward and backward in a single pass (only the sum of the sample
+//! weights comes before it), and its activations never leave their tile.
 
 use crate::graph::Graph;
 use crate::graph::op::Op;
@@ -26,8 +26,8 @@ pub(crate) enum Class {
     Collect,
     /// The node makes a constant from constants.
     Global,
-    /// The rows are unique rows of a table: the only such nodes are gradients, which are made from
-    /// the complete batch.
+    /// The rows are unique rows of a table. The only such nodes are gradients, which are computed
+    /// from the complete batch.
     Unique,
 }
 
@@ -53,15 +53,15 @@ impl Class {
 pub(crate) struct Schedule {
     /// The class of each node; `None` if no requested value depends on it.
     pub(crate) classes: Vec<Option<Class>>,
-    /// The phase of each row-wise node and sum over the batch. For constants, the first phase
-    /// before which they are known.
+    /// The phase of each row-wise node and of each sum over the batch. For a constant, the first
+    /// phase before which its value is known.
     pub(crate) phases: Vec<usize>,
     /// The number of phases.
     pub(crate) count: usize,
 }
 
 impl Schedule {
-    /// Schedules what `roots` depend on.
+    /// Schedules the nodes that `roots` depend on.
     pub(crate) fn new(graph: &Graph, roots: &[NodeId]) -> Self {
         let classes = live_classes(graph, roots);
         let earliest = find_earliest_phases(graph, &classes);
@@ -100,8 +100,8 @@ fn live_classes(graph: &Graph, roots: &[NodeId]) -> Vec<Option<Class>> {
 }
 
 fn find_earliest_phases(graph: &Graph, classes: &[Option<Class>]) -> Earliest {
-    // The first phase that can read a node: a sum over the batch is read in the phase after its
-    // own.
+    // This is the first phase that can read a node: a sum over the batch can be read in the phase
+    // after its own.
     let mut readable = vec![0; graph.nodes.len()];
     let mut phases = vec![0; graph.nodes.len()];
     let mut count = 0;
@@ -122,7 +122,7 @@ fn delay_to_first_use(graph: &Graph, classes: &[Option<Class>], earliest: &Earli
     let mut used = vec![false; graph.nodes.len()];
     let mut latest = vec![0; graph.nodes.len()];
     for (index, class) in classes.iter().enumerate() {
-        // A constant that nothing reads may be known as late as after the last phase.
+        // A constant that no node reads may become known as late as after the last phase.
         latest[index] = last + usize::from(*class == Some(Class::Global));
     }
     for (index, node) in graph.nodes.iter().enumerate().rev() {
@@ -140,7 +140,8 @@ fn delay_to_first_use(graph: &Graph, classes: &[Option<Class>], earliest: &Earli
             latest[input] = latest[input].min(by);
         }
     }
-    // What nothing reads, and every sum, runs as soon as its inputs are there: they are in cache.
+    // Nodes without readers, and all sums, run as soon as their inputs are ready and still in
+    // cache.
     let mut phases = latest;
     let mut readable = vec![0; graph.nodes.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -155,7 +156,7 @@ fn delay_to_first_use(graph: &Graph, classes: &[Option<Class>], earliest: &Earli
     phases
 }
 
-/// Returns whether a value is complete after the pass that makes it, and not before.
+/// Returns whether a value is complete only after the pass that computes it.
 fn ends_a_pass(class: Class) -> bool {
     matches!(class, Class::BatchReduce | Class::Collect)
 }
