@@ -175,7 +175,7 @@ impl TableSet {
     /// tables stay with the caller until [`TableSet::apply`].
     ///
     /// # Errors
-    /// As [`TableSet::push`].
+    /// The errors are those of [`TableSet::push`].
     pub fn stage(
         &mut self,
         workers: &Workers,
@@ -195,7 +195,7 @@ impl TableSet {
     /// Applies the gradients of tables without whole-table rules.
     ///
     /// # Errors
-    /// As [`TableSet::push`].
+    /// The errors are those of [`TableSet::push`].
     pub fn apply(
         &mut self,
         workers: &Workers,

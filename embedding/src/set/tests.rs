@@ -1,4 +1,5 @@
-//! Tables as a whole: against a model, and against themselves with other shards and threads.
+//! Tests of whole tables, compared with a model, and with themselves on other numbers of shards and
+//! threads.
 
 mod adopt;
 mod capacity;
@@ -29,7 +30,8 @@ pub(crate) use crate::set::tests::invariance::{contents, defaults};
 use zillion_rows::Candidate;
 use zillion_rows::row::StoredRow;
 
-/// Everything in the one table of a set: what `row` makes of each row, and the keys that wait.
+/// Returns the content of the only table of a set: the result of `row` for each row, and the
+/// candidates.
 fn stored<R>(
     set: &TableSet,
     mut row: impl FnMut(StoredRow<'_>) -> R,

@@ -1,4 +1,4 @@
-//! Rows of one set's layer become the beginnings of another's.
+//! Tests of adoption: rows of one set's layer become the initial rows of another set.
 
 use zillion_device::Files;
 use zillion_feature::TableId;
@@ -17,7 +17,7 @@ fn spec(segments: &[(&str, usize)]) -> TableSpec {
     table("ids", false, segments)
 }
 
-/// A set that has learned, and its rows as a version has them.
+/// Returns a set that has learned, and its rows as a version holds them.
 fn learned(folder: &std::path::Path, spec: TableSpec) -> (TableSet, LayerSource) {
     let workers = workers(2);
     let mut set = TableSet::new(vec![spec.clone()], shards(3)).unwrap();
@@ -44,7 +44,7 @@ fn weights_and_counts_come_along_and_segments_go_by_name() {
         assert_eq!(adopted, Adopted { rows: before.len() as u64, unknown: 0 });
         assert_eq!(live(&same, 0), before, "{number} shards");
     }
-    // The other order, and a segment that is new: it begins as in any new row.
+    // The segments have another order, and one is new: it begins as in any new row.
     let new = spec(&[("linear", 1), ("extra", 2), ("vector", 5)]);
     let mut set = TableSet::new(vec![new.clone()], shards(2)).unwrap();
     adopt(&mut set, &old, &source).unwrap();
@@ -61,7 +61,7 @@ fn weights_and_counts_come_along_and_segments_go_by_name() {
         assert_eq!(row[1..3], initial[1..3]);
         assert_eq!(rows.tables[0].counts.as_ref().unwrap()[i], *count);
     }
-    // Optimizers begin anew, and the rows learn.
+    // The state of the optimizers begins anew, and the rows learn.
     clipped_step(&mut set, &workers, 1, 90);
     assert_ne!(live(&set, 0), live(&fresh, 0));
 }

@@ -1,4 +1,5 @@
-//! Tables at their limits: every policy against a `BTreeMap`. What limits come to is in `limits`.
+//! Tests of tables at their limits: every policy is compared with a `BTreeMap`. The module `limits`
+//! tests the effects of limits on larger tables.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use zillion_rows::{Admission, Eviction, OptimizerSpec, PinnedId, TableSpec, UseS
 const LR: f32 = 0.25;
 const DIM: usize = 3;
 const STATISTICS: UseStatistics = UseStatistics { decay: 0.5, every_steps: 4 };
-/// Ids that are pinned in tests where some are.
+/// The number of ids that are pinned, in tests with pinned ids.
 const PINNED: u64 = 3;
 
 pub(crate) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
@@ -32,7 +33,7 @@ pub(crate) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
     }
 }
 
-/// Gradients of one step, and what rows are used for, where the table keeps that.
+/// Returns the gradients of one step, with the uses of rows if the table keeps statistics of use.
 pub(crate) fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
     let mut raw = gradients(set, plan, step);
     for (rows, table) in raw.tables.iter_mut().zip(&plan.tables) {
@@ -77,7 +78,7 @@ struct Model {
 }
 
 impl Model {
-    /// What a row is worth, in an order that time does not change.
+    /// Returns the worth of a row on a scale whose order does not change with time.
     fn worth(spec: &TableSpec, row: &Row) -> f64 {
         let last = f64::from(row.last_step);
         match spec.eviction {
@@ -89,14 +90,14 @@ impl Model {
             Eviction::Score { show_weight, click_weight, .. } => {
                 let score = show_weight * f64::from(row.used.shows)
                     + click_weight * f64::from(row.used.clicks);
-                // Decay by half is one power of two a period.
+                // A decay by half is one power of two in each period.
                 score.log2() + f64::from(row.last_step / STATISTICS.every_steps)
             }
             Eviction::L2 { .. } => row.weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum(),
         }
     }
 
-    /// What a row is worth at a step, as people understand it.
+    /// Returns the worth of a row at a step, as the documentation defines it.
     fn value(spec: &TableSpec, row: &Row, step: u32) -> f64 {
         match spec.eviction {
             Eviction::Lfu { half_life, .. } => {
@@ -114,7 +115,8 @@ impl Model {
         }
     }
 
-    /// One step from the definitions. Returns the sum of squares of what was applied.
+    /// Runs one step directly from the definitions. Returns the sum of squares of the gradients
+    /// that were applied.
     fn step(&mut self, spec: &TableSpec, step: u32, plan: &LookupPlan, raw: &RowBuffer) -> f64 {
         let table = &plan.tables[0];
         let offsets = &table.occurrences.offsets;
@@ -202,7 +204,7 @@ impl Model {
         self.counters.lapsed += (before.1 - self.candidates.len()) as u64;
     }
 
-    /// The table is small: exactly its least rows go.
+    /// Evicts exactly the rows of least worth, as a small table does.
     fn make_room(&mut self, spec: &TableSpec, limit: u64, demand: Demand) {
         if spec.eviction.is_never() || limit == u64::MAX {
             return;
@@ -225,7 +227,7 @@ fn is_pinned(spec: &TableSpec, key: FeatureKey) -> bool {
     spec.pinned.iter().any(|id| id.key() == key)
 }
 
-/// Everything in the one table of a set.
+/// Returns the content of the only table of a set.
 pub(crate) fn contents(
     set: &TableSet,
 ) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, Candidate>) {

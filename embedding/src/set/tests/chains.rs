@@ -1,5 +1,6 @@
-//! Checkpoints of changes: a chain of them is what a whole checkpoint of the same moment would have
-//! been, wherever it is restored, and a chain that is not what was written is refused by name.
+//! Tests of checkpoints of changes: a chain of them restores the same tables as a whole checkpoint
+//! of the same moment, and a chain with other contents is refused with an error that names the file
+//! or table.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,13 @@ use crate::{Order, SnapshotMark, SpillHome, TableSet, TableView};
 use zillion_rows::layer::{Unthrottled, layer_of_checkpoint};
 use zillion_rows::{Admission, Eviction, OptimizerSpec, PartSource, TableParts, TableSpec};
 
-/// Rows in a part, so that tables have several.
+/// The number of rows of a part, so small that tables have several parts.
 const LIMIT: u64 = 60;
-/// What the slabs of a shard begin at, and a little: some dozens of rows.
+/// The memory of a shard: the initial size of its slabs and a little more, for some dozens of rows.
 const SHARD_MEMORY: u64 = 9 << 10;
 
-/// Every rule, tables whose keys wait and go, one that counts in a filter, and one at its limit.
+/// Returns tables with every rule, with keys that wait and are evicted, one that counts in a
+/// filter, and one at its limit.
 fn specs() -> Vec<TableSpec> {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
     let filtered = TableSpec {
@@ -51,7 +53,7 @@ fn make(n: usize, home: Option<&SpillHome>) -> TableSet {
 
 type Bytes = BTreeMap<String, Vec<u8>>;
 
-/// Every file of a checkpoint's own folder.
+/// Returns every file of a checkpoint's own folder.
 fn bytes(folder: &Path, parts: &[TableParts]) -> Bytes {
     let files = parts.iter().flat_map(TableParts::files);
     files.map(|p| (p.file.clone(), std::fs::read(folder.join(&p.file)).unwrap())).collect()
@@ -64,7 +66,7 @@ fn whole(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, Bytes) {
     (parts, files)
 }
 
-/// A checkpoint of a chain, and how to stand on it.
+/// A checkpoint of a chain: its folder and its manifest entries.
 #[derive(Debug)]
 struct Saved {
     folder: PathBuf,
@@ -72,7 +74,8 @@ struct Saved {
 }
 
 impl Saved {
-    /// The entries of a checkpoint of changes, told where the other rows are.
+    /// Returns the entries of a checkpoint of changes, linked to the checkpoint that has the other
+    /// rows.
     fn resolved(&self, mut parts: Vec<TableParts>) -> Vec<TableParts> {
         for (own, below) in parts.iter_mut().zip(&self.parts) {
             own.stand_on(&self.folder, below);
@@ -81,13 +84,13 @@ impl Saved {
     }
 }
 
-/// What becomes of a checkpoint.
+/// The fate of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ending {
     Kept,
-    /// It is given up before it is complete.
+    /// The checkpoint is abandoned before it is complete.
     Abandoned,
-    /// It is complete, and its folder is lost before it has its name.
+    /// The checkpoint is complete, and its folder is lost before it is renamed.
     Lost,
 }
 
@@ -97,7 +100,8 @@ struct Round {
     is_whole: bool,
     during: Vec<Act>,
     ending: Ending,
-    /// One of the sets goes on from what was saved, on so many shards.
+    /// The number of shards on which one of the sets restarts from the saved checkpoint, if it
+    /// does.
     restart: Option<usize>,
 }
 
@@ -159,8 +163,8 @@ proptest! {
         let scratch = tempfile::tempdir().unwrap();
         let home = SpillHome::open(&Files::new(), scratch.path()).unwrap();
         let home = spills.then_some(&home);
-        // One that checkpoints go wrong for, one that is restored now and then, and one that knows
-        // of neither.
+        // The first set has checkpoints that fail, one is restored now and then, and one takes no
+        // checkpoints.
         let mut set = make(n, home);
         let mut again = make(other, home);
         let mut plain = TableSet::new(specs(), shards(3)).unwrap();
@@ -225,7 +229,7 @@ proptest! {
                         (Some((below, ..)), Some(_)) => below.resolved(parts),
                         _ => parts,
                     };
-                    // On other shards, and without any memory of what was.
+                    // The set is new and has another number of shards.
                     let mut restored = TableSet::new(specs(), shards(4)).unwrap();
                     restored.restore(&workers, folder.path(), &parts).unwrap();
                     prop_assert!(contents(&restored) == moment, "rows differ");
@@ -233,7 +237,7 @@ proptest! {
                     if let Some(n) = round.restart {
                         again = make(n, home);
                         again.restore(&workers, folder.path(), &parts).unwrap();
-                        // The steps since then come again.
+                        // The steps since the checkpoint are repeated.
                         let is_step = |act: &&Act| matches!(act, Act::Step(..));
                         step_again -= round.during.iter().filter(is_step).count() as u64;
                         for act in &round.during {
@@ -248,15 +252,15 @@ proptest! {
                 }
             }
         }
-        // Training has noticed nothing.
+        // The checkpoints have not changed training.
         prop_assert!(contents(&set) == contents(&plain));
         prop_assert!(contents(&again) == contents(&plain));
         prop_assert!(whole(&set, &workers) == whole(&plain, &workers));
     }
 }
 
-/// A chain of four checkpoints with rows that changed, went and came back; and the whole one of the
-/// same moment.
+/// Returns a chain of four checkpoints with rows that changed, were removed and came back, and the
+/// whole checkpoint of the same moment.
 fn chain(workers: &Workers) -> (Vec<TempDir>, Vec<TableParts>, TempDir, Vec<TableParts>) {
     let (mut set, mut step) = (make(3, None), 0);
     let keys = |i: u64| Act::Step((0..40).map(|k| key(i * 17 + k % 25)).collect(), false);
@@ -306,7 +310,7 @@ fn all_who_read_checkpoints_read_chains() {
     assert!(read(folder, &parts) == read(whole.path(), &whole_parts));
     let layer = |folder: &Path, parts: &[TableParts]| {
         let (to, files, pace) = (tempfile::tempdir().unwrap(), Files::new(), &mut Unthrottled);
-        // Its files are named by their contents.
+        // The files of a layer are named by their contents.
         layer_of_checkpoint(&workers, folder, &specs(), parts, &files, to.path(), pace).unwrap()
     };
     assert!(layer(folder, &parts) == layer(whole.path(), &whole_parts));
@@ -323,7 +327,7 @@ fn all_who_read_checkpoints_read_chains() {
             assert_eq!(chained.get(key(id)), flat.get(key(id)), "{} {id}", spec.name);
             assert_eq!(chained.waiting(key(id)), flat.waiting(key(id)), "{} {id}", spec.name);
         }
-        // What keeps everything writes a whole checkpoint.
+        // A plan that keeps every row writes a whole checkpoint.
         let shrink = chained.plan_whole(&workers);
         assert_eq!(shrink.before, shrink.after);
         let listed = parts.iter().find(|t| t.table == spec.name).unwrap();
@@ -334,7 +338,8 @@ fn all_who_read_checkpoints_read_chains() {
         let other = tempfile::tempdir().unwrap();
         let plain = flat.plan_whole(&workers);
         let plain = flat.write_shrunk(&workers, other.path(), &files, &plain, listed).unwrap();
-        // A filter's files are copied, and these two were cut by other numbers of rows.
+        // The files of a filter are copied, and those of these two checkpoints have other
+        // boundaries of parts, so only rows are compared.
         assert_eq!((written.rows, &written.parts), (plain.rows, &plain.parts));
         assert_eq!((written.narrow, written.candidates), (plain.narrow, plain.candidates));
     }
@@ -353,7 +358,7 @@ fn a_chain_that_is_not_what_was_written_is_refused_by_name() {
         set.restore(&workers, folders[3].path(), parts).map_err(|e| e.to_string())
     };
     restore(&parts).unwrap();
-    // Every file of every folder: a bit of it, and all of it.
+    // Some files of every folder are damaged in one bit, and then removed.
     let below = |folder: usize| -> Vec<String> {
         let of = |table: &TableParts| -> Vec<String> {
             let Some(changes) = &table.changes else { return Vec::new() };
@@ -385,7 +390,8 @@ fn a_chain_that_is_not_what_was_written_is_refused_by_name() {
         }
     }
     assert!(tried > 20, "{tried}");
-    // Changes without what they stand on, and with less of it.
+    // The changes are restored without the checkpoints that they stand on, and with only some of
+    // them.
     let mut bare = parts.clone();
     bare.iter_mut().filter_map(|t| t.changes.as_mut()).for_each(|c| c.below.clear());
     assert!(restore(&bare).unwrap_err().contains("no whole checkpoint is below them"));
@@ -411,17 +417,17 @@ fn checkpoints_of_changes_need_one_to_stand_on() {
     begin(&mut set, &workers, folders[0].path(), None).unwrap();
     let parts = set.finish_snapshot(&workers).unwrap();
     let mark = set.snapshot_mark().unwrap();
-    // What nobody changed is in no file.
+    // Unchanged rows are in no file.
     begin(&mut set, &workers, folders[1].path(), Some(mark)).unwrap();
     let nothing = set.finish_snapshot(&workers).unwrap();
     let changed = nothing.iter().filter_map(|t| t.changes.as_ref());
     assert!(changed.clone().count() > 5 && changed.clone().all(|c| c.rows == 0));
     assert_eq!(set.statistics().iter().map(|s| s.snapshot_bytes).sum::<u64>(), 0);
-    // A mark is of its history.
+    // A mark is valid only in its history.
     set.restore(&workers, folders[0].path(), &parts).unwrap();
     let error = set.begin_changes(&workers, folders[2].path(), &Files::new(), mark);
     assert!(error.unwrap_err().to_string().contains("write a whole checkpoint"));
-    // Who does not follow has none.
+    // A set that does not follow checkpoints has no mark.
     let mut other = TableSet::new(specs(), shards(1)).unwrap();
     other.restore(&workers, folders[0].path(), &parts).unwrap();
     assert_eq!(other.snapshot_mark(), None);
@@ -443,7 +449,8 @@ fn a_table_whose_rows_grow_is_whole_in_a_chain() {
     let mut set = TableSet::new(specs(), shards(3)).unwrap();
     set.follow_snapshots();
     let mut step = 0;
-    // Some ids in every step, others for a while: rows grow, go, and come back narrow.
+    // Some ids occur in every step, others for a while, so that rows grow, are evicted, and come
+    // back narrow.
     let mut train = |set: &mut TableSet| {
         step += 1;
         let ids = (0..20).chain((0..30).map(|i| 20 + (step * 9 + i) % 130));
@@ -488,7 +495,7 @@ fn a_table_whose_rows_grow_is_whole_in_a_chain() {
     let counters = set.statistics();
     let counters = &counters[0].counters;
     assert!(counters.evicted > 100 && counters.grown > 50, "{counters:?}");
-    // What nobody asks for is not kept.
+    // Tombstones are kept only for tables that need them.
     let kept = |table: usize| -> usize {
         let spilled_or_gone = |slot| {
             let shard = set.shards.iter().find(|shard| shard.slots().contains(&slot)).unwrap();
@@ -497,7 +504,7 @@ fn a_table_whose_rows_grow_is_whole_in_a_chain() {
         (0..zillion_feature::SLOTS).map(spilled_or_gone).sum()
     };
     assert!(kept(0) == 0 && kept(1) > 0);
-    // Changes of such a table are nothing that was ever written.
+    // Entries of changes are never written for such a table.
     let mut parts = saved.unwrap().parts;
     parts[0].changes = parts[1].changes.clone();
     let mut restored = TableSet::new(specs(), shards(2)).unwrap();

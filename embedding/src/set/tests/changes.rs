@@ -1,5 +1,5 @@
-//! Changes that are listed, and the layers that are written from them: against a `BTreeMap`,
-//! against each other, and for all numbers of shards and threads.
+//! Tests of the lists of changes, and of the layers that are written from them. They are compared
+//! with a `BTreeMap` and with each other, for all numbers of shards and threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,7 +17,7 @@ use zillion_rows::layer::{
 };
 use zillion_rows::{Eviction, OptimizerSpec, TableSpec};
 
-/// Bits of the weights, and pushes.
+/// The bits of the weights and the number of pushes of each row.
 pub(crate) type Rows = BTreeMap<u64, (Vec<u32>, u32)>;
 
 fn evicting(steps: u64) -> TableSpec {
@@ -26,7 +26,7 @@ fn evicting(steps: u64) -> TableSpec {
     TableSpec { eviction: Eviction::Unseen { steps }, ..table("ids", false, segments) }
 }
 
-/// A push of these keys, and the end of the step.
+/// Pushes these keys, and ends the step.
 fn step(set: &mut TableSet, workers: &Workers, number: u64, keys: Vec<FeatureKey>) {
     let plan = plan_of(&vec![keys; set.layouts().len()]);
     let raw = gradients(set, &plan, number);
@@ -82,7 +82,7 @@ fn listed(set: &TableSet) -> u64 {
     tables.filter_map(|table| table.changes()).map(|changes| changes.listed()).sum()
 }
 
-/// One step's keys, or an end of the epoch.
+/// The keys of a step, or the end of an epoch.
 #[derive(Clone, Debug)]
 enum Act {
     Step(Vec<FeatureKey>),
@@ -104,9 +104,9 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// A delta has the keys that were pushed or evicted since, and no others, from every epoch that
-    /// it reaches to; laid over the state of then it is the state of now, and so is the difference
-    /// of the two.
+    /// Checks that a delta has exactly the keys that were pushed or evicted since its epoch, for
+    /// every epoch that the lists reach back to. The old state with the delta on top must be the
+    /// present state, and so must the difference of the two.
     #[test]
     fn deltas_are_what_happened_since(
         n in 1usize..6,
@@ -125,7 +125,7 @@ proptest! {
             }
         }
         set.track_changes(&workers, 3).unwrap();
-        // The ends of epochs: what was there, and what has changed since.
+        // The state at the end of each epoch, and the keys that have changed since.
         let mut ends: Vec<(u32, LayerManifest, BTreeSet<u64>)> = Vec::new();
         for act in acts.into_iter().chain([Act::End]) {
             let was = live(&set, 0);
@@ -169,7 +169,7 @@ proptest! {
     }
 }
 
-/// All deltas and bases of a history of everything, and the base of a checkpoint.
+/// Returns all deltas and bases of a history of all tables, and the base of a checkpoint.
 fn published(n: usize, threads: usize) -> Vec<LayerManifest> {
     let workers = workers(threads);
     let mut specs = everything();
@@ -204,7 +204,7 @@ fn published(n: usize, threads: usize) -> Vec<LayerManifest> {
         &mut Unthrottled,
     );
     manifests.push(of_checkpoint.unwrap());
-    // Names are hashes: where manifests agree, so do all bytes. Of those here as well as there.
+    // Names are hashes, so files with equal manifests have equal bytes.
     let opened: Vec<Layer> = manifests.iter().map(|m| open(&set, folder.path(), m)).collect();
     for table in 0..specs.len() {
         assert_eq!(stored(&opened[4], table), live(&set, table));
@@ -231,7 +231,8 @@ fn layers_have_the_same_bytes_for_all_shards_and_threads() {
     let tombstones: u64 =
         expected[1..4].iter().map(|m| m.tables[everything().len()].tombstones).sum();
     assert!(tombstones > 20, "{tombstones} rows left");
-    // Whole where a rule moves all rows, and what was pushed or added where none does.
+    // A table is whole if a rule moves all its rows; otherwise only pushed and added rows are
+    // expected.
     assert_eq!(expected[1].tables[2].rows, 200);
     assert!(expected[1].tables[4].rows < 120 && expected[2].tables[4].rows >= 50);
     for (n, threads) in [(1, 2), (3, 1), (3, 2), (8, 2), (4096, 2)] {
@@ -247,7 +248,7 @@ fn a_swept_table_that_did_not_move_is_no_part_of_a_delta() {
     let first = set.advance_dirty_epoch();
     let rows = |set: &TableSet, since| delta(set, &workers, since, folder.path()).unwrap().rows();
     assert_eq!(rows(&set, first), 0);
-    // A key of the vocabulary that comes later counts as a move of all.
+    // A key that is added to the vocabulary later counts as a change of all rows.
     set.prefill(&workers, TableId(2), &sorted_keys(0..51)).unwrap();
     assert_eq!(rows(&set, first), 51);
     let second = set.advance_dirty_epoch();
@@ -274,8 +275,8 @@ fn what_is_not_known_is_not_written() {
     assert_eq!(delta(&set, &workers, 1, folder.path()).unwrap().rows(), 2);
 }
 
-/// A row of the epoch in which tracking begins, or in which a checkpoint was taken, is marked
-/// already: its next push must not be missed.
+/// Checks that the next push of a row is listed if the row was changed in the epoch in which
+/// tracking began or a checkpoint was taken, although it already has the mark of that epoch.
 #[test]
 fn rows_of_the_epoch_that_tracking_begins_in_are_not_missed() {
     let (workers, folder) = (workers(1), tempfile::tempdir().unwrap());
@@ -299,7 +300,8 @@ fn rows_of_the_epoch_that_tracking_begins_in_are_not_missed() {
         step(set, &workers, 4, vec![key(2)]);
         let written = delta(set, &workers, ended, folder.path()).unwrap();
         assert_eq!(keys_of(&open(set, folder.path(), &written), 0), [key(2).0].into());
-        // Rows 1 and 2 of the first epoch, listed when tracking began, and row 2 of the second.
+        // The list has rows 1 and 2 of the first epoch, listed when tracking began, and row 2 of
+        // the second.
         assert_eq!(listed(set), 3);
     }
 }
@@ -311,7 +313,7 @@ fn lists_hold_no_more_keys_than_the_table_has_rows() {
         let mut set = TableSet::new(vec![evicting(100)], shards(n)).unwrap();
         set.track_changes_with(&workers, 4, 30).unwrap();
         let mut reach = Vec::new();
-        // 20 keys an epoch in a table that grows to 50 rows.
+        // Each epoch has 20 keys, in a table that grows to 50 rows.
         for (number, first) in (1..).zip([0, 10, 20, 30, 0, 10]) {
             set.advance_dirty_epoch();
             step(&mut set, &workers, number, (first..first + 20).map(key).collect());
@@ -320,7 +322,8 @@ fn lists_hold_no_more_keys_than_the_table_has_rows() {
             let since = (0..set.dirty_epoch()).find(|&since| set.knows_changes_since(since));
             reach.push(set.dirty_epoch() - since.unwrap());
         }
-        // One epoch that is larger than the table, because rows leave it: its list is given up.
+        // The list of an epoch with more keys than the table has rows, because rows are evicted, is
+        // dropped.
         set.advance_dirty_epoch();
         for number in 7..=400 {
             step(&mut set, &workers, number, vec![key(1000 + number)]);
@@ -336,7 +339,7 @@ fn lists_hold_no_more_keys_than_the_table_has_rows() {
         (reach, written)
     };
     let (reach, written) = history(1);
-    // 30 and 40 rows have room for the keys of one epoch and of two.
+    // Tables of 30 and 40 rows have room for the keys of one epoch and of two epochs.
     assert_eq!(reach, [1, 1, 2, 2, 2, 2]);
     for n in [2, 5] {
         assert_eq!(history(n), (reach.clone(), written.clone()), "{n} shards");
@@ -355,7 +358,8 @@ fn lists_are_memory_and_nothing_without_tracking() {
     let statistics = &set.statistics()[0];
     assert!(statistics.change_bytes >= 500 * 8, "{} bytes", statistics.change_bytes);
     assert_eq!(statistics.total_bytes(), before + statistics.change_bytes);
-    // The same keys in every epoch: a list each, and no more of them than was asked for.
+    // With the same keys in every epoch, each epoch has a list, and no more lists are kept than was
+    // asked for.
     for number in 2..=6 {
         set.advance_dirty_epoch();
         step(&mut set, &workers, number, keys());

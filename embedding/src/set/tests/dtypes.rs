@@ -1,4 +1,4 @@
-//! Tables whose weights have 16 bits.
+//! Tests of tables whose weights have 16 bits.
 
 use proptest::prelude::*;
 use zillion_feature::{RowBuffer, Step, TableId};
@@ -18,7 +18,7 @@ fn at(step: u64) -> Update {
     Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
 }
 
-/// Pulls and pushes one gradient for all weights of some keys, step after step.
+/// Pulls and pushes the same gradient for all weights of some keys in each step.
 fn train(set: &mut TableSet, keys: u64, steps: u64, gradient: f32) -> Vec<f32> {
     let workers = workers(1);
     let plan = plan_of(&[(0..keys).map(key).collect()]);
@@ -40,8 +40,8 @@ fn many_small_gradients_add_up_though_each_is_below_the_last_place() {
     for (dtype, dense) in
         [(Dtype::Bf16, false), (Dtype::Bf16, true), (Dtype::F16, false), (Dtype::F32, false)]
     {
-        // In a dense table momentum moves all rows in a sweep; without momentum it is plain
-        // descent.
+        // In a dense table, momentum moves all rows in a sweep; with momentum zero it is plain
+        // gradient descent.
         let rule = OptimizerSpec::Momentum { lr: 1.0, momentum: 0.0, nesterov: false, scope: None };
         let mut set = TableSet::new(vec![spec(dtype, dense, rule)], shards(3)).unwrap();
         if dense {
@@ -50,8 +50,8 @@ fn many_small_gradients_add_up_though_each_is_below_the_last_place() {
         let ends = train(&mut set, keys, steps, gradient);
         assert_eq!(ends.len() as u64, keys * 16);
         let mean = ends.iter().map(|&w| f64::from(w)).sum::<f64>() / ends.len() as f64;
-        // Below one, a place of bf16 is 2⁻⁸ wide, and a step has the variance of at most width ×
-        // step.
+        // Below one, neighbouring bf16 numbers differ by 2⁻⁸, and a step has a variance of at most
+        // width × step.
         let sigma = (steps as f64 * 1e-4 / 256.0 / ends.len() as f64).sqrt();
         assert!((mean - 0.9).abs() < 4.0 * sigma, "{dtype:?}: {mean}, σ {sigma}");
         if dtype == Dtype::Bf16 {
@@ -101,7 +101,7 @@ fn memory_is_what_the_spec_says() {
         let mut table = spec(dtype, false, rowwise);
         table.segments[0].dim = dim;
         let spec = table.clone();
-        // State and three words of metadata, and a row's share of the index.
+        // A row has its state, three words of metadata, and a share of the index.
         let index = spec.index_memory(1 << 30) / (1 << 30);
         assert_eq!(spec.bytes_per_row(), bytes + 16 + index, "{dtype:?} {dim}");
         let weights = (dim * dtype.bytes()) as u64;
@@ -157,7 +157,7 @@ fn a_base_holds_the_same_numbers_in_f32() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Shards, threads, a stop and a restart: nothing of it shows in a bit.
+    /// Checks that shards, threads, a stop and a restart change no bit.
     #[test]
     fn rounding_is_the_same_for_any_shards_and_threads_and_after_a_restart(
         dtype in prop_oneof![Just(Dtype::F16), Just(Dtype::Bf16)],

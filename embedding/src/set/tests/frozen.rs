@@ -1,5 +1,5 @@
-//! A frozen table stays as it is, whatever it has of rules, limits and evictions; the others do not
-//! notice.
+//! Tests that a frozen table does not change, whatever its rules, limits and evictions are, and
+//! that the other tables are not affected.
 
 use zillion_feature::TableId;
 
@@ -22,8 +22,8 @@ fn a_frozen_table_stays_and_the_others_go_on_as_if_nothing_were() {
         let before = live(&part, frozen);
         part.freeze(&[TableId(frozen as u16)]).unwrap();
         for step in 4..=6 {
-            // Without clipping, so that a part of the norm that is missing does not show in the
-            // others.
+            // The step has no clipping, because the missing part of the norm would change the other
+            // tables.
             let plan = step_plan(step, tables, 90, 60);
             for set in [&mut whole, &mut part] {
                 let raw = gradients(set, &plan, step);
@@ -35,7 +35,7 @@ fn a_frozen_table_stays_and_the_others_go_on_as_if_nothing_were() {
         for table in (0..tables).filter(|&table| table != frozen) {
             assert_eq!(live(&part, table), live(&whole, table), "table {table}, frozen {frozen}");
         }
-        // Its gradients are no part of the norm either.
+        // The gradients of a frozen table are no part of the norm either.
         let plan = step_plan(7, tables, 90, 60);
         let norm = |set: &mut TableSet| {
             let raw = gradients(set, &plan, 7);
@@ -45,7 +45,7 @@ fn a_frozen_table_stays_and_the_others_go_on_as_if_nothing_were() {
             norm
         };
         assert!(norm(&mut part) < norm(&mut whole), "frozen {frozen}");
-        // Thawed, it learns again.
+        // After the table is no longer frozen, it learns again.
         part.freeze(&[]).unwrap();
         clipped_step(&mut part, &workers, 7, 60);
         assert_ne!(live(&part, frozen), before);

@@ -1,5 +1,5 @@
-//! Rows that are narrow until they have been pushed often enough: against a `BTreeMap`, through
-//! checkpoints on other shards, and in layers.
+//! Tests of rows that are narrow until they have been pushed often enough: compared with a
+//! `BTreeMap`, through checkpoints on other shards, and in layers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,8 +25,8 @@ const LR: f32 = 0.25;
 const EPS: f32 = 1e-8;
 const FIRST: f32 = 0.5;
 
-/// Which floats are narrow: the linear weight, the first of a vector, or some of the vector and the
-/// linear weight.
+/// The choice of the floats that a narrow row has: the linear weight, the first floats of a vector,
+/// or some of the vector and the linear weight.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Linear,
@@ -50,7 +50,7 @@ impl Kind {
         growing(at, from, TableSpec { unknown: Unknown::Zero, ..spec })
     }
 
-    /// The floats of a full row that a narrow one has.
+    /// Returns the positions in a full row of the floats that a narrow row has.
     fn narrow(self) -> Vec<usize> {
         match self {
             Self::Linear => vec![6],
@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// A row as the model has it: all floats, whatever it says of how many there are.
+/// A row of the model, which has all floats even while the row is narrow.
 #[derive(Clone, Debug)]
 struct Row {
     weights: Vec<f32>,
@@ -74,7 +74,7 @@ struct Row {
 enum Act {
     Step(Vec<FeatureKey>),
     Publish,
-    /// A checkpoint, and going on from it on so many shards.
+    /// A checkpoint, and a restart from it on this many shards.
     Restart(usize),
 }
 
@@ -95,10 +95,11 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The rows of a set: floats that are there, their state, pushes, and whether they are narrow.
+/// The rows of a set: the floats that are stored, their state, the number of pushes, and whether
+/// the row is narrow.
 type Live = BTreeMap<FeatureKey, (Vec<f32>, Vec<f32>, u32, bool)>;
 
-/// The set beside its model.
+/// A set and its model.
 struct Twin {
     spec: TableSpec,
     shape: TableShape,
@@ -131,7 +132,7 @@ impl Twin {
         row
     }
 
-    /// A step of both.
+    /// Runs a step of both.
     fn step(&mut self, workers: &Workers, keys: &[FeatureKey]) -> Result<(), TestCaseError> {
         self.step += 1;
         let step = self.step;
@@ -166,7 +167,7 @@ impl Twin {
             self.push(key, raw.tables[0].row(i), LR * now.rates.scale);
         }
         self.set.sweep(workers, now).unwrap();
-        // When exactly a row goes is tested elsewhere; that it was its time is not.
+        // The exact step of an eviction is tested elsewhere; this checks that the row was due.
         let Eviction::Unseen { steps } = self.spec.eviction else { return Ok(()) };
         let live = self.live();
         for (key, row) in &self.rows {
@@ -176,7 +177,7 @@ impl Twin {
         self.compare(&live)
     }
 
-    /// What a push does to a row.
+    /// Applies a push to a row of the model.
     fn push(&mut self, key: FeatureKey, gradient: &[f32], rate: f32) {
         let first = Row {
             weights: self.initial(key),
@@ -244,7 +245,7 @@ impl Twin {
         Ok(())
     }
 
-    /// A layer is read as the table is.
+    /// Checks that a layer reads as the table does.
     fn check_layers(
         &self,
         folder: &Path,
@@ -267,7 +268,7 @@ impl Twin {
     }
 }
 
-/// What every way to read the rows must read, as evaluation does.
+/// Checks that every way to read the rows for evaluation gives the expected rows.
 fn check(
     rows: &BTreeMap<FeatureKey, Row>,
     source: &mut dyn RowSource,
@@ -348,7 +349,7 @@ proptest! {
     }
 }
 
-/// A set with rows of both widths: ids below 20 are pushed twice, those below 60 once.
+/// Returns a set with rows of both widths: ids below 20 are pushed twice, the others below 60 once.
 fn mixed(workers: &Workers, spec: TableSpec, n: usize) -> TableSet {
     let mut set = TableSet::new(vec![spec], shards(n)).unwrap();
     for (step, ids) in [(1, 0..60), (2, 0..20)] {
@@ -375,7 +376,8 @@ fn a_narrow_row_takes_less_than_half() {
     };
     let (all, narrow) = (bytes(full.clone()), bytes(growing(9, None, full)));
     assert_eq!((all.narrow_rows, narrow.narrow_rows), (0, rows));
-    // 17 floats and five words of state and metadata, in units of 16 bytes; one and four.
+    // A full row has 17 floats and five words of state and metadata, in units of 16 bytes; a narrow
+    // row has one and four.
     assert_eq!((all.payload_bytes, all.state_bytes), (80 * rows, 32 * rows));
     assert_eq!((narrow.payload_bytes, narrow.state_bytes), (16 * rows, 16 * rows));
     assert_eq!(all.index_bytes, narrow.index_bytes);
@@ -396,7 +398,7 @@ fn growing_changes_no_answer_and_keeps_what_was_learned() {
     let statistics = set.statistics().remove(0);
     assert_eq!((statistics.rows, statistics.narrow_rows), (60, 40));
     assert_eq!((statistics.counters.narrow_gradients, statistics.counters.grown), (80, 20));
-    // The push that makes a row full moves what it had and not the rest.
+    // The push that makes a row full changes the floats that the row had, and not the others.
     let initial = row(&mut set, 1 << 30);
     let (narrow, grown) = (row(&mut set, 30), row(&mut set, 3));
     let shape = TableShape::new(set.specs().next().unwrap().clone()).unwrap();
@@ -424,7 +426,7 @@ fn memory_of_rows_that_grew_or_went_is_given_back() {
     let full = push(&mut set, 2, 0..ids);
     assert_eq!((narrow.narrow_rows, full.narrow_rows, full.counters.grown), (ids, 0, ids));
     assert!(full.slack_bytes < full.total_bytes() / 10, "{full:?}");
-    // Half of what comes next goes again, from everywhere in the slabs.
+    // Half of the next rows are evicted again, from all places of the slabs.
     push(&mut set, 3, 0..ids);
     let both = push(&mut set, 4, ids..2 * ids);
     assert_eq!((both.rows, both.narrow_rows), (2 * ids, ids));
@@ -472,7 +474,7 @@ fn checkpoints_of_other_widths_are_refused() {
     assert!(restore(spec.clone(), &without).unwrap_err().contains("all full"));
     let wider = growing(2, Some(2), TableSpec { grow: None, ..spec.clone() });
     assert!(restore(wider, &parts).unwrap_err().contains("column `weights`"));
-    // A key with rows of both widths.
+    // The parts have a key with rows of both widths.
     let mut doubled = parts.clone();
     let narrow = doubled[0].narrow.as_ref().unwrap().rows;
     assert_eq!(narrow, 40);
@@ -489,13 +491,13 @@ fn checkpoints_of_other_widths_are_refused() {
     doubled[0].rows = 60 + narrow;
     let said = restore(spec.clone(), &doubled).unwrap_err();
     assert!(said.contains("a full row and a narrow one"), "{said}");
-    // The number of pushes is no part of the widths.
+    // The number of pushes at which rows grow does not change the widths.
     let folder = tempfile::tempdir().unwrap();
     let (parts, _) = checkpoint(&set, &workers, folder.path());
     let mut later = TableSet::new(vec![growing(9, None, spec.clone())], shards(1)).unwrap();
     later.restore(&workers, folder.path(), &parts).unwrap();
     assert_eq!(later.statistics()[0].narrow_rows, 40);
-    // And a row that has enough of them by another setting grows at its next one.
+    // A row that has enough pushes by another setting grows at its next push.
     let rare = mixed(&workers, growing(9, None, spec.clone()), 2);
     let folder = tempfile::tempdir().unwrap();
     let (parts, _) = checkpoint(&rare, &workers, folder.path());

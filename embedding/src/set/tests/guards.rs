@@ -1,4 +1,4 @@
-//! Clips of rows beside the clip of the step, and rows that coast.
+//! Tests of the clips of rows beside the clip of the step, and of rows that move by momentum alone.
 
 use zillion_feature::{RowBuffer, Step, TableId};
 
@@ -28,7 +28,7 @@ fn a_rows_clip_comes_behind_the_factor_of_the_step_and_is_no_part_of_the_norm() 
         let mut set = TableSet::new(vec![spec.clone()], shards(1)).unwrap();
         let mut rows = RowBuffer::default();
         set.pull(&workers, &plan, false, &mut rows).unwrap();
-        // A segment of length ten, and one beside it that has no clip.
+        // One segment has a gradient of length ten, and the other has no clip.
         rows.tables[0].values[..5].copy_from_slice(&[6.0, 0.0, 8.0, 0.0, 7.0]);
         let norm = set.grad_sq_norm(&workers, &plan, &rows, Step(1)).unwrap();
         assert_eq!(norm, 149.0);
@@ -49,7 +49,8 @@ fn momentum_is_exact_in_a_dense_table_and_lazy_elsewhere() {
     let one = plan_of(&[vec![key(1)]]);
     let other = plan_of(&[vec![key(2)]]);
     for (dense, scope, wanted) in [
-        // v is 1, then 0.5 and 0.25 where the row coasts while another one is pushed.
+        // The velocity is 1, then 0.5 and 0.25 if the row moves by momentum while another row is
+        // pushed.
         (true, None, -1.75),
         (true, Some(Scope::Table), -1.75),
         (true, Some(Scope::Touched), -1.0),

@@ -1,4 +1,4 @@
-//! The number of shards and threads is no part of any result.
+//! Tests that no result depends on the number of shards and threads.
 
 use zillion_feature::RowBuffer;
 
@@ -10,7 +10,8 @@ use zillion_rows::conformance;
 
 const IDS: u64 = 300;
 
-/// Norms of all steps, and the bytes of the checkpoint after them.
+/// Returns the norms of the clipped steps, the bytes of the checkpoint after all steps, and the
+/// bits of the regulariser's loss.
 fn run(n: usize, threads: usize) -> (Vec<u64>, Vec<Vec<u8>>, u64) {
     let workers = workers(threads);
     let mut set = filled(&workers, n, IDS * 2 / 3);
@@ -41,7 +42,7 @@ fn norms_losses_and_checkpoints_have_the_same_bits_for_all_shards_and_threads() 
 fn training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped() {
     let workers = workers(2);
     let step = |set: &mut TableSet, step: u64| {
-        // Both protocols, in turn.
+        // The steps alternate between the clipped and the plain protocol.
         if step.is_multiple_of(2) {
             clipped_step(set, &workers, step, IDS);
         } else {
@@ -147,7 +148,7 @@ fn parts_say_how_often_when_and_in_which_epoch_a_row_moved() {
         ids.iter().map(|&id| found[&key(id)]).collect()
     };
     assert_eq!(meta(0), [(1, 3, 1), (2, 4, 1), (1, 9, 2)]);
-    // A sweep moves every row: all belong to the next delta.
+    // A sweep moves every row, so all rows belong to the next delta.
     assert_eq!(meta(1), [(1, 3, 2), (2, 4, 2), (1, 9, 2)]);
 }
 
@@ -167,7 +168,7 @@ fn live_tables_are_a_row_source() {
     }
 }
 
-/// What a set holds among the ids below 60, read key by key.
+/// Returns the rows of a set for the ids below 60, read key by key.
 pub(crate) fn contents(
     set: &mut TableSet,
     workers: &zillion_device::Workers,
@@ -196,7 +197,7 @@ pub(crate) fn contents(
     (expected, absent)
 }
 
-/// What unknown keys of [`everything`] read as.
+/// Returns the rows that unknown keys of [`everything`] read as.
 pub(crate) fn defaults()
 -> impl Fn(zillion_feature::TableId, zillion_feature::FeatureKey) -> Vec<f32> {
     let shapes: Vec<_> =

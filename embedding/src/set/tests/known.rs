@@ -1,5 +1,5 @@
-//! A push that goes by what a pull has found does what one does that looks for itself, whatever
-//! came between them.
+//! Tests that a push which uses the entries of a pull gives the same result as a push that looks up
+//! its keys itself, whatever happened between pull and push.
 
 use proptest::prelude::*;
 use zillion_device::Files;
@@ -11,11 +11,11 @@ use zillion_rows::{Admission, Eviction, OptimizerSpec, TableSpec};
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// One of a few plans is pulled.
+    /// A pull of one of a few plans.
     Pull(u64),
-    /// One of them is pushed.
+    /// A push of one of these plans.
     Push(u64),
-    /// The step ends: rows go, move down, or leave memory.
+    /// The end of a step: rows are evicted, moved or spilled.
     End,
 }
 
@@ -27,7 +27,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Tables whose rows go, grow, wait and spill; the last one spills.
+/// Returns tables whose rows are evicted, grow, wait and spill; the last one spills.
 fn specs() -> Vec<TableSpec> {
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
     let plain = |name| table(name, false, vec![segment("v", 6, rowwise, 0.0)]);
@@ -48,7 +48,7 @@ fn specs() -> Vec<TableSpec> {
 
 fn new_set(home: &SpillHome) -> TableSet {
     let mut set = TableSet::new(specs(), shards(2)).unwrap();
-    // What the slabs of a shard begin at, and a little.
+    // The memory is the initial size of the slabs of a shard and a little more.
     set.spill(TableId(4), 2 * (9 << 10), home).unwrap();
     set
 }

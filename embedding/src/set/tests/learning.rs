@@ -1,4 +1,4 @@
-//! Whole-table rules, norms and losses against brute force in `f64`.
+//! Tests of whole-table rules, norms and losses, compared with a direct computation in `f64`.
 
 use zillion_feature::{RowBuffer, Step, TableId};
 
@@ -11,8 +11,8 @@ const ROWS: u64 = 40;
 const DIM: usize = 6;
 const L2: f64 = 0.05;
 
-/// Exact Adam with whole-table L2 and clipping, as the reference frameworks train: every row at
-/// every step.
+/// Checks exact Adam with whole-table L2 and clipping, which moves every row at every step, as the
+/// reference frameworks do.
 #[test]
 fn a_dense_table_learns_as_a_matrix_would() {
     let workers = workers(2);
@@ -69,13 +69,14 @@ fn a_dense_table_learns_as_a_matrix_would() {
     for (got, wanted) in weights(&rows).iter().zip(&w) {
         assert!((got - wanted).abs() < 1e-4, "{got} instead of {wanted}");
     }
-    // Counts say how often a row was pushed, not how often it moved.
+    // A count is the number of pushes of a row, not the number of its changes.
     let pushes: usize = (1..=30).map(|t| step_plan(t, 1, ROWS, 7).tables[0].keys.len()).sum();
     let counts = rows.tables[0].counts.as_ref().unwrap();
     assert_eq!(counts.iter().map(|&c| c as usize).sum::<usize>(), pushes);
 }
 
-/// Norm and loss of dynamic tables: over the plan's rows, unknown ones included.
+/// Checks the norm and the loss of dynamic tables, which are over the plan's rows, including
+/// unknown ones.
 #[test]
 fn a_dynamic_table_counts_the_rows_of_the_step() {
     let workers = workers(2);
@@ -87,7 +88,7 @@ fn a_dynamic_table_counts_the_rows_of_the_step() {
     let mut rows = RowBuffer::default();
     set.pull(&workers, &plan, false, &mut rows).unwrap();
     let mut raw = gradients(&set, &plan, 2);
-    // A row that is dropped is no part of the norm.
+    // A gradient that is dropped is no part of the norm.
     raw.tables[0].values[2] = f32::INFINITY;
     let (mut square, mut loss) = (0.0, 0.0);
     for i in 0..plan.tables[0].keys.len() {
@@ -134,7 +135,7 @@ fn scaling_by_clipping_scales_the_regulariser_too() {
         };
         // 2 - (3 + 0.5 * 2) * 0.25
         assert_eq!(read(1), 1.0);
-        // The other row is pulled on in the dense table only.
+        // The regulariser pulls on the other row only in the dense table.
         assert_eq!(read(2), if dense { 1.75 } else { 2.0 });
     }
 }

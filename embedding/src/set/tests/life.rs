@@ -1,5 +1,5 @@
-//! Admission and eviction: against a `BTreeMap`, under restarts on other numbers of shards, and the
-//! memory of a stream that never repeats.
+//! Tests of admission and eviction: compared with a `BTreeMap`, with restarts on other numbers of
+//! shards, and for the memory that a stream of ever-new keys takes.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +25,12 @@ fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// A step with these keys (as often as they stand here), and positions of gradients to poison.
+    /// A step with these keys (each as often as it is listed), and the positions of gradients that
+    /// are not finite.
     Step(Vec<FeatureKey>, Vec<usize>),
-    /// Steps that pass by without being applied.
+    /// A number of steps that are skipped.
     Skip(u64),
-    /// A checkpoint, restored on this many shards.
+    /// A checkpoint and its restoring on this many shards.
     Restart(usize),
 }
 
@@ -68,7 +69,7 @@ struct Model {
 }
 
 impl Model {
-    /// One push, and the turn of eviction behind it, from their definitions.
+    /// Runs one push and the eviction after it, directly from their definitions.
     fn step(&mut self, spec: &TableSpec, step: u32, keys: &[(FeatureKey, u32)], raw: &RowBuffer) {
         for (i, &(key, times)) in keys.iter().enumerate() {
             let gradient = &raw.tables[0].row(i)[..DIM + 1];
@@ -126,7 +127,7 @@ fn initial(spec: &TableSpec, key: FeatureKey) -> Vec<f32> {
     row
 }
 
-/// Everything in the one table of a set.
+/// Returns the content of the only table of a set.
 fn contents(set: &TableSet) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, Candidate>) {
     stored(set, |row| Row {
         weights: row.weights.to_floats().into_owned(),
@@ -204,7 +205,7 @@ proptest! {
                     let times: Vec<_> =
                         keys.iter().zip(offsets.windows(2)).map(|(&k, o)| (k, o[1] - o[0])).collect();
                     let before = model.counters;
-                    // What is dropped is no part of the norm.
+                    // Dropped gradients are no part of the norm.
                     let norm = set.grad_sq_norm(&workers, &plan, &raw, Step(number)).unwrap();
                     let mut now = update(number, 1.0);
                     now.rates.scale = 1.0;
@@ -226,7 +227,7 @@ proptest! {
                 prop_assert_eq!((&row.weights[..DIM], row.count, row.last_step), (&wanted.weights[..DIM], wanted.count, wanted.last_step));
                 prop_assert!((row.weights[DIM] - wanted.weights[DIM]).abs() < 1e-4);
                 prop_assert!((row.accumulator - wanted.accumulator).abs() < 1e-4);
-                // What the model does not follow to the last bit it takes over.
+                // The model takes over the row, because it does not compute the last bits.
                 model.rows.insert(*key, row.clone());
             }
             prop_assert_eq!(&candidates, &model.candidates);
@@ -238,7 +239,8 @@ proptest! {
     }
 }
 
-/// Steps of ever-new ids, some of which come back; what a step leaves behind.
+/// Runs steps of ever-new ids and some that come back, calls `look` after each step, and returns
+/// the set.
 fn stream(spec: TableSpec, steps: u64, mut look: impl FnMut(u64, &TableSet)) -> TableSet {
     let workers = workers(1);
     let mut set = TableSet::new(vec![spec], shards(3)).unwrap();
@@ -262,7 +264,7 @@ fn a_stream_of_new_ids_leaves_a_table_as_large_as_its_window() {
         let mut settled = None;
         stream(spec(admission, eviction), 1000, |step, set| {
             let table = &set.statistics()[0];
-            // An id lives for the window and at most one round of visits.
+            // An id stays for the window and at most one round of visits to all slots.
             let most = 303 * 2 * window;
             assert!(table.rows + table.candidates <= most, "{} at {step}", table.rows);
             let bytes = table.total_bytes();
@@ -281,7 +283,7 @@ fn a_table_that_loses_its_rows_gives_its_memory_back() {
     let workers = workers(1);
     let window = 100;
     let eviction = Eviction::Unseen { steps: window };
-    // Rows of 256 bytes: a chunk holds 8,192 of them.
+    // The rows have 256 bytes, so a chunk holds 8,192 of them.
     let segments = vec![segment("v", 64, OptimizerSpec::Sgd { lr: LR }, 0.0)];
     let spec = TableSpec { eviction, ..table("ids", false, segments) };
     let mut set = TableSet::new(vec![spec], shards(1)).unwrap();
@@ -295,7 +297,7 @@ fn a_table_that_loses_its_rows_gives_its_memory_back() {
     };
     train(&mut set, 0..200_000);
     let full = set.statistics()[0].clone();
-    // One id in eight stays in use, wherever its row is.
+    // One id in eight stays in use, at any place in the slabs.
     for _ in 0..30 {
         for part in 0..10 {
             train(&mut set, part * 2500..part * 2500 + 2500);
@@ -323,7 +325,7 @@ fn a_row_that_comes_back_is_new() {
         (rows.tables[0].counts.as_ref().unwrap()[0], found)
     };
     let (_, first) = train(1, &[7]);
-    // Unseen for one step, it stays; for two, it goes.
+    // A key that was not seen for one step stays; after two steps it is removed.
     assert_eq!(train(2, &[8]).1, first);
     assert_eq!(train(3, &[8]).1, None);
     let (count, again) = train(4, &[7]);
@@ -387,7 +389,8 @@ fn a_flipped_bit_among_candidates_is_refused_by_file_name() {
     }
 }
 
-/// A file that is not what the format says must be an error whatever its hash: not a panic.
+/// Checks that a file which violates the format is an error and not a panic, even if its hash is
+/// right.
 #[test]
 fn candidates_with_any_bytes_are_refused_or_read() {
     let workers = workers(1);

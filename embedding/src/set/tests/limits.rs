@@ -1,6 +1,6 @@
-//! Tables at their limits: the same bytes whatever the shards, threads and restarts, memory that
-//! stays within its limit, who goes and who is refused, what a filter of waiting keys brings
-//! through a checkpoint.
+//! Tests of tables at their limits: the same bytes for all shards, threads and restarts, memory
+//! that stays within its limit, the choice of the rows that are evicted and the keys that are
+//! refused, and the filter of waiting keys in a checkpoint.
 
 use zillion_feature::{FeatureKey, SLOTS, TableId, Use};
 
@@ -10,7 +10,7 @@ use crate::{Counters, TableSet};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Admission, ByteSize, Eviction, PinnedId, TableSpec};
 
-/// Some keys that come in every step, and many that never come again.
+/// Returns some keys that occur in every step, and many that never occur again.
 fn stream_keys(step: u64, hot: u64, new: u64) -> Vec<FeatureKey> {
     let fresh = (0..new).map(|i| 1_000_000 + step * new + i);
     (0..hot).chain(fresh).chain(0..hot / 2).map(key).collect()
@@ -41,7 +41,7 @@ fn policies() -> Vec<TableSpec> {
     ]
 }
 
-/// Steps from `from` to `to`, every one with keys of three in four steps before it.
+/// Runs the given steps, each with keys of its own and new keys of three steps before.
 fn run(
     set: &mut TableSet,
     workers: &zillion_device::Workers,
@@ -96,13 +96,13 @@ fn what_comes_often_stays_in_a_table_that_is_looked_at_in_slices() {
         for step in 1..=60 {
             let counted = train(&mut set, &workers, &stream_keys(step, 2000, 1500), step);
             assert!(set.rows(TableId(0)) <= limit);
-            // Permits was made in time.
+            // Room was made in time.
             assert_eq!(counted.refused_full, 0, "{eviction:?} at step {step}");
             if step > 1 {
                 assert_eq!(counted.created, 1500, "{eviction:?} at step {step}");
             }
         }
-        // 3000 rows of 40,000 are kept free for the next step.
+        // Of the 40,000 rows, 3,000 are kept free for the next step.
         assert!(set.rows(TableId(0)) > limit * 9 / 10);
     }
 }
@@ -115,7 +115,7 @@ fn a_full_table_that_evicts_none_refuses_new_keys() {
     train(&mut set, &workers, &(0..80).map(key).collect::<Vec<_>>(), 1);
     let counted = train(&mut set, &workers, &(0..130).map(key).collect::<Vec<_>>(), 2);
     assert_eq!((counted.created, counted.refused_full, counted.pushed), (20, 30, 100));
-    // Those that came first in the plan were let in.
+    // The keys that came first in the plan were admitted.
     let plan = plan_of(&[(0..130).map(key).collect::<Vec<_>>()]);
     let new: Vec<FeatureKey> =
         plan.tables[0].keys.iter().copied().filter(|k| k.unmix() >= 80).collect();
@@ -155,7 +155,7 @@ fn memory_stays_within_its_limit() {
         }
         let counters = set.statistics()[0].counters;
         assert!(counters.displaced + counters.refused_full > 0, "{eviction:?}: {counters:?}");
-        // Slabs of small tables have room that rows do not fill.
+        // The slabs of small tables have memory that rows do not fill.
         let least = if limit < 160 << 20 { limit / 2 } else { limit * 3 / 4 };
         let is_filled = admission == Admission::All && limit > 40 << 20;
         assert!(largest > least || !is_filled, "{largest} bytes of {limit} are used");
@@ -171,7 +171,7 @@ fn places_of_rows_that_went_are_slack_and_keep_no_chunk() {
         assert_eq!(table.payload_bytes, table.rows * lru(1).weight_bytes() as u64, "{table:?}");
         table.payload_bytes + table.state_bytes + table.slack_bytes
     };
-    // Six chunks a slab of either shard, then rows for one of them.
+    // Each slab of both shards has six chunks; then only one shard gets rows.
     let mut large = TableSet::new(vec![lru(2_000_000)], shards(2)).unwrap();
     for step in 1..=8 {
         train(&mut large, &workers, &stream_keys(step, 500, 200_000), step);
@@ -180,18 +180,18 @@ fn places_of_rows_that_went_are_slack_and_keep_no_chunk() {
     let mut set = TableSet::new(vec![lru(200_000)], shards(2)).unwrap();
     set.restore(&workers, folder.path(), &parts).unwrap();
     assert!(reserved(&set) > reserved(&large) / 2);
-    // A few more steps than it takes to look at every slot once.
+    // The steps are a few more than are needed to visit every slot once.
     for step in 9..=28 {
         train(&mut set, &workers, &stream_keys(step, 500, 3000), step);
         reserved(&set);
     }
     assert!(set.statistics()[0].counters.displaced > 1_400_000);
-    // A table that never had more has its rows in the same chunks, or in one more a slab.
+    // A table that never had more rows has as many chunks, or one less for each slab.
     let mut small = TableSet::new(vec![lru(200_000)], shards(2)).unwrap();
     train(&mut small, &workers, &stream_keys(1, 500, 199_000), 1);
     let chunks = 2 * 2 * (2 << 20);
     assert!(reserved(&set) <= reserved(&small) + chunks, "of {} bytes", reserved(&large));
-    // And nothing is kept when nobody comes.
+    // Nothing is kept if a step has no keys.
     train(&mut set, &workers, &[], 29);
     assert!(set.shards.iter().all(|shard| !shard.table(0).has_free_list()));
 }
@@ -206,7 +206,7 @@ fn rows_that_move_from_shard_to_shard_take_their_memory_along() {
     let mut set = TableSet::new(vec![spec], shards(8)).unwrap();
     let mut fullest = [0; 8];
     for step in 1..=160 {
-        // Twenty steps of keys of one shard, then those of the next.
+        // Twenty steps have keys of one shard, then twenty have keys of the next shard.
         let shard = (step - 1) as usize / 20;
         let slots = set.map().range(shard);
         let fresh = (0..).map(|i| key(step << 32 | i)).filter(|key| slots.contains(&key.slot()));
@@ -217,14 +217,15 @@ fn rows_that_move_from_shard_to_shard_take_their_memory_along() {
         assert!(rows <= most);
         fullest[shard] = fullest[shard].max(rows);
     }
-    // A step that makes many rows leaves a quarter free for the next.
+    // A step that creates many rows leaves a quarter free for the next.
     assert!(fullest.iter().all(|&rows| rows > most * 2 / 3), "{fullest:?} rows of {most}");
 }
 
 #[test]
 fn keys_that_a_filter_takes_for_others_find_no_room_that_was_given_to_those() {
     let workers = workers(2);
-    // Many keys of three slots: those of one step are taken for each other.
+    // The plan has many keys of three slots, so that the filter mistakes keys of one step for each
+    // other.
     let admission = Admission::Bloom { at_least: 2, keys: 100, error: 0.5 };
     let in_three_slots = |key: &FeatureKey| [0, SLOTS / 2, SLOTS - 1].contains(&key.slot());
     let mut admitted = 0;
@@ -359,7 +360,7 @@ fn a_filter_goes_on_from_a_checkpoint() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     assert_eq!(checkpoint(&set, &workers, a.path()), checkpoint(&other, &workers, b.path()));
 
-    // Counts of other settings are other counts.
+    // The counts of a filter with other settings are not compatible.
     let mut other = TableSet::new(vec![filtered(10_000_000)], shards(5)).unwrap();
     let error = other.restore(&workers, folder.path(), &parts).unwrap_err().to_string();
     assert!(error.contains("blocks a slot"), "{error}");

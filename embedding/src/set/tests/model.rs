@@ -1,4 +1,4 @@
-//! Random histories against a `BTreeMap`.
+//! Tests that compare random histories with a `BTreeMap`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const DIM: usize = 5;
 #[derive(Clone, Debug)]
 struct Round {
     keys: Vec<FeatureKey>,
-    /// Positions whose gradient is not finite.
+    /// The positions of gradients that are not finite.
     poisoned: Vec<usize>,
 }
 
@@ -35,14 +35,14 @@ fn round() -> impl Strategy<Value = Round> {
         .prop_map(|(keys, poisoned)| Round { keys, poisoned })
 }
 
-/// A step at the plain rate.
+/// Returns a step with all factors at 1.
 fn at(step: u64) -> Update {
     Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
 }
 
 #[derive(Default)]
 struct Model {
-    /// Weights and number of pushes.
+    /// The weights and the number of pushes of each row.
     rows: BTreeMap<FeatureKey, ([f32; DIM], u32)>,
     missing: u64,
     refused: u64,
@@ -140,7 +140,7 @@ proptest! {
         let absent = vec![(1000..1010).map(key).collect()];
         zillion_rows::conformance::check(&mut source, &expected, &absent, &|_, k| initial(k).to_vec())
             .map_err(TestCaseError::fail)?;
-        // So do the tables that it is restored into, and they write the same again.
+        // The restored tables hold the model too, and they write the same checkpoint again.
         let mut restored = TableSet::new(specs, shards(6 - n)).unwrap();
         restored.restore(&workers, folder.path(), &parts).unwrap();
         let again = tempfile::tempdir().unwrap();

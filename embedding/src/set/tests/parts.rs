@@ -1,4 +1,4 @@
-//! Parts that are not what a checkpoint says, and the words in which each is refused.
+//! Tests of parts that do not fit the checkpoint, and of the message with which each is refused.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn listing(parts: Vec<PartInfo>) -> Vec<TableParts> {
     }]
 }
 
-/// Writes a file with the right hash and whatever else.
+/// Writes a part whose entry has the right hash, with whatever content `write` gives it.
 fn forge(folder: &Path, write: impl FnOnce(&mut Vec<u8>)) -> Vec<TableParts> {
     let mut bytes = Vec::new();
     write(&mut bytes);
@@ -57,7 +57,7 @@ fn lists(width: i32, rows: usize, item: Field, values: Option<ArrayRef>) -> Arra
     Arc::new(FixedSizeListArray::try_new(Arc::new(item), width, values, None).unwrap())
 }
 
-/// The columns of a good part of two rows.
+/// Returns the columns of a valid part of two rows.
 fn good() -> Vec<(&'static str, ArrayRef)> {
     let item = || Field::new("item", DataType::Float32, false);
     vec![
@@ -269,7 +269,7 @@ fn a_refused_checkpoint_leaves_the_tables_as_they_were() {
     assert!(checkpoint(&set, &workers, other.path()).1 == before);
 }
 
-/// The checkpoint of a trained table with every kind of segment.
+/// Returns the checkpoint of a trained table with every kind of segment.
 fn trained() -> (tempfile::TempDir, Vec<TableParts>) {
     let workers = workers(1);
     let mut set = filled(&workers, 3, 50);
@@ -303,7 +303,7 @@ fn a_flipped_bit_anywhere_is_refused_by_file_name() {
 }
 
 proptest! {
-    /// Whatever bytes carry the right hash: an error, never a panic.
+    /// Checks that arbitrary bytes with the right hash give an error and never a panic.
     #[test]
     fn no_bytes_make_a_reader_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in 0usize..40) {
         let folder = tempfile::tempdir().unwrap();
@@ -311,7 +311,7 @@ proptest! {
             write(out, &good(), &metadata(), 1);
             let at = at.index(out.len());
             out[at] = byte;
-            // Now and then, cut from the front: what is left still ends as an Arrow file does.
+            // Some files are cut at the front, so that the rest still ends like an Arrow file.
             if cut < 10 {
                 out.drain(..cut * 8);
             }
@@ -356,7 +356,7 @@ fn a_checkpoint_is_a_row_source_for_any_optimizer() {
     let folder = tempfile::tempdir().unwrap();
     let (parts, _) = checkpoint(&set, &workers, folder.path());
     let (expected, absent) = crate::set::tests::contents(&mut set, &workers);
-    // Another optimizer, as an evaluation job may well have.
+    // The tables have another optimizer, as an evaluation job may have.
     let mut specs = everything();
     specs[0].segments[0].optimizer = OptimizerSpec::Sgd { lr: 1.0 };
     let mut source = PartSource::open(&workers, folder.path(), specs, &parts).unwrap();
@@ -389,7 +389,7 @@ fn any_arrow_reader_opens_a_part() {
             assert_eq!(batch.num_rows() as u64, part.rows);
             let weights = batch.column_by_name("weights").unwrap().as_fixed_size_list();
             assert_eq!(weights.value_length() as usize, spec.layout().width());
-            // Also where there is no state and its lists are empty.
+            // The column of the state exists even if there is no state and its lists are empty.
             let state = batch.column_by_name("state").unwrap().as_fixed_size_list();
             assert_eq!(
                 (state.value_length() as usize, state.len()),
@@ -422,7 +422,7 @@ fn parts_keep_the_type_of_their_weights_and_another_one_is_refused() {
             "{dtype:?}"
         );
 
-        // What any Arrow reader sees: numbers, or the bits of bf16 with a word on what they are.
+        // Any Arrow reader sees numbers, or the bits of bf16 with a note on their meaning.
         let file = std::fs::File::open(folder.path().join(&parts[0].parts[0].file)).unwrap();
         let mut reader = arrow_ipc::reader::FileReader::try_new(file, None).unwrap();
         let batch = reader.next().unwrap().unwrap();
@@ -460,7 +460,7 @@ fn parts_keep_the_type_of_their_weights_and_another_one_is_refused() {
                 assert!(message.contains(&words), "{message}");
             }
         }
-        // Another dimension is refused by name too, whatever the type.
+        // Another dimension is refused by name too, for every type.
         let mut wider = of(dtype);
         wider.segments[0].dim = 3;
         let mut set = TableSet::new(vec![wider], shards(2)).unwrap();
@@ -483,7 +483,7 @@ fn an_empty_table_has_one_part_without_rows() {
     assert_eq!(again.rows(zillion_feature::TableId(0)), 0);
 }
 
-/// A part written by the first version of the format: must be readable for ever.
+/// Checks that a part written by the first version of the format is still readable.
 #[test]
 fn the_bytes_of_the_format_are_pinned() {
     let (_folder, parts) = trained();

@@ -1,4 +1,4 @@
-//! What a phase reads in pieces is what each key reads alone.
+//! Tests that a phase which reads in pieces gives the same rows as reading each key alone.
 
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
@@ -7,8 +7,8 @@ use crate::fixtures::*;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{OptimizerSpec, TableSpec};
 
-/// Keys of each table: one has more than a thread takes at a time, in one shard too, and the others
-/// are a few or none, so that threads take several together.
+/// The number of keys of each table. One table has more keys than a thread takes at a time, even in
+/// one shard; the others have few or none, so that threads take several of them together.
 const KEYS: [u64; 5] = [40, 9000, 0, 1, 300];
 
 fn specs() -> Vec<TableSpec> {
@@ -23,7 +23,7 @@ fn pieces_of_a_plan_are_what_each_key_reads_alone() {
         let workers = workers(threads);
         let mut set = TableSet::new(specs(), shards(n)).unwrap();
         let all: Vec<_> = KEYS.iter().map(|&keys| sorted_keys(0..keys)).collect();
-        // Every third key has been pushed, some more often than others.
+        // Every third key is pushed, some of them more often than others.
         let known = |every: usize| -> Vec<Vec<FeatureKey>> {
             all.iter().map(|keys| keys.iter().copied().step_by(every).collect()).collect()
         };
@@ -61,18 +61,18 @@ fn pieces_of_a_plan_are_what_each_key_reads_alone() {
     }
 }
 
-/// What a pull has found in pieces is where the push of its plan goes.
+/// Checks that the push of a plan uses the entries that its pull has found in pieces.
 #[test]
 fn a_push_behind_a_pull_in_pieces_does_what_one_does_that_looks_for_itself() {
     let [mut pulled, mut pushed] = [(); 2].map(|()| TableSet::new(specs(), shards(8)).unwrap());
     let workers = workers(3);
     let mut rows = RowBuffer::default();
     for step in 1..4 {
-        // Every step has keys that are there and others that are not.
+        // Every step has keys with a row and keys without one.
         let ids = |keys: &u64| sorted_keys((0..*keys).filter(|id| id % 4 < step));
         let plan = plan_of(&KEYS.iter().map(ids).collect::<Vec<_>>());
         pulled.pull(&workers, &plan, false, &mut rows).unwrap();
-        // They depend on the key, so that a row in another's place would be seen.
+        // The gradients depend on the key, so that a row at a wrong place would be noticed.
         let gradients = gradients(&pushed, &plan, step);
         for set in [&mut pulled, &mut pushed] {
             set.push(&workers, &plan, &gradients, update(step, 1.0)).unwrap();
@@ -84,7 +84,7 @@ fn a_push_behind_a_pull_in_pieces_does_what_one_does_that_looks_for_itself() {
     assert!(a == b);
 }
 
-/// Of a table that a plan names twice, the rows are read twice.
+/// Checks that the rows of a table are read twice if a plan names the table twice.
 #[test]
 fn a_table_twice_in_a_plan_is_read_twice() {
     let mut set = TableSet::new(specs(), shards(8)).unwrap();

@@ -1,4 +1,4 @@
-//! What tables refuse, and in which words.
+//! Tests of the calls that tables refuse, and of the messages.
 
 use zillion_feature::{RowBuffer, Step, TableId};
 
@@ -25,7 +25,7 @@ fn a_vocabulary_beyond_the_cap_is_refused_before_anything_is_added() {
          table dynamic (`dense = false`)"
     );
     assert_eq!(set.rows(TableId(0)), 8);
-    // Known keys do not count twice.
+    // Keys that have a row already are not counted again.
     assert_eq!(set.prefill(&workers, TableId(0), &sorted_keys(0..10)).unwrap(), 2);
 }
 

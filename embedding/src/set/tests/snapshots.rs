@@ -1,5 +1,5 @@
-//! Snapshots that are written while training goes on: the bytes of a checkpoint at their beginning,
-//! and a training that does not know of them.
+//! Tests of snapshots that are written while training goes on: they have the bytes of a checkpoint
+//! at their beginning, and they do not change training.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,10 +18,10 @@ use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::Unthrottled;
 use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableParts, TableSpec};
 
-/// Rows in a part, so that tables have several.
+/// The number of rows of a part, so small that tables have several parts.
 const LIMIT: u64 = 24;
 
-/// Every rule, and tables whose keys wait and go.
+/// Returns tables with every rule, and tables whose keys wait and are evicted.
 pub(crate) fn specs() -> Vec<TableSpec> {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.5, eps: 1e-8 };
@@ -42,11 +42,11 @@ pub(crate) fn specs() -> Vec<TableSpec> {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    /// A step with these keys in every table; clipped or not.
+    /// A step with these keys in every table, clipped or not.
     Step(Vec<FeatureKey>, bool),
-    /// Some rows more are copied.
+    /// An advance of the snapshot by about this many rows.
     Advance(usize),
-    /// The dense tables' vocabulary grows.
+    /// A growth of the dense tables' vocabulary.
     Prefill(Vec<FeatureKey>),
     EndEpoch,
 }
@@ -71,7 +71,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Does it, apart from what belongs to a snapshot.
+/// Carries out an act, unless it concerns only the snapshot.
 pub(crate) fn train(set: &mut TableSet, workers: &Workers, step: &mut u64, act: &Act) {
     match act {
         Act::Step(keys, clipped) => {
@@ -99,7 +99,7 @@ pub(crate) fn train(set: &mut TableSet, workers: &Workers, step: &mut u64, act: 
     }
 }
 
-/// Every file of a checkpoint.
+/// Returns every file of a checkpoint.
 fn bytes(folder: &Path, parts: &[TableParts]) -> BTreeMap<String, Vec<u8>> {
     let candidates = parts.iter().filter_map(|t| t.candidates.as_ref()).flat_map(|c| &c.parts);
     let narrow = parts.iter().filter_map(|t| t.narrow.as_ref()).flat_map(|n| &n.parts);
@@ -116,7 +116,7 @@ fn stopped(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, BTreeMap<Stri
 
 pub(crate) type Rows = BTreeMap<(usize, u64), (Vec<u32>, Vec<u32>, [u32; 3])>;
 
-/// Everything in a set; generations by the epochs that they are of.
+/// Returns the content of a set, with epochs in place of generations.
 pub(crate) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidate>) {
     let (mut rows, mut candidates) = (Rows::new(), BTreeMap::new());
     for shard in &set.shards {
@@ -177,7 +177,7 @@ proptest! {
                 if let Act::Advance(rows) = act {
                     set.advance_snapshot(&workers, rows);
                 }
-                // What waits to be published is known beside it.
+                // The changes that wait to be published are tracked beside the snapshot.
                 if tracked {
                     let since = set.dirty_epoch() - 1;
                     prop_assert_eq!(set.knows_changes_since(since), twin.knows_changes_since(since));
@@ -191,14 +191,14 @@ proptest! {
             let mut restored = TableSet::new(specs(), shards(other)).unwrap();
             restored.restore(&workers, folder.path(), &parts).unwrap();
             prop_assert!(contents(&restored) == moment);
-            // Training has not noticed.
+            // The snapshot has not changed training.
             prop_assert!(contents(&set) == contents(&twin));
         }
         prop_assert!(stopped(&set, &workers) == stopped(&twin, &workers));
     }
 }
 
-/// Advances until everything is written.
+/// Runs steps and advances the snapshot until everything is written.
 fn drive(set: &mut TableSet, workers: &Workers, step: &mut u64) {
     let mut rounds = 0;
     while !set.snapshot_is_ready() {
@@ -225,7 +225,7 @@ fn steps_write_all_of_it_beside_training() {
     train(&mut set, &workers, &mut step, &history(19));
     assert!(set.statistics().iter().any(|t| t.snapshot_bytes > 0), "images are counted");
     drive(&mut set, &workers, &mut step);
-    // All images are gone before it is finished.
+    // All images are freed before the snapshot is finished.
     assert!(set.statistics().iter().all(|t| t.snapshot_bytes == 0));
     let parts = set.finish_snapshot(&workers).unwrap();
     assert_eq!(parts, expected);
@@ -250,7 +250,7 @@ fn a_disk_that_fails_anywhere_costs_the_checkpoint_and_nothing_else() {
         if outcome.is_ok() {
             outcome = set.finish_snapshot(&workers).map(drop);
         }
-        // The next one is as good as ever.
+        // The next snapshot succeeds.
         let again = tempfile::tempdir().unwrap();
         set.begin_snapshot_in_parts(&workers, again.path(), &Files::new(), LIMIT, None).unwrap();
         let expected = stopped(&set, &workers);
@@ -294,7 +294,7 @@ fn a_delta_can_be_written_while_a_snapshot_is_open() {
                 let layer = tempfile::tempdir().unwrap();
                 let pace = &mut Unthrottled;
                 let delta = set.write_delta(&workers, epoch, &Files::new(), layer.path(), pace);
-                // The manifest has the hash of every file.
+                // The manifest has the hash of every file, so comparing manifests is enough.
                 written.push(delta.unwrap());
             }
             since = set.advance_dirty_epoch();

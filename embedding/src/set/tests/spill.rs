@@ -1,5 +1,5 @@
-//! Tables that spill: the same bytes as without, whatever the memory; files that lie; disks that
-//! fail.
+//! Tests of tables that spill: they have the same bytes as tables that do not, for every size of
+//! memory, with damaged files and with disks that fail.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::Unthrottled;
 use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableSpec};
 
-/// What the slabs of a shard begin at, and a little: some dozens of rows.
+/// The memory of a shard: the initial size of its slabs and a little more, for some dozens of rows.
 const SHARD_MEMORY: u64 = 9 << 10;
 
 fn specs() -> Vec<TableSpec> {
@@ -45,17 +45,17 @@ fn spilled(set: &TableSet, table: usize) -> SpillStatistics {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// A step on these keys, clipped or not, announced before or not.
+    /// A step with these keys, clipped or not, and announced before or not.
     Step(Vec<u64>, bool, bool),
-    /// Evaluation.
+    /// A lookup of these keys, as evaluation does.
     Lookup(Vec<u64>),
-    /// The regulariser's loss over these keys.
+    /// A calculation of the regulariser's loss over these keys.
     Loss(Vec<u64>),
-    /// A plan is announced that does not come.
+    /// An announcement of a plan that is not looked up.
     Announce(Vec<u64>),
-    /// The epoch ends, and a delta is written.
+    /// The end of an epoch, with a delta that is written.
     Delta,
-    /// A checkpoint, restored on this many shards.
+    /// A checkpoint and its restoring on this many shards.
     Restart(usize),
 }
 
@@ -94,7 +94,7 @@ fn bits(rows: &RowBuffer) -> Vec<(Vec<u32>, Option<Vec<u32>>)> {
     rows.tables.iter().map(table).collect()
 }
 
-/// Everything that a step of training asks of a set and is told by it.
+/// Runs a step of training, and returns the bits of everything that the set has returned.
 fn step(set: &mut TableSet, workers: &Workers, ids: &[u64], t: u64, clipped: bool) -> Vec<u64> {
     let plan = plan(ids);
     let mut rows = RowBuffer::default();
@@ -117,7 +117,7 @@ fn step(set: &mut TableSet, workers: &Workers, ids: &[u64], t: u64, clipped: boo
     said
 }
 
-/// All files below a folder, by name.
+/// Returns all files below a folder, in the order of their names.
 fn files_below(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -222,7 +222,7 @@ proptest! {
     }
 }
 
-/// Steps over ids below `ids`, `count` each.
+/// Runs steps with `count` ids below `ids` each.
 fn churn(set: &mut TableSet, workers: &Workers, steps: std::ops::Range<u64>, ids: u64, count: u64) {
     for t in steps {
         let plan = step_plan(t, 3, ids, count);
@@ -244,7 +244,7 @@ fn the_file_stays_bounded_while_rows_come_and_go() {
     for round in 0..100 {
         churn(&mut set, &workers, 40 + round * 5..45 + round * 5, 20_000, 300);
         let spill = spilled(&set, 0);
-        // Two segments beyond it: the one that is filled and the one that is emptied.
+        // The file may have two more segments: the one that is filled and the one that is emptied.
         let records = spill.live_bytes + 2 * 16 * 4096;
         worst = worst.max(spill.disk_bytes as f64 / records as f64);
     }
@@ -275,7 +275,8 @@ fn what_is_announced_is_read_before_it_is_needed() {
     let after = spilled(&set, 0);
     let (brought, ahead) = (after.brought_in - before.brought_in, after.ahead - before.ahead);
     assert!(brought > 150, "{brought}");
-    // What left again between two of the plans, or had not reached the file, is not read ahead.
+    // Rows that were spilled again between two of the plans, or had not reached the file, are not
+    // read ahead.
     assert!(ahead * 4 > brought * 3, "{ahead} of {brought}");
     assert!(begun.buffer_bytes > 0);
 }
@@ -296,7 +297,7 @@ fn a_scan_does_not_wash_out_what_is_asked_for_often() {
     for _ in 0..5 {
         popular.chunks(200).for_each(|ids| visit(&mut set, ids));
     }
-    // Four times the memory, each row once.
+    // The scan has four times as many rows as the memory, each once.
     let scan: Vec<u64> = (0..budget * 4).map(|i| 5_000_000 + i).collect();
     scan.chunks(200).for_each(|ids| visit(&mut set, ids));
     let before = spilled(&set, 0).brought_in;
@@ -321,7 +322,7 @@ fn a_damaged_file_is_an_error_that_names_the_place() {
             let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
             file.set_len(at as u64 / 2).unwrap();
         } else {
-            // A bit of every page, so that a live row is hit.
+            // One bit of every page is changed, so that a live row is damaged.
             for page in bytes.chunks_mut(4096) {
                 page[at % 4000] ^= 1 << (damage % 8);
             }
@@ -364,14 +365,14 @@ fn a_disk_that_fails_loses_no_row() {
                 let raw = gradients(&plain, &plan, t);
                 plain.push(&workers, &plan, &raw, update(t, 1.0)).unwrap();
                 let mut rows = RowBuffer::default();
-                // A pull that fails has changed nothing, and is tried again.
+                // A pull that fails has changed nothing, so it is repeated.
                 while let Err(e) = tight.pull(&workers, &plan, false, &mut rows) {
                     assert!(e.to_string().contains(".log"), "{e}");
                     failures += 1;
                     assert!(failures < 3);
                 }
-                // The rows have moved when the memory cannot be made free: the step is over all
-                // the same.
+                // The rows have been updated before freeing memory can fail, so the step is
+                // complete in any case.
                 if let Err(e) = tight.push(&workers, &plan, &raw, update(t, 1.0)) {
                     assert!(e.to_string().contains(".log"), "{e}");
                     failures += 1;
