@@ -1,5 +1,4 @@
-//! What is told of limits and of spilling before a table is there, held against tables that come to
-//! be.
+//! Tests that compare the forecasts of limits and spilling with tables that are then created.
 
 use std::num::NonZeroUsize;
 
@@ -25,7 +24,7 @@ fn shards(n: usize) -> NonZeroUsize {
     NonZeroUsize::new(n).unwrap()
 }
 
-/// Pushes so many distinct keys, a thousand a step.
+/// Pushes `keys` distinct keys, a thousand in each step.
 fn fill(set: &mut TableSet, keys: u64) {
     let workers = Workers::new(NonZeroUsize::MIN).unwrap();
     let tables = set.specs().count();
@@ -54,13 +53,13 @@ fn a_forecast_of_spilling_is_what_comes() {
     assert!(spill.hot_rows <= forecast.hot_rows && spill.cold_rows > 0);
     assert!(spill.hot_rows * 2 > forecast.hot_rows, "{spill:?} {forecast:?}");
     let real = told.total_bytes() - spill.buffer_bytes;
-    // The index is mapped in pieces, and forecast at the worst moment of its growth.
+    // The index is mapped in pieces, and the forecast is for the worst moment of its growth.
     let ratio = real as f64 / forecast.memory as f64;
     assert!((0.5..1.5).contains(&ratio), "{real} {forecast:?}");
-    // The chunk that is being filled and the last segment are beside what is forecast.
+    // The forecast does not include the chunk that is being filled and the last segment.
     let room = forecast.file_bytes + shards_count as u64 * 2 * 16 * (16 << 10);
     assert!(spill.disk_bytes <= room, "{} {forecast:?}", spill.disk_bytes);
-    // What fits stays in memory.
+    // A table that fits stays in memory.
     let roomy = forecast_spill(&spec("ids"), 100, 64 << 20, shards_count).unwrap();
     assert_eq!((roomy.hot_rows, roomy.file_bytes), (100, 0));
     assert_eq!(roomy.memory, spec("ids").memory(100, shards_count));
@@ -86,14 +85,15 @@ fn a_forecast_of_shares_is_what_comes() {
         rows_within_shared_limit(&specs, ByteSize(1 << 34), &[150_000, 1_000]).unwrap(),
         [150_000, 1_000]
     );
-    // A table alone at the limit comes to what was told, but for the room that is made beforehand.
+    // A table that is alone under the limit gets the forecast number of rows, except for the room
+    // that is made in advance.
     let rows = rows_within_shared_limit(&specs[..1], limit, &[400_000]).unwrap();
     let mut set = TableSet::new(specs[..1].to_vec(), shards(4)).unwrap();
     set.limit_bytes(Some(limit)).unwrap();
     fill(&mut set, 150_000);
     let real = set.statistics()[0].rows;
     assert!(real <= rows[0] && real * 4 >= rows[0] * 3, "{real} of {rows:?}");
-    // A vocabulary is not shared out.
+    // A dense table keeps its vocabulary under a shared limit.
     let dense = TableSpec { dense: true, ..spec("fixed") };
     let rows = rows_within_shared_limit(&[dense, evicting("a")], limit, &[200_000, 100_000]);
     let rows = rows.unwrap();

@@ -1,4 +1,4 @@
-//! Random choices of one history: a function of its seed and of how many were made before.
+//! The random choices of one history: a function of its seed and of the number of earlier choices.
 
 use zillion_feature::random::combine;
 
@@ -18,17 +18,17 @@ impl Chance {
         combine(self.seed, self.drawn)
     }
 
-    /// A number below `n`, which is not zero.
+    /// Returns a number below `n`, which is not zero.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.bits() % n
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub(crate) fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// From 0 to below 1.
+    /// Returns a number from 0 to below 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

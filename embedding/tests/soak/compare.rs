@@ -1,4 +1,4 @@
-//! The same bits, and the same files.
+//! Comparisons of bits and of files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) fn assert_same_rows(a: &RowBuffer, b: &RowBuffer, what: &str) {
     }
 }
 
-/// The files below two folders have the same names and bytes.
+/// Checks that the files below two folders have the same names and bytes.
 pub(crate) fn assert_same_files(a: &Path, b: &Path) {
     let names = files_below(a);
     assert_eq!(names, files_below(b), "names of files");

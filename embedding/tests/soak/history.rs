@@ -1,8 +1,9 @@
-//! One random history of two sets that differ in shards, threads and in what spills.
+//! One random history of two sets that differ in their shards, their threads and the tables that
+//! spill.
 //!
-//! Whatever a set is asked for, the other is asked for as well, and says the same bits. A
-//! checkpoint beside training is held against one that its twin writes while nothing moves; a
-//! delta, laid over the version before it, against all rows; the first table against a model.
+//! Every operation is done on both sets, and both must return the same bits. A checkpoint beside
+//! training is compared with one that the other set writes while nothing changes. A delta on top of
+//! the previous version is compared with all rows. The first table is compared with a model.
 
 mod written;
 
@@ -23,21 +24,22 @@ use crate::side::{Setting, Side, files, memory};
 use crate::tables::{PINNED, tables};
 use written::{Beside, Published, Saved};
 
-/// What a slab of a shard begins at, and a little: some rows.
+/// The memory of a shard: the initial size of its slabs and a little more, for some rows.
 const SPILL_MEMORY: u64 = 9 << 10;
-/// Keys of a dense table's vocabulary in the beginning.
+/// The initial number of keys of a dense table's vocabulary.
 const VOCABULARY: u64 = 300;
-/// Steps in which all is gone that is not seen: more than twice the most that tables wait.
+/// The number of steps after which all unseen keys must be gone: more than twice the longest time
+/// for which tables keep them.
 const QUIET: u64 = 20;
 
-/// How much a history is of.
+/// The size of a history.
 #[derive(Clone, Copy)]
 struct Size {
     ids: u64,
     batch: u64,
     operations: u64,
-    /// A file is read slot by slot where all rows are asked for, which takes its time where many
-    /// slots have few. Of so many histories one spills.
+    /// One history in this many spills. The share is small in large histories, because reading all
+    /// rows reads the file slot by slot, which is slow if many slots have few rows.
     spills: u64,
 }
 
@@ -50,15 +52,16 @@ pub(crate) struct History {
     model: Option<Model>,
     step: u64,
     vocabulary: u64,
-    /// By table, pinned keys without a row.
+    /// The number of pinned keys without a row, for each table.
     unpinned: Vec<u64>,
     beside: Option<Beside>,
     saved: Option<Saved>,
     published: Option<Published>,
-    /// Keys of the next step, where they have been announced.
+    /// The keys of the next step, if they have been announced.
     announced: Option<Vec<Vec<FeatureKey>>>,
     home: SpillHome,
-    /// The last to go: tasks may be writing into it.
+    /// The folder of all files. The field is dropped last, because tasks may be writing into the
+    /// folder.
     root: TempDir,
 }
 
@@ -87,7 +90,8 @@ impl History {
         let tight = Side::new(setting(spill, Some(home.clone())), 3 - threads, shards());
         let keys = specs.iter().map(|_| Keys::new(&mut chance, size.ids)).collect();
         let mut history = Self {
-            // A full table refuses what the model takes.
+            // With a shared limit there is no model, because a full table refuses keys that the
+            // model takes.
             model: shared.is_none().then(|| Model::new(&specs[0])),
             unpinned: vec![PINNED; specs.len()],
             chance,
@@ -108,7 +112,7 @@ impl History {
         history
     }
 
-    /// What it is of.
+    /// Returns a description of the history's tables and sizes.
     pub(crate) fn describe(&self) -> String {
         let kinds = self
             .specs
@@ -119,8 +123,8 @@ impl History {
         format!("shards {shards:?}, batches up to {}, {}", self.size.batch, kinds.join("; "))
     }
 
-    /// Goes through all of it, or until a moment has come. `tell` hears of every operation. Returns
-    /// how many there were.
+    /// Runs the whole history, or until the given moment. `tell` is called with each operation.
+    /// Returns the number of operations.
     pub(crate) fn run(mut self, until: Option<Instant>, tell: &dyn Fn(String)) -> u64 {
         let mut operations = 0;
         while operations < self.size.operations && until.is_none_or(|end| Instant::now() < end) {
@@ -146,7 +150,7 @@ impl History {
         operations
     }
 
-    /// The same of both sides, which must say the same.
+    /// Calls `f` for both sides, which must give the same result.
     fn both<T>(&mut self, mut f: impl FnMut(&mut Side) -> T) -> [T; 2] {
         let [a, b] = &mut self.sides;
         [f(a), f(b)]
@@ -156,7 +160,7 @@ impl History {
         TempDir::new_in(self.root.path()).unwrap()
     }
 
-    /// Keys for every table; some tables may have none.
+    /// Returns keys for every table; some tables may get none.
     fn batch(&mut self) -> Vec<Vec<FeatureKey>> {
         let Self { keys, chance, specs, size, vocabulary, .. } = self;
         let mut of_table = |(keys, spec): (&mut Keys, &TableSpec)| {
@@ -166,7 +170,7 @@ impl History {
                 _ => chance.within(1, size.batch),
             };
             match spec.dense {
-                // A few beyond the vocabulary, which are refused.
+                // A few keys are outside of the vocabulary, and are refused.
                 true => (0..count).map(|_| Keys::known(chance.below(*vocabulary + 9))).collect(),
                 false => keys.batch(chance, count),
             }
@@ -195,7 +199,7 @@ impl History {
                     let random = unit_f32((bits >> 32) as u32) - 0.45;
                     *g = if table == 0 { model::gradient(bits >> 40) } else { random };
                 }
-                // What lies behind the row means nothing.
+                // The padding of a row has no meaning.
                 row[width..].fill(f32::NAN);
                 if is_poisoned {
                     row[key.0 as usize % width] = [f32::NAN, f32::INFINITY][i % 2];
@@ -246,14 +250,14 @@ impl History {
         self.advance_beside();
     }
 
-    /// The model's part of a step.
+    /// Runs a step of the model.
     fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, update: Update) {
         if let Some(model) = &mut self.model {
             model.push(&plan.tables[0], &gradients.tables[0], update);
         }
     }
 
-    /// What both sides have counted, and everything that must hold at any time.
+    /// Checks that both sides have the same counters, and everything that must hold at any time.
     fn agree(&mut self, [a, b]: [Counters; 2], what: &str) {
         assert_eq!(a, b, "{what}");
         let [a, b] = self.both(|side| {
@@ -279,7 +283,7 @@ impl History {
         }
     }
 
-    /// Evaluation.
+    /// Looks up keys as evaluation does.
     fn look_up(&mut self) {
         let plan = plan_of(&self.batch());
         let [(a, found), (b, also)] = self.both(|side| {
@@ -291,7 +295,7 @@ impl History {
         assert_eq!(found, also, "keys that were not found");
     }
 
-    /// The regulariser's loss.
+    /// Compares the regulariser's loss of both sides.
     fn lose(&mut self) {
         let plan = plan_of(&self.batch());
         let [a, b] =
@@ -299,7 +303,7 @@ impl History {
         assert_eq!(a, b, "the regulariser's loss");
     }
 
-    /// Announces the next plan, and perhaps one that does not come.
+    /// Announces the next plan, and sometimes one that is not looked up.
     fn announce(&mut self) {
         let keys = self.announced.take();
         let next = keys.unwrap_or_else(|| self.batch());
@@ -310,7 +314,7 @@ impl History {
         self.announced = Some(next);
     }
 
-    /// A row of a pinned key stays.
+    /// Checks that rows of pinned keys are not removed.
     fn check_pinned(&mut self) {
         let keys: Vec<Vec<FeatureKey>> =
             self.specs.iter().map(|s| s.pinned.iter().map(|id| id.key()).collect()).collect();
@@ -327,7 +331,7 @@ impl History {
         }
     }
 
-    /// The vocabulary of dense tables grows.
+    /// Adds `by` keys to the vocabulary of the dense tables.
     fn prefill(&mut self, by: u64) {
         self.vocabulary += by;
         let mut keys: Vec<FeatureKey> = (0..self.vocabulary).map(Keys::known).collect();
@@ -341,7 +345,8 @@ impl History {
         }
     }
 
-    /// Steps without keys until all has gone that goes by itself, and the memory with it.
+    /// Runs steps without keys until every row that can expire has been removed, and checks that
+    /// its memory was freed.
     fn close(mut self) {
         self.finish_beside();
         let before = self.both(|side| side.set.statistics());
@@ -351,7 +356,7 @@ impl History {
             self.step += 1;
             let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
             let counted = self.both(|side| {
-                // What a lookup has brought in leaves with the next push.
+                // Rows that a lookup has brought in are spilled by the next push.
                 side.set.push(&side.workers, &nothing, &gradients, update).unwrap();
                 side.set.sweep(&side.workers, update).unwrap()
             });
@@ -365,7 +370,7 @@ impl History {
                 }
                 let (now, before, fresh) = (&now[table], &before[table], &fresh[table]);
                 assert!(now.rows <= spec.pinned.len() as u64 && now.candidates == 0, "{now:?}");
-                // A row that is pinned keeps the memory around it, and a filter stays.
+                // A pinned row keeps its chunk of memory, and the memory of a filter stays.
                 let is_filter = matches!(spec.admission, Admission::Bloom { .. });
                 let is_empty = now.rows == 0 && !is_filter;
                 let most = memory(if is_empty { fresh } else { before });

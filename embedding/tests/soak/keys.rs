@@ -1,21 +1,22 @@
-//! The keys that a table is asked for: some evenly, some by Zipf's law, some that never come again,
-//! and the odd ones.
+//! The keys of a table's batches: some drawn evenly, some by Zipf's law, some that never occur
+//! again, and some special ones.
 
 use zillion_feature::FeatureKey;
 
 use crate::chance::Chance;
 
-/// Where ids begin that no other kind of key has.
+/// The first of the ids that are used only once.
 const FRESH: u64 = 1 << 40;
 
-/// The stream of one table.
+/// The stream of keys of one table.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// Ids that come again are below this.
+    /// The bound of the ids that occur again; all of them are below it.
     ids: u64,
-    /// Ids that have come and will not again.
+    /// The number of ids that have been used once and will not occur again.
     fresh: u64,
-    /// Of ten keys, those that are drawn evenly, and those by Zipf's law. The others are new.
+    /// The number of keys in ten that are drawn evenly. The next field is the number drawn by
+    /// Zipf's law; the others are new.
     evenly: u64,
     zipf: u64,
 }
@@ -26,12 +27,12 @@ impl Keys {
         Self { ids, fresh: FRESH, evenly, zipf }
     }
 
-    /// The keys of one batch, with repetitions.
+    /// Returns the keys of one batch, with repetitions.
     pub(crate) fn batch(&mut self, chance: &mut Chance, count: u64) -> Vec<FeatureKey> {
         (0..count).map(|_| self.next(chance)).collect()
     }
 
-    /// The key of an id that comes again.
+    /// Returns the key of an id that occurs again.
     pub(crate) fn known(id: u64) -> FeatureKey {
         FeatureKey::from_u64(id)
     }
@@ -40,13 +41,13 @@ impl Keys {
         match chance.below(200) {
             0 => return FeatureKey(0),
             1 => return FeatureKey(u64::MAX),
-            // A slot that is fuller than others.
+            // These keys lie in one slot, which becomes fuller than others.
             2..10 => return FeatureKey(9 << 52 | chance.below(100)),
             _ => {}
         }
         match chance.below(10) {
             kind if kind < self.evenly => Self::known(chance.below(self.ids)),
-            // Evenly in the logarithm is Zipf's law with exponent one.
+            // An even distribution of the logarithm is Zipf's law with exponent one.
             kind if kind < self.evenly + self.zipf => {
                 Self::known((self.ids as f64).powf(chance.unit()) as u64 - 1)
             }

@@ -1,19 +1,19 @@
-//! A soak: for a minute, or as long as is asked for, random histories of tables with every
-//! assertion that can be made.
+//! A soak test: it runs random histories of tables with all possible assertions, for a minute or
+//! for the time that is asked for.
 //!
-//! Why it exists: each rule of a table has a property test of its own. What goes wrong between them
-//! (a row that leaves memory while a checkpoint beside training keeps what it was, and that comes
-//! back on another number of shards) is found by doing everything at once, for long.
+//! Each rule of a table has a property test of its own. Errors in the interaction of rules (for
+//! example of a row that is spilled while a checkpoint beside training keeps its image, and that
+//! comes back on another number of shards) are found by doing everything at once, for a long time.
 //!
-//! A history is a function of its seed, which is printed: `SOAK_SEED=<seed>` goes through that one
-//! again, to its end. `SOAK_SECONDS=3600` goes on for an hour, with histories that nobody has seen;
-//! without it there is a minute of the same ones at every run, first those that have found
-//! something once, so that a change answers for what it breaks. The clock cuts a history short and
-//! changes nothing else.
+//! A history is a function of its seed, which is printed. `SOAK_SEED=<seed>` runs that history
+//! again, to its end. `SOAK_SECONDS=3600` runs new histories for an hour. Without it, every run
+//! takes a minute and has the same histories, beginning with those that have once found an error,
+//! so that a change is blamed for what it breaks. The clock ends a history early and changes
+//! nothing else.
 //!
 //! # Concurrency
-//! Histories run on a thread of their own; the test waits for word of each operation, so that one
-//! which never ends fails the test by name. At most two threads work.
+//! Histories run on a thread of their own. The test waits for a message about each operation, so
+//! that an operation that never ends fails the test by name. At most two threads work.
 
 mod chance;
 mod compare;
@@ -31,20 +31,21 @@ use std::time::{Duration, Instant, SystemTime};
 use history::History;
 use zillion_feature::random::mix64;
 
-/// An operation takes milliseconds. One that does not end while the test has waited this often, a
-/// second each, hangs. A process that was stopped for long and goes on has waited once.
+/// The number of waits of one second after which an operation hangs; operations take milliseconds.
+/// Waits are counted instead of time, because a process that was stopped for long has waited only
+/// once.
 const PATIENCE: u32 = 120;
-/// Where the minute begins that is the same at every run.
+/// The first seed of the minute of histories that is the same in every run.
 const FIRST_SEED: u64 = 1;
-/// Histories that have found something: rows that moved between shards and left their memory
-/// behind, keys that a filter took for others of the same step.
+/// The seeds of histories that have found errors: rows that moved between shards and left their
+/// memory behind, and keys that a filter took for others of the same step.
 const FINDS: [u64; 2] = [10_524_071_979_261_448_634, 14_389_367_192_185_317_267];
 
 #[test]
 fn random_histories_leave_twins_alike() {
     let asked = setting("SOAK_SECONDS");
     let seconds = asked.unwrap_or(60);
-    // The last history has an end to come to.
+    // The last history needs time to finish.
     let until = Instant::now() + Duration::from_secs(seconds - seconds.div_ceil(20).min(4));
     let only = setting("SOAK_SEED");
     let (tell, told) = channel();
@@ -55,7 +56,7 @@ fn random_histories_leave_twins_alike() {
             eprintln!("SOAK_SEED={seed}: {}", history.describe());
             let end = only.is_none().then_some(until);
             operations += history.run(end, &|what| {
-                // Nobody listens where the test has given up.
+                // If the test has failed, there is no receiver.
                 let _ = tell.send(format!("SOAK_SEED={seed}, {what}"));
             });
             histories += 1;
@@ -81,7 +82,8 @@ fn random_histories_leave_twins_alike() {
     }
 }
 
-/// The seeds of the histories: that one, or without end those of a moment, or those of every run.
+/// Returns the seeds of the histories: only the given seed, or endless new seeds, or the endless
+/// seeds of every run.
 fn seeds(only: Option<u64>, are_new: bool) -> Box<dyn Iterator<Item = u64>> {
     let from = |first| successors(Some(mix64(first)), |&seed| Some(mix64(seed)));
     match only {

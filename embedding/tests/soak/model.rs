@@ -1,5 +1,6 @@
-//! What the first table must hold, exactly: plain gradient descent on numbers whose sums have no
-//! rounding, but for that of the table's type, which is a function of key, step and unit.
+//! A model of the exact content of the first table: plain gradient descent on numbers whose sums
+//! are exact, except for the rounding to the table's type, which is a function of key, step and
+//! unit.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ pub(crate) fn spec(dtype: Dtype) -> TableSpec {
     TableSpec { dtype, seed: 77, ..TableSpec::new("exact", vec![segment]) }
 }
 
-/// A gradient whose sums are exact: a multiple of a 64th, and not zero.
+/// Returns a gradient whose sums are exact: a multiple of 1/64 that is not zero.
 pub(crate) fn gradient(bits: u64) -> f32 {
     let sixty_fourths = (bits % 64) as f32 + 1.0;
     if bits & 64 == 0 { sixty_fourths / 64.0 } else { -sixty_fourths / 64.0 }
@@ -32,7 +33,7 @@ pub(crate) fn gradient(bits: u64) -> f32 {
 pub(crate) struct Model {
     dtype: Dtype,
     seed: u64,
-    /// Weights and number of pushes.
+    /// The weights and the number of pushes of each row.
     rows: BTreeMap<FeatureKey, ([f32; DIM], u32)>,
 }
 
@@ -45,7 +46,7 @@ impl Model {
         self.rows.len() as u64
     }
 
-    /// What a pull must have read.
+    /// Checks the rows that a pull has read.
     pub(crate) fn check_pull(&self, plan: &TablePlan, pulled: &TableRows) {
         for (i, key) in plan.keys.iter().enumerate() {
             let (weights, count) = self.rows.get(key).copied().unwrap_or(([INITIAL; DIM], 0));
@@ -71,7 +72,7 @@ impl Model {
         }
     }
 
-    /// A layer with every row must have these.
+    /// Checks that a layer with every row has the rows of the model.
     pub(crate) fn check_layer(&self, layer: &Layer) {
         assert_eq!(layer.rows(0), self.rows());
         for ((key, found), (expected, (weights, count))) in layer.iter(0).zip(&self.rows) {

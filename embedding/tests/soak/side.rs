@@ -1,4 +1,5 @@
-//! One of the two sets that go through the same history, and what must hold of it at any time.
+//! One of the two sets that go through the same history, with the checks that must hold at any
+//! time.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -10,13 +11,13 @@ use zillion_feature::TableId;
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, verify_layer};
 use zillion_rows::{ByteSize, MAX_PART_ROWS, TableParts, TableSpec};
 
-/// The sets of a side begin with this.
+/// The settings of the sets of a side.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) specs: Vec<TableSpec>,
-    /// What all tables may have together.
+    /// The memory that all tables may have together.
     pub(crate) shared: Option<ByteSize>,
-    /// By table, bytes a shard of those that spill.
+    /// The bytes of memory in each shard of every table that spills.
     pub(crate) spill: Vec<Option<u64>>,
     pub(crate) home: Option<SpillHome>,
 }
@@ -26,11 +27,11 @@ pub(crate) struct Side {
     pub(crate) set: TableSet,
     pub(crate) workers: Workers,
     setting: Setting,
-    /// By table, rows and counters when the set began to go through the history.
+    /// The rows and counters of each table when the set began its part of the history.
     since: Vec<(u64, Counters)>,
 }
 
-/// Lists of changes that tables keep.
+/// The number of lists of changes that tables keep.
 pub(crate) const EPOCHS: usize = 3;
 
 impl Side {
@@ -57,7 +58,7 @@ impl Side {
         set
     }
 
-    /// Goes on from a checkpoint: in a new set of so many shards, or in this one.
+    /// Restores a checkpoint, in a new set with this number of shards, or in this set.
     pub(crate) fn restore(&mut self, shards: Option<usize>, folder: &Path, parts: &[TableParts]) {
         if let Some(shards) = shards {
             self.set = Self::empty(&self.setting, &self.workers, shards);
@@ -66,13 +67,13 @@ impl Side {
         self.begin();
     }
 
-    /// What tables have that have had no row.
+    /// Returns the statistics of tables that have had no row.
     pub(crate) fn fresh(&self) -> Vec<TableStatistics> {
         let shards = self.set.map().shards();
         Self::empty(&self.setting, &self.workers, shards).statistics()
     }
 
-    /// Counts from here.
+    /// Notes the rows and counters, from which later ones are counted.
     pub(crate) fn begin(&mut self) {
         self.since = self.set.statistics().iter().map(|s| (s.rows, s.counters)).collect();
     }
@@ -97,7 +98,7 @@ impl Side {
         Layer::open(folder, manifest, self.set.layouts()).unwrap()
     }
 
-    /// Limits hold and what is counted adds up.
+    /// Checks that limits hold and that the counters add up.
     pub(crate) fn check(&self) {
         let mut total = 0;
         let all = self.set.statistics();
@@ -133,13 +134,13 @@ impl Side {
     }
 }
 
-/// What limits in bytes are about: all but lists of changes, and what a checkpoint keeps while it
-/// is written.
+/// Returns the bytes that limits in bytes apply to: all but lists of changes, and the rows that a
+/// checkpoint keeps while it is written.
 pub(crate) fn memory(table: &TableStatistics) -> u64 {
     table.total_bytes() - table.change_bytes - table.snapshot_bytes
 }
 
-/// Files that nobody waits for.
+/// Returns files that are not synced.
 pub(crate) fn files() -> Files {
     Files::new().scratch()
 }

@@ -1,4 +1,4 @@
-//! Random tables: every rule, type, admission and eviction, with and without limits.
+//! Random tables with every rule, type, admission and eviction, with and without limits.
 
 use zillion_rows::{
     Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec,
@@ -8,10 +8,11 @@ use zillion_rows::{
 use crate::chance::Chance;
 use crate::model;
 
-/// Ids that are pinned where some are.
+/// The number of ids that are pinned, in tables with pinned ids.
 pub(crate) const PINNED: u64 = 3;
 
-/// The tables of one history: that of the model, dense ones, some that may spill, some that evict.
+/// Returns the tables of one history: that of the model, dense ones, some that may spill, and some
+/// that evict.
 pub(crate) fn tables(chance: &mut Chance) -> Vec<TableSpec> {
     let mut specs = vec![model::spec(chance.pick(&Dtype::ALL))];
     let more = chance.within(3, 6);
@@ -29,7 +30,7 @@ pub(crate) fn tables(chance: &mut Chance) -> Vec<TableSpec> {
                 spec.segments[0].optimizer = chance.pick(&[OptimizerSpec::adam(0.01), scope]);
                 spec.segments[0].l2 = chance.pick(&[0.0, 0.05]);
             }
-            // The first of these may spill, the second evicts.
+            // The first dynamic table may spill, the second evicts.
             1 => life(chance, &mut spec, false),
             2 => life(chance, &mut spec, true),
             _ => {
@@ -89,7 +90,7 @@ fn optimizers() -> Vec<OptimizerSpec> {
     ]
 }
 
-/// When keys of a dynamic table get rows, and when these go.
+/// Chooses the admission, eviction, statistics and limits of a dynamic table.
 fn life(chance: &mut Chance, spec: &mut TableSpec, evicts: bool) {
     let at_least = chance.within(2, 5) as u32;
     let keys = chance.pick(&[2_000, 20_000]);

@@ -1,4 +1,5 @@
-//! What a history writes and reads again: checkpoints, at once and beside training, and versions.
+//! The files that a history writes and reads again: checkpoints, written at once and beside
+//! training, and versions.
 
 use tempfile::TempDir;
 use zillion_rows::TableParts;
@@ -10,17 +11,17 @@ use crate::model::Model;
 use crate::side::files;
 use crate::tables::PINNED;
 
-/// A checkpoint that is being written beside training, and what it must be.
+/// A checkpoint that is being written beside training, and the checkpoint that it must be equal to.
 pub(super) struct Beside {
     side: usize,
     folder: TempDir,
     twin: TempDir,
     expected: Vec<TableParts>,
-    /// Steps until it is finished.
+    /// The number of steps until the checkpoint is finished.
     steps: u64,
 }
 
-/// A checkpoint that the history may go back to.
+/// A checkpoint to which the history may go back.
 pub(super) struct Saved {
     folder: TempDir,
     parts: Vec<TableParts>,
@@ -28,18 +29,18 @@ pub(super) struct Saved {
     model: Option<Model>,
 }
 
-/// The last version: the epoch that ended with it, its rows.
+/// The last version: the epoch that ended with it, and its rows.
 pub(super) struct Published {
     epoch: u32,
     layer: Layer,
-    /// Epochs that have ended since without a version.
+    /// The number of epochs that have ended since without a version.
     skipped: usize,
-    /// By side, whether it has been restored since.
+    /// Whether each side has been restored since.
     restored: [bool; 2],
 }
 
 impl History {
-    /// Begins a checkpoint of one side beside training; the other one writes it at once.
+    /// Begins a checkpoint of one side beside training, and writes one of the other side at once.
     pub(super) fn begin_beside(&mut self) {
         self.finish_beside();
         let side = self.chance.below(2) as usize;
@@ -72,7 +73,7 @@ impl History {
         assert_eq!(kept, 0, "bytes kept for a checkpoint that is written");
     }
 
-    /// A checkpoint of both sides, which are the same bytes.
+    /// Writes a checkpoint of both sides, checks that they have the same bytes, and returns one.
     pub(super) fn checkpoint(&mut self) -> (TempDir, Vec<TableParts>) {
         let (a, b) = (self.folder(), self.folder());
         let parts = self.sides[0].checkpoint(a.path());
@@ -87,8 +88,8 @@ impl History {
         self.saved = Some(Saved { folder, parts, step, model });
     }
 
-    /// One side goes on from a checkpoint on another number of shards, and the other one just goes
-    /// on.
+    /// Restarts one side from a checkpoint on another number of shards, while the other side
+    /// continues.
     pub(super) fn move_over(&mut self) {
         self.finish_beside();
         let (folder, parts) = self.checkpoint();
@@ -100,7 +101,7 @@ impl History {
         }
     }
 
-    /// Both sides go back to what was saved, be it in the middle of a checkpoint.
+    /// Restores both sides from the saved checkpoint, even in the middle of writing another one.
     pub(super) fn go_back(&mut self) {
         let Some(saved) = &self.saved else { return };
         for side in &mut self.sides {
@@ -121,7 +122,7 @@ impl History {
         }
     }
 
-    /// All rows as a layer, and what has changed since the last one.
+    /// Publishes all rows as a layer, and the changes since the last layer.
     pub(super) fn publish(&mut self) {
         let [epoch, other] = self.both(|side| side.set.advance_dirty_epoch());
         assert_eq!(epoch, other, "epochs");
@@ -155,7 +156,7 @@ impl History {
                 }
             }
         }
-        // The files stay mapped.
+        // The files of the layer stay mapped after their folder is removed.
         self.published = Some(Published { epoch, layer, skipped: 0, restored: [false; 2] });
     }
 }
