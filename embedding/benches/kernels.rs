@@ -1,9 +1,10 @@
-//! What a table is made of, one part at a time: the order of its stages, index, copies of rows,
-//! pulls by type, pushes by rule, inserts, and the slice of a checkpoint that stands behind a push.
-//! One thread; a million rows of 16 weights, which no cache holds.
+//! Benchmarks of the parts of a table, one at a time: the order of its stages, the index, copies of
+//! rows, pulls by type, pushes by rule, inserts, and the slice of a checkpoint that follows a push.
+//! They use one thread and a million rows of 16 weights, which fit into no cache.
 //!
-//! The index is held against `std`'s map, which is hashbrown, with keys that are mixed already and
-//! so need no hash. `cargo bench -p zillion-embedding --bench kernels -- push` runs some of them.
+//! The index is compared with the map of `std`, which is hashbrown. The keys are mixed already and
+//! need no hash. `cargo bench -p zillion-embedding --bench kernels -- push` runs some of the
+//! benchmarks.
 
 mod common;
 
@@ -24,14 +25,14 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
 use zillion_rows::{DEFAULT_SHARDS, Dtype, OptimizerSpec};
 
 const ROWS: u64 = 1_000_000;
-/// Unique keys of a step.
+/// The number of unique keys of a step.
 const KEYS: u64 = 16_384;
-/// Plans that are gone through in turn, so that none finds its rows in a cache.
+/// The number of plans that are used in turn, so that no plan finds its rows in a cache.
 const PLANS: u64 = 64;
-/// Rows that are copied behind a push while a checkpoint is written.
+/// The number of rows that are copied after a push while a checkpoint is written.
 const COPIED: usize = 1024;
 
-/// Keys are mixed: their bits are their hash.
+/// A hasher for keys that are mixed already: their bits are their hash.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -59,7 +60,7 @@ fn plans() -> Vec<LookupPlan> {
     (0..PLANS).map(|number| random_plan(number, KEYS, ROWS)).collect()
 }
 
-/// A table with all its rows.
+/// Returns a table with all its rows.
 fn filled(optimizer: OptimizerSpec, dtype: Dtype) -> TableSet {
     let workers = one();
     let mut set =
@@ -176,8 +177,8 @@ fn pushes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Rows that come to be in a table of [`ROWS`] and go with it, so that each measured push meets new
-/// keys only.
+/// Measures the creation of rows in a table of [`ROWS`] rows, which is dropped afterwards, so that
+/// each measured push has only new keys.
 fn inserts(criterion: &mut Criterion) {
     let workers = one();
     let plans: Vec<LookupPlan> =
@@ -206,10 +207,10 @@ fn inserts(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What [`TableSet::advance_snapshot`] takes behind a push; beginning and finishing checkpoints is
-/// off the clock.
+/// Measures [`TableSet::advance_snapshot`] after a push. The beginning and the end of checkpoints
+/// are not measured.
 fn slices(criterion: &mut Criterion) {
-    // Parts are written by a thread of the pool.
+    // A second thread of the pool writes the parts.
     let workers = Workers::new(NonZeroUsize::MIN.saturating_add(1)).expect("threads");
     let mut set = filled(rowwise(), Dtype::F32);
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -222,7 +223,8 @@ fn slices(criterion: &mut Criterion) {
             let mut busy = Duration::ZERO;
             let mut is_open = false;
             for time in 0..times {
-                // A quarter of the rows and then another checkpoint, so that none is ever done.
+                // Another checkpoint begins after a quarter of the rows, so that no checkpoint is
+                // ever complete.
                 if time % (ROWS / 4 / COPIED as u64) == 0 {
                     if is_open {
                         set.abandon_snapshot();
@@ -249,9 +251,9 @@ fn slices(criterion: &mut Criterion) {
 #[repr(align(64))]
 struct Line([f32; 16]);
 
-/// Three random lines and some work a key, as a push has them, in the two orders that they can be
-/// asked for in: key by key, or a block of sixteen at a stage. The work is a chain of so many
-/// multiplications.
+/// Measures three random cache lines and some work for each key, as in a push, in the two possible
+/// orders of the prefetches: key by key, or a block of sixteen keys at a stage. The work is a chain
+/// of multiplications of a given length.
 fn orders(c: &mut Criterion) {
     const LINES: usize = 1 << 20;
     const AHEAD: usize = 16;

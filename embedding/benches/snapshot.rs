@@ -1,9 +1,9 @@
-//! What a checkpoint beside training costs it: 10 million rows of 16 weights (or as many as the
-//! first argument says), 1,000-key pulls and pushes of uniform keys, before the checkpoint and
-//! until it is written.
+//! A benchmark of the cost that a checkpoint beside training has for training: 10 million rows of
+//! 16 weights (or the number in the first argument), pulls and pushes of 1,000 uniform keys, before
+//! the checkpoint and until it is written.
 //!
-//! Printed are the operations' times and their rate, by the clock and by the time that the thread
-//! had on a processor: where other programs run beside this one, only the latter says something.
+//! It prints the times and the rate of the operations, by the clock and by the processor time of
+//! the thread. If other programs run on the machine, only the latter is meaningful.
 
 mod common;
 
@@ -18,12 +18,12 @@ use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::{DEFAULT_SHARDS, Dtype};
 
 const KEYS: u64 = 1000;
-/// Rows that are copied behind a push.
+/// The number of rows that are copied after a push.
 const COPIED: usize = KEYS as usize / 12;
-/// Plans that are used over and over, so that making them is no part of it.
+/// The number of plans, which are used repeatedly so that their creation is not measured.
 const PLANS: u64 = 2000;
 
-/// Times of operations.
+/// The times of operations.
 #[derive(Default)]
 struct Times {
     wall: Vec<Duration>,
@@ -39,7 +39,7 @@ impl Times {
         self.wall.push(began.elapsed());
     }
 
-    /// Prints one line a clock; returns the mean of each.
+    /// Prints one line for each clock, and returns the mean of each.
     fn print(&mut self, name: &str) -> [f64; 2] {
         [("wall", &mut self.wall), ("busy", &mut self.busy)].map(|(clock, times)| {
             times.sort_unstable();
@@ -102,7 +102,7 @@ fn main() {
         if during.wall.len() % 1024 == 1 {
             most = set.statistics()[0].snapshot_bytes.max(most);
         }
-        // With one thread, nobody writes beside this one.
+        // With one thread, no task writes the checkpoint in the background.
         if threads == 1 && during.wall.len() > 100_000 {
             break;
         }

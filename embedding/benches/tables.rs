@@ -1,5 +1,5 @@
-//! Rows pulled and pushed per second, and bytes a row: 10 million rows of 16 weights, rowwise
-//! AdaGrad.
+//! A benchmark of the rows pulled and pushed per second and the bytes of a row, with 10 million
+//! rows of 16 weights and rowwise AdaGrad.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -14,7 +14,7 @@ use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::{DEFAULT_SHARDS, Dtype};
 
 const ROWS: u64 = 10_000_000;
-/// Unique keys of a step: a batch of 4,096 rows and 26 features has about this many.
+/// The number of unique keys of a step; a batch of 4,096 rows and 26 features has about this many.
 const KEYS: u64 = 65_536;
 
 fn tables(criterion: &mut Criterion) {
@@ -44,7 +44,7 @@ fn tables(criterion: &mut Criterion) {
         table.total_bytes() as f64 / table.rows as f64,
     );
 
-    // Enough plans that no row of one is in a cache when its turn comes again.
+    // There are so many plans that no row of a plan is in a cache when the plan is used again.
     let plans: Vec<LookupPlan> = (0..64).map(|p| random_plan(p, KEYS, ROWS)).collect();
     let gradients: Vec<RowBuffer> = plans.iter().map(gradients).collect();
     let mut group = criterion.benchmark_group("10 M x 16");

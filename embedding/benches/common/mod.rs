@@ -1,6 +1,7 @@
-//! What the benchmarks of tables have in common: a table of one vector a row, gradients, keys.
+//! The common parts of the benchmarks of tables: a table with one vector in each row, gradients,
+//! keys.
 
-// Each benchmark takes what it needs.
+// Each benchmark uses only some of these functions.
 #![allow(dead_code)]
 
 use zillion_embedding::{Rates, Update};
@@ -9,15 +10,15 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Dtype, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
-/// Weights of a row.
+/// The number of weights of a row.
 pub(crate) const DIM: usize = 16;
 
-/// Rowwise AdaGrad, which most jobs take.
+/// Returns rowwise AdaGrad, which most jobs use.
 pub(crate) fn rowwise() -> OptimizerSpec {
     OptimizerSpec::RowwiseAdagrad { lr: 0.01, initial_accumulator: 0.1, eps: 1e-8 }
 }
 
-/// A dynamic table of vectors of [`DIM`] weights.
+/// Returns a dynamic table of vectors of [`DIM`] weights.
 pub(crate) fn spec(optimizer: OptimizerSpec, dtype: Dtype) -> TableSpec {
     TableSpec {
         dtype,
@@ -38,7 +39,7 @@ pub(crate) fn update(step: u64) -> Update {
     Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
 }
 
-/// Equal gradients for every key of a plan.
+/// Returns equal gradients for every key of a plan.
 pub(crate) fn gradients(plan: &LookupPlan) -> RowBuffer {
     let mut gradients = RowBuffer::default();
     gradients.reshape([(plan.tables[0].keys.len(), DIM)].into_iter());
@@ -46,12 +47,12 @@ pub(crate) fn gradients(plan: &LookupPlan) -> RowBuffer {
     gradients
 }
 
-/// A plan of the ids of a range, each once.
+/// Returns a plan of the ids of a range, each once.
 pub(crate) fn plan_of_range(ids: std::ops::Range<u64>) -> LookupPlan {
     plan_of(&[ids.map(FeatureKey::from_u64).collect()])
 }
 
-/// Plan number `number` of `keys` ids that are drawn evenly below `rows`.
+/// Returns plan number `number`, of `keys` ids that are drawn evenly below `rows`.
 pub(crate) fn random_plan(number: u64, keys: u64, rows: u64) -> LookupPlan {
     let ids = (0..keys).map(|i| mix64(number * keys + i) % rows);
     plan_of(&[ids.map(FeatureKey::from_u64).collect()])
