@@ -1,6 +1,6 @@
 //! Figures, counts and tables as text.
 
-/// Returns a number of rows or values, with its digits in groups.
+/// Formats a number of rows or values with its digits in groups of three.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -23,7 +23,7 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{:.digits$} {unit}", n / 1024f64.powi(power as i32))
 }
 
-/// Returns a share as a percentage.
+/// Formats a share as a percentage.
 pub(crate) fn percent(share: f64) -> String {
     match share {
         0.0 => "-".to_owned(),
@@ -32,7 +32,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Formats lines of cells as columns of equal width; the first `left` columns are flush left.
+/// Formats lines of cells as aligned columns; the first `left` columns are flush left.
 pub(crate) fn table(rows: &[Vec<String>], left: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| {
@@ -44,7 +44,7 @@ pub(crate) fn table(rows: &[Vec<String>], left: usize) -> String {
         let mut line = String::new();
         for (at, cell) in row.iter().enumerate() {
             let space = " ".repeat(widths[at] - cell.chars().count());
-            // The last column is as long as it is.
+            // The last column is flush left; the padding after it is removed below.
             let flush_left = at < left || at + 1 == columns;
             line.push_str(&if flush_left {
                 format!("{cell}{space}")
@@ -59,7 +59,7 @@ pub(crate) fn table(rows: &[Vec<String>], left: usize) -> String {
     text
 }
 
-/// Returns a figure that may be absent.
+/// Formats a figure that may be absent.
 pub(crate) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
 }

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
         bail!("unknown table `{}` (the model has: {})", args.table, names.join(", "));
     };
     let key = key(args, newest)?;
-    // All layers that hold an entry for the key, the newest first. The first entry is the one that
+    // The entries of the key in all layers, the newest first. The first entry is the one that
     // a lookup returns.
     let mut said = Vec::new();
     let defaults = default_rows(&newest.tables)?;

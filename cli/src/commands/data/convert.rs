@@ -21,7 +21,7 @@ use crate::bar::Bar;
 use crate::raw_files::{estimate_rows, guess_config};
 use crate::text::{bytes, grouped};
 
-/// The default number of input rows that are written to one part.
+/// The default number of input rows, bad rows included, from which one part is written.
 const PART_ROWS: u64 = 1 << 20;
 /// The number of rows from which the types of columns are guessed if no job names them.
 const LOOKED_AT: u64 = 50_000;

@@ -34,7 +34,7 @@ struct Column {
     missing_share: f64,
     distinct: u64,
     distinct_is_exact: bool,
-    /// The number of distinct values per row: 1 if every row has its own value.
+    /// The number of distinct values per present value: 1 if no value occurs twice.
     coverage: f64,
     top: Vec<Count>,
     /// The largest amount by which the counts may be too low.
