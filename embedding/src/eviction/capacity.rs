@@ -1,26 +1,28 @@
-//! The number of rows that are evicted at the end of a step in a table at its limit, and the rows
-//! that are compared for it.
+//! The number of rows that the end of a step evicts in a table at its limit, and the rows that are
+//! compared for this purpose.
 //!
 //! # Headroom
-//! A step makes rows before the end of the step evicts others, so that a table that stayed at its
-//! limit would refuse every key. The eviction at the end of a step therefore leaves room for twice
+//! New rows are made before the end of the step evicts others, so a table that stayed at its limit
+//! would refuse every new key. The eviction at the end of a step therefore leaves room for twice
 //! the rows that the step wanted to make. If the next step wants more, its further keys are
-//! refused, for that one step. A step can be known to have room for all of its keys, without
-//! looking them up, only if the table has room for that many; so room for as many keys as the last
-//! step had is left too, where that is a small part of the table.
+//! refused, for that one step.
+//!
+//! A step needs no lookup to know that all of its keys have room if the table has room for that
+//! many rows. So the eviction also leaves room for as many keys as the last step had, if they are a
+//! small part of the table.
 //!
 //! # Which rows are evicted
-//! Comparing every row of a large table would stop training. Keys are mixed, so that a slot is a
-//! fair sample of the table: some slots are visited, with a good many rows for each one that must
-//! be evicted, and the rows with the lowest priority of all of them are evicted. The step decides
-//! which slots are visited. In a small table all slots are visited, and exactly the lowest rows of
-//! the table are evicted. In a large one, with two and a half to five visited rows for each evicted
-//! one, every evicted row is among the lowest two fifths of the visited rows, and on average it is
-//! at the lowest seventh: the position of the lowest of six random rows, which is what caches reach
-//! that sample rows one at a time.
+//! Comparing every row of a large table would stop training. Keys are mixed, so a slot is a fair
+//! sample of the table. Some slots are visited, with several rows for each row that must be
+//! evicted, and the visited rows with the lowest priority are evicted. The number of the step
+//! decides which slots are visited. In a small table, all slots are visited, and exactly the lowest
+//! rows of the table are evicted. In a large table, two and a half to five rows are visited for
+//! each evicted one: every evicted row is among the lowest two fifths of the visited rows, and the
+//! average position is the lowest seventh. This is the position of the lowest of six random rows,
+//! which caches that sample rows one at a time reach.
 //!
-//! All of it follows from numbers of rows over all shards and from the step: nothing is remembered
-//! from step to step or saved in a checkpoint, and nothing depends on the number of shards.
+//! Every decision follows from numbers of rows over all shards and from the step. No state is kept
+//! from step to step or saved in a checkpoint, and the number of shards changes nothing.
 
 use std::iter::Sum;
 
@@ -91,8 +93,8 @@ pub(crate) fn headroom(limit: u64, demand: Demand) -> u64 {
 }
 
 impl Visit {
-    /// Plans the end of `step` for a table of `rows` rows that may have `limit`, by the demand of
-    /// the step. `None` where nothing must be evicted.
+    /// Plans the eviction at the end of `step` for a table of `rows` rows that may have `limit`, by
+    /// the demand of the step. Returns `None` if no row must be evicted.
     pub(crate) fn new(rows: u64, limit: u64, demand: Demand, step: u32) -> Option<Self> {
         let excess = (rows + headroom(limit, demand)).saturating_sub(limit).min(rows);
         if excess == 0 {
@@ -106,8 +108,9 @@ impl Visit {
         Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
     }
 
-    /// Returns how many of `seen` rows are evicted: of a sample at most two in [`LOOKS_FOR_TWO`],
-    /// so that slots keep about the same size after a visit; the rest is evicted in the next steps.
+    /// Returns the number of evicted rows among `seen` visited ones. From a sample, at most two in
+    /// [`LOOKS_FOR_TWO`] are evicted, so that slots keep about the same size after a visit; the
+    /// rest are evicted in the next steps.
     pub(crate) fn goes(&self, seen: u64) -> u64 {
         let most = if self.is_whole { seen } else { (2 * seen).div_ceil(LOOKS_FOR_TWO) };
         self.excess.min(most)

@@ -23,7 +23,7 @@ pub(crate) const AHEAD: usize = 16;
 /// The effect that a push would have on the keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Foreseen {
-    /// The positions in the plan of the keys that the push would make rows of.
+    /// The positions in the plan of the keys whose rows the push would make.
     pub(crate) new: Vec<u32>,
     /// The entry of each key, or [`Entry::NONE`].
     pub(crate) rows: Vec<Entry>,
@@ -45,8 +45,8 @@ impl Looked {
 }
 
 impl Table {
-    /// Foresees a push: it makes rows of the keys without one whose gradients are finite and that
-    /// are admitted.
+    /// Returns the effect that a push would have: the new rows that it would make (of keys without
+    /// a row that are admitted and whose gradients are finite), and the entries of all keys.
     pub(crate) fn foresee(
         &self,
         keys: &[FeatureKey],
