@@ -9,8 +9,8 @@
 //! * Every key whose row was evicted since the beginning of the oldest checkpoint that may still be
 //!   asked for is listed, with the last generation that had ended when a checkpoint began. The
 //!   evicted row may itself be newer than that beginning.
-//! * Every row on disk whose generation lies after that beginning is listed with its generation;
-//!   the key may be in memory again.
+//! * Every row on disk with a generation after that beginning is listed with its generation; its
+//!   key may be in memory again.
 //! * Lists are shortened to the entries that matter whenever they have doubled.
 //!
 //! # Concurrency

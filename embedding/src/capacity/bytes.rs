@@ -1,4 +1,4 @@
-//! The memory that rows of other widths and other numbers would take.
+//! The memory that a table would take with rows of other widths or with another number of rows.
 
 use serde::Serialize;
 

@@ -126,7 +126,7 @@ fn reference(
                     w[u] -= f64::from(lr) * if nesterov { ahead } else { a[u] };
                 }
                 OptimizerSpec::Ftrl { lr, .. } => {
-                    // a is the paper's n, b its z.
+                    // `a` is the paper's n, and `b` is its z.
                     let sigma = ((a[u] + g[u] * g[u]).sqrt() - a[u].sqrt()) / f64::from(lr);
                     b[u] += g[u] - sigma * w[u];
                     a[u] += g[u] * g[u];
