@@ -1,19 +1,20 @@
-//! Requests in the shape of Criteo's rows: Zipf's law over the ids, numbers between -1 and 1.
+//! The requests in the shape of Criteo's rows, with ids drawn by Zipf's law and numbers between -1
+//! and 1.
 
 use zillion_feature::random::combine;
 use zillion_feature::{RawColumn, RawColumns, RawValues};
 
 use super::{IDS, NUMBERS};
 
-/// The exponent by which frequent ids are preferred.
+/// The exponent of Zipf's law; a larger one prefers frequent ids more.
 const ZIPF: f64 = 1.2;
 
-/// Requests that differ, over and over.
+/// A fixed number of different requests, which are used in a cycle.
 pub(crate) struct Requests(Vec<RawColumns<'static>>);
 
 impl Requests {
-    /// Draws ids as the peer draws them: by Zipf's law, scattered by a factor, within runs of
-    /// 50,000.
+    /// Draws the requests, with ids as the peer draws them: by Zipf's law, scattered by a factor,
+    /// within runs of 50,000.
     pub(crate) fn new(rows: u64, candidates: usize, different: usize) -> Self {
         let column = |values| RawColumn { values, lengths: None, is_shared: false };
         let request = |request: u64| {
@@ -39,13 +40,13 @@ impl Requests {
         Self((0..different as u64).map(request).collect())
     }
 
-    /// Returns the columns of the i-th request.
+    /// Returns the columns of the i-th request of the cycle.
     pub(crate) fn get(&self, i: usize) -> &RawColumns<'static> {
         &self.0[i % self.0.len()]
     }
 }
 
-/// Random numbers in a row.
+/// A sequence of random numbers.
 struct Stream {
     seed: u64,
     next: u64,
@@ -56,21 +57,21 @@ impl Stream {
         Self { seed, next: 0 }
     }
 
-    /// Draws a number from 0 up to 1, without 1.
+    /// Draws a number from the interval from 0 (included) to 1 (excluded).
     fn unit(&mut self) -> f64 {
         self.next += 1;
         (combine(self.seed, self.next) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns a rank by Zipf's law with exponent `a` > 1, over all ranks that a number holds:
-    /// Devroye's rejection method (Non-Uniform Random Variate Generation, X.6.1), which numpy uses
-    /// too.
+    /// Draws a rank by Zipf's law with exponent `a` > 1, over all ranks that fit into an `i64`. The
+    /// method is Devroye's rejection (Non-Uniform Random Variate Generation, X.6.1), which numpy
+    /// uses too.
     fn zipf(&mut self, a: f64) -> i64 {
         let b = 2f64.powf(a - 1.0);
         loop {
             let (u, v) = (1.0 - self.unit(), self.unit());
             let x = u.powf(-1.0 / (a - 1.0)).floor();
-            // A rank beyond the numbers is drawn again.
+            // A rank that does not fit into an `i64` is drawn again.
             if x >= i64::MAX as f64 {
                 continue;
             }
@@ -98,7 +99,7 @@ mod tests {
                 *count += 1;
             }
         }
-        // P(k) = k^-2 / zeta(2).
+        // For the exponent 2, P(k) = k^-2 / zeta(2), and zeta(2) = 1.644934.
         for (k, &count) in counts.iter().enumerate().skip(1) {
             let wanted = f64::from(draws) / (k * k) as f64 / 1.644_934;
             let found = f64::from(count);

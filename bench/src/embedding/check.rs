@@ -1,10 +1,10 @@
-//! The benchmark with its assertions on: what every row must hold after what was pushed, by a model
-//! that is no table.
+//! The check of the benchmark: the values that every row must have after the pushes, computed by a
+//! model that is independent of the table.
 //!
-//! A benchmark that loses rows, or moves the wrong ones, may be very fast. Every push of this one
-//! has the same gradient, so that a row follows from its key's initial row and the number of its
-//! pushes by a sum in f64, and those numbers follow from the plans. The clock never runs while
-//! something is counted here.
+//! A table that loses rows, or changes the wrong ones, may be very fast. Every push of this
+//! benchmark has the same gradient, so that the values of a row follow from the initial row of its
+//! key and the number of its pushes, by a sum in f64. The numbers of pushes follow from the plans.
+//! The work of this module is never timed.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -13,28 +13,28 @@ use zillion_embedding::TableSet;
 use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::{DEFAULT_SHARDS, Dtype, OptimizerSpec, TableSpec};
 
-/// Pushes of each id.
+/// The number of pushes of each id.
 pub(crate) struct Pushes(Vec<u32>);
 
 /// The result of the check.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Checked {
     pub(crate) checked_rows: u64,
-    /// Rows that are not there.
+    /// The number of rows that are missing.
     pub(crate) lost_rows: u64,
-    /// Rows that were pushed more or less often than they say.
+    /// The number of rows whose stored count is not the number of their pushes.
     pub(crate) miscounted_rows: u64,
-    /// Rows that do not hold what their pushes come to.
+    /// The number of rows whose values are not those that their pushes should give.
     pub(crate) wrong_rows: u64,
 }
 
 impl Pushes {
-    /// Counts one push of each id, as after the filling of the table.
+    /// Returns counts of one push for each id, as after the filling of the table.
     pub(crate) fn of_filled(rows: u64) -> Self {
         Self(vec![1; rows as usize])
     }
 
-    /// Counts pushes of plans that were gone through in turn, beginning with the first.
+    /// Adds `calls` pushes of the plans, which were pushed in turn, beginning with the first.
     pub(crate) fn add(&mut self, plans: &[LookupPlan], calls: u64) {
         let (rounds, rest) = (calls / plans.len() as u64, calls % plans.len() as u64);
         for (plan, at) in plans.iter().zip(0..) {
@@ -60,8 +60,8 @@ impl Pushes {
         Ok(moved)
     }
 
-    /// Pulls every row, some ids at a time, and compares it with the model. `plan` makes a plan of
-    /// a range of ids.
+    /// Pulls all rows, a range of ids at a time, and compares them with the model. `plan` makes the
+    /// plan for a range of ids.
     pub(crate) fn check(
         &self,
         workers: &Workers,
@@ -71,7 +71,7 @@ impl Pushes {
         mut plan: impl FnMut(std::ops::Range<u64>) -> LookupPlan,
     ) -> Result<Checked> {
         let moved = self.moved(spec.segments[0].optimizer, f64::from(gradient))?;
-        // A key without a row pulls the values that its row would begin with.
+        // A pull of a key without a row returns the values that its row would begin with.
         let mut beginning = TableSet::new(vec![spec.clone()], DEFAULT_SHARDS)?;
         let (mut rows, mut began) = (RowBuffer::default(), RowBuffer::default());
         let mut checked = Checked::default();
@@ -102,9 +102,9 @@ impl Pushes {
     }
 }
 
-/// Returns the distance that a weight may have from the model. Each push rounds the weight and the
-/// accumulator, and equal gradients round alike, so that the errors add up. A row that was pushed
-/// once too often is found by its count where its weights no longer show it.
+/// Returns the largest allowed distance of a weight from the model. Each push rounds the weight and
+/// the accumulator, and equal gradients round alike, so that the errors add up. If a row was pushed
+/// once too often and its weights no longer show it, its count does.
 fn tolerance(dtype: Dtype, began: f32, moved: f64, pushes: u32) -> f64 {
     let last_place = match dtype {
         Dtype::F32 => f64::from(f32::EPSILON),
@@ -127,7 +127,7 @@ mod tests {
         assert!((moved[1] - 0.25 / 4.5f64.sqrt()).abs() < 1e-9);
         assert!((moved[2] - moved[1] - 0.25 / 8.5f64.sqrt()).abs() < 1e-9);
         assert!(Pushes(vec![1]).moved(OptimizerSpec::Sgd { lr: 0.1 }, 1.0).is_err());
-        // A push more or less is far beyond the tolerance of f32.
+        // The effect of one push more or less is far larger than the tolerance of f32.
         let one = moved[3] - moved[2];
         assert!(tolerance(Dtype::F32, 0.01, moved[3], 3) < one / 1000.0);
     }

@@ -1,9 +1,9 @@
-//! The source of versions: live tables that are trained on with random gradients, and published as
-//! they change.
+//! The source of versions: live tables that are trained with random gradients, and whose changes
+//! are published.
 //!
 //! Versions are made in the same way as those of a training run: a delta is written from the lists
-//! of changes where the lists reach back to the parent's epoch, otherwise by comparing all rows
-//! with the parent's.
+//! of changes if the lists reach back to the dirty epoch of the parent, otherwise by comparing all
+//! rows with those of the parent.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -26,7 +26,8 @@ use crate::criteo::Criteo;
 use crate::embedding::BATCH_VALUES;
 use zillion_console::{compute_pool, durable_files};
 
-/// Epochs whose changes are listed: more than a run remembers, for a rollback over many of them.
+/// The number of dirty epochs whose changes are listed. It is larger than in a training run,
+/// because of the rollback over many versions.
 const TRACKED: usize = 256;
 
 /// A model in training.
@@ -46,7 +47,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Tables with the ids below `rows`.
+    /// Creates a feed whose table has the ids below `rows`.
     pub(crate) fn new(
         model: &Model,
         rows: u64,
@@ -85,7 +86,7 @@ impl Feed {
     pub(crate) fn publish_delta(&mut self, keys: usize) -> Result<VersionId> {
         let (seed, rows) = (self.step, self.rows);
         self.push((0..keys as u64).map(|i| mix64(combine(seed, i)) % rows))?;
-        // A step changes the dense parameters too.
+        // A training step would change the dense parameters too, so they are changed here.
         for (_, values) in self.criteo.params.iter_mut() {
             for (at, value) in (0..).zip(values) {
                 *value += 1e-4 * (unit_f32(mix64(combine(seed, at)) as u32) - 0.5);
@@ -94,7 +95,7 @@ impl Feed {
         self.publish(Self::changes)
     }
 
-    /// Makes this version the parent of the next one, whatever was published since.
+    /// Makes this version the parent of the next one, regardless of versions published since.
     pub(crate) fn stand_on(&mut self, version: VersionId) -> Result<()> {
         self.parent = Some(self.model.version(version)?);
         Ok(())
@@ -120,7 +121,7 @@ impl Feed {
         Ok(number)
     }
 
-    /// Returns the layer of what changed since the parent.
+    /// Writes and returns the layer of the rows that changed since the parent.
     fn changes(&mut self, folder: &Path) -> Result<LayerManifest> {
         let parent = self.parent.as_ref().context("a delta stands on a version")?.version;
         if let Some(&epoch) = self.epochs.get(&parent)
@@ -144,7 +145,7 @@ impl Feed {
         Ok(difference(&self.files, folder, &layouts, &old, &new, &mut Unthrottled)?)
     }
 
-    /// Steps over these ids, each with a gradient of its own.
+    /// Makes steps over these ids, with a gradient of its own for each id.
     fn push(&mut self, ids: impl Iterator<Item = u64>) -> Result<()> {
         let mut ids = ids.peekable();
         let stride = self.client.layouts()[0].stride;

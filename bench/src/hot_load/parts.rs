@@ -1,4 +1,4 @@
-//! Latencies by the part of the run in which a request was due.
+//! The latencies by the part of the run in which a request was due.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::load::open_loop::{Done, Plan};
 /// The requests that were due in one part of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Part {
-    /// Seconds that it lasted.
+    /// The length of the part in seconds.
     seconds: f64,
     requests: u64,
     failed: u64,
@@ -45,7 +45,7 @@ mod tests {
         let plan = Plan { rate: 1.0, requests: 4, connections: 1, timeout: Duration::MAX };
         let done = |request| Done {
             request,
-            // It ends long after.
+            // The request ends long after the part of the run in which it was due.
             latency: Duration::from_secs(10 + request),
             outcome: Outcome::Status(if request == 2 { 503 } else { 200 }),
         };

@@ -1,5 +1,5 @@
-//! When the server first answers with a version: asked over and over while one is awaited, by a
-//! thread of its own.
+//! The measurement of the time at which the server first answers with a version. A separate thread
+//! asks the server repeatedly while a version is awaited.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,23 +14,24 @@ use zillion_registry::VersionId;
 use crate::load::target::Target;
 use crate::server::{Asker, version_of};
 
-/// Time between two questions: so exact is what is measured.
+/// The time between two requests, which is the resolution of the measurement.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The times that moves of the pointer took to reach an answer.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Freshness {
-    /// Moves that the server answered with.
+    /// The number of moves whose version the server answered with.
     seen: usize,
-    /// Moves that the next one overtook.
+    /// The number of moves that a later move overtook, before the server answered with their
+    /// version.
     overtaken: usize,
-    /// The time from the move to the first answer; of a move that was overtaken, to the first
-    /// answer with a later one.
+    /// The median of the times from a move to the first answer with its version or, if the move was
+    /// overtaken, with a later one.
     median_seconds: f64,
     max_seconds: f64,
 }
 
-/// The thread that asks.
+/// The thread that asks the server, and the results so far.
 pub(crate) struct Watch {
     state: Arc<Mutex<State>>,
     stop: Arc<AtomicBool>,
@@ -39,7 +40,7 @@ pub(crate) struct Watch {
 
 #[derive(Default)]
 struct State {
-    /// Moves whose version has not answered yet, in their order.
+    /// The moves whose version has not answered yet, in the order of the moves.
     awaited: Vec<(VersionId, Instant)>,
     seconds: Vec<f64>,
     overtaken: usize,
@@ -47,7 +48,7 @@ struct State {
 }
 
 impl Watch {
-    /// Asks `target` by a body of one row.
+    /// Starts a thread that asks `target` with `body`, which has one row.
     pub(crate) fn start(target: Target, body: Bytes) -> Result<Self> {
         let state = Arc::new(Mutex::new(State::default()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -75,12 +76,12 @@ impl Watch {
         Ok(Self { state, stop, thread: Some(thread.spawn(watch)?) })
     }
 
-    /// Notes that the pointer was moved just now.
+    /// Records that the pointer has just been moved to `version`.
     pub(crate) fn moved(&self, version: VersionId) {
         lock(&self.state).awaited.push((version, Instant::now()));
     }
 
-    /// Waits until every move was answered with. Returns the seconds that the last one took.
+    /// Waits until no move is awaited any more, and returns the seconds that the last one took.
     pub(crate) fn settle(&self, patience: Duration) -> Result<f64> {
         let began = Instant::now();
         loop {
@@ -96,7 +97,7 @@ impl Watch {
         }
     }
 
-    /// Returns the figures of all moves so far, and the number of questions without an answer.
+    /// Returns the figures of all moves so far, and the number of requests without an answer.
     pub(crate) fn freshness(&self) -> (Freshness, u64) {
         let state = lock(&self.state);
         let mut seconds = state.seconds.clone();
@@ -132,7 +133,8 @@ impl State {
             self.failures += 1;
             return;
         };
-        // The latest move to it: an earlier one to the same version was overtaken.
+        // The latest move to this version counts, because an earlier move to the same version was
+        // overtaken.
         let Some(at) = self.awaited.iter().rposition(|(awaited, _)| *awaited == version) else {
             return;
         };

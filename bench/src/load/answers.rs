@@ -1,11 +1,12 @@
 //! The answers of a server, and the check that they are right.
 //!
-//! One version gives one request the same bytes each time, so that a run of any length has few
-//! different answers: each is kept once and compared after the run, when the comparison disturbs no
-//! timing. An answer that mixes two versions differs from the answers of both and cannot be missed.
+//! A version answers a request with the same bytes each time, so that a run of any length has few
+//! different answers. Each different answer is kept once and compared after the run, when the
+//! comparison disturbs no timing. An answer that mixes two versions differs from the answers of
+//! both and cannot be missed.
 //!
 //! # Memory
-//! As many answers are kept as there are versions and bodies. Where all answers of a server differ,
+//! One answer is kept for each pair of a version and a body. If all answers of a server differ,
 //! only [`MOST`] are kept and the rest are counted as unchecked, which fails the run as a wrong
 //! answer does.
 
@@ -20,15 +21,15 @@ use zillion_registry::VersionId;
 use super::grpc;
 use crate::args::Protocol;
 
-/// Different answers that are kept.
+/// The largest number of different answers that are kept.
 const MOST: usize = 65_536;
 
 /// The answers of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// Whether they are kept.
+    /// Whether answers are kept, to be checked after the run.
     is_checked: bool,
-    /// The number of times that each answer came, by body and bytes.
+    /// The number of times that each answer came, by the index of its body and its bytes.
     kept: HashMap<(usize, Bytes), u64>,
     /// The number of answers that name each version.
     versions: BTreeMap<String, u64>,
@@ -38,18 +39,18 @@ pub(crate) struct Answers {
 /// The result of checking the answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Checked {
-    /// Answers that were compared.
+    /// The number of answers that were compared.
     pub(crate) compared: u64,
     /// The number of checked answers that differ from the scores of the version that they name.
     pub(crate) mismatches: u64,
-    /// Answers that could not be compared.
+    /// The number of answers that could not be compared.
     pub(crate) unchecked: u64,
     /// The description of the first wrong answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) first: Option<String>,
 }
 
-/// An answer of any protocol, as far as we look at it.
+/// The parts of an answer, of any protocol, that the check reads.
 #[derive(Debug, Deserialize)]
 struct Answer {
     model_version: Option<String>,
@@ -64,8 +65,8 @@ struct Tensor {
     data: Vec<f32>,
 }
 
-/// A version's scores of a body: of each output that answers have by default, its name and its
-/// values.
+/// The scores that a version gives a body: the name and the values of each output that answers have
+/// by default.
 pub(crate) type Expected = Vec<(String, Vec<f32>)>;
 
 impl Answers {
@@ -73,7 +74,7 @@ impl Answers {
         Self { is_checked, ..Self::default() }
     }
 
-    /// Takes an answer to a body.
+    /// Adds an answer to the body with this index.
     pub(crate) fn add(&mut self, body: usize, answer: Bytes) {
         let version = match is_json(&answer) {
             true => named_version(&answer).map(Cow::Borrowed),
@@ -101,8 +102,9 @@ impl Answers {
         &self.versions
     }
 
-    /// Compares all answers, a version at a time in ascending order, with what `expected` says of a
-    /// version and a body. `asked` is the version of answers that name none.
+    /// Compares all answers with the scores that `expected` returns for a version and a body, one
+    /// version after another in ascending order. `asked` is the version of answers that do not name
+    /// one.
     pub(crate) fn check(
         &self,
         protocol: Protocol,
@@ -149,7 +151,8 @@ impl Answers {
     }
 }
 
-/// Returns whether an answer is JSON; no message of gRPC begins with what is a brace there.
+/// Returns whether an answer is JSON, which begins with a brace. No gRPC message of an answer
+/// begins with that byte.
 fn is_json(answer: &[u8]) -> bool {
     answer.first() == Some(&b'{')
 }
@@ -230,7 +233,7 @@ mod tests {
         .into()
     }
 
-    /// Returns thirds for body 0 of version 3, and tenths of version 4.
+    /// Returns thirds for body 0 of version 3, and tenths for body 0 of version 4.
     fn expected(version: VersionId, body: usize) -> Result<Expected> {
         assert_eq!(body, 0);
         match version.0 {

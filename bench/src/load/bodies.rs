@@ -1,4 +1,4 @@
-//! Rows of a file as the bodies of requests, and as the columns that they say.
+//! The rows of a file, as the bodies of requests and as the columns that the bodies encode.
 
 use std::path::PathBuf;
 
@@ -17,29 +17,30 @@ pub struct Body {
     pub json: Bytes,
     /// The number of rows.
     pub rows: usize,
-    /// The columns that the server decodes the JSON into, from which the answer can be computed
-    /// here.
+    /// The columns that the server decodes from the JSON, from which this process can compute the
+    /// expected answer.
     pub columns: RawColumns<'static>,
 }
 
-/// The form that rows take as requests.
+/// A description of the way in which rows become requests.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The protocol of the request.
     pub protocol: Protocol,
-    /// Rows of a request.
+    /// The number of rows in a request.
     pub rows: usize,
-    /// Inputs that a rank request's rows share.
+    /// The inputs that all rows of a rank request share.
     pub context: Vec<String>,
-    /// Outputs that a v2 request names; none: those that come by themselves.
+    /// The outputs that a v2 request names; if empty, the server answers with its default outputs.
     pub outputs: Vec<String>,
 }
 
-/// Reads up to `limit` bodies from the rows of a file, in order. The last rows are left out where
-/// they do not fill another body.
+/// Reads up to `limit` bodies from the rows of a file, in order. The last rows are left out if they
+/// do not fill another body.
 ///
 /// # Errors
-/// A file that cannot be read or has too few rows for one body; a context that is no input.
+/// Fails if the file cannot be read or has too few rows for one body, or if a name of the context
+/// is not an input.
 pub(crate) fn read(
     data: &DataConfig,
     file: PathBuf,
@@ -66,7 +67,7 @@ pub(crate) fn read(
 }
 
 impl Recipe {
-    /// Returns the body of these columns, which have as many rows as a request.
+    /// Returns the body for these columns, which must have as many rows as a request.
     pub fn body(&self, mut columns: RawColumns<'static>) -> Result<Body> {
         for name in &self.context {
             let Some(column) = columns.get_mut(name.as_str()) else {
@@ -76,7 +77,7 @@ impl Recipe {
             *column = first_row(column);
         }
         let json = match self.protocol {
-            // Over gRPC the same columns are written another way: see `grpc`.
+            // For gRPC, the same columns are encoded separately, by the module `grpc`.
             Protocol::V2 | Protocol::Grpc => {
                 let mut inputs = Vec::new();
                 for (name, column) in &columns {
@@ -102,7 +103,7 @@ impl Recipe {
     }
 }
 
-/// Returns a column of the first row alone, for all rows.
+/// Returns a column with the value of the first row only, which stands for all rows.
 fn first_row(column: &RawColumn<'static>) -> RawColumn<'static> {
     let lengths = column.lengths.as_ref().map(|lengths| lengths.iter().take(1).copied().collect());
     let values = lengths.as_ref().map_or(1, |lengths: &Vec<usize>| lengths.iter().sum());
@@ -115,7 +116,7 @@ fn first_row(column: &RawColumn<'static>) -> RawColumn<'static> {
     RawColumn { values, lengths, is_shared: true }
 }
 
-/// Writes rows as objects, of the columns that are shared or of the other ones.
+/// Returns rows as JSON objects, either of the shared columns or of the other columns.
 fn rows(
     columns: &RawColumns<'static>,
     count: usize,

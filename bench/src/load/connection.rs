@@ -1,4 +1,4 @@
-//! A keep-alive connection, which is opened when it is needed, and again after it broke.
+//! A keep-alive connection, which is opened when it is needed, and opened again after it broke.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -13,17 +13,18 @@ use tonic::Code;
 use super::grpc;
 use super::target::Target;
 
-/// A connection that lives for many requests.
+/// A connection that is used for many requests.
 #[derive(Debug)]
 pub(crate) struct Connection<'a> {
     target: &'a Target,
     open: Option<Open>,
-    /// Times that a connection was made.
+    /// The number of times that a connection was made.
     pub(crate) made: u64,
 }
 
-/// The sender of requests over an open connection. One request is under way at a time in either
-/// protocol, so that a comparison shows the protocols and not the number of requests at once.
+/// The sender of requests over an open connection. With either protocol only one request is in
+/// flight at a time, so that a comparison shows the protocols and not the number of concurrent
+/// requests.
 #[derive(Debug)]
 enum Open {
     Http1(http1::SendRequest<Full<Bytes>>),
@@ -46,7 +47,7 @@ impl Open {
     }
 }
 
-/// The windows that gRPC clients have for answers of many rows.
+/// The size of the flow-control windows, in bytes, that gRPC clients use for answers of many rows.
 const WINDOW: u32 = 2 << 20;
 
 impl<'a> Connection<'a> {
@@ -54,11 +55,11 @@ impl<'a> Connection<'a> {
         Self { target, open: None, made: 0 }
     }
 
-    /// Connects unless there is a connection that lives. A server may close one that is idle: that
-    /// is no failure of a request.
+    /// Connects, unless the last connection is still open. A server may close an idle connection;
+    /// this does not count as a failed request.
     ///
     /// # Errors
-    /// The connection is refused.
+    /// Fails if the connection is refused.
     pub(crate) async fn open(&mut self) -> Result<()> {
         if let Some(open) = &mut self.open
             && open.is_ready().await
@@ -67,10 +68,11 @@ impl<'a> Connection<'a> {
         }
         self.open = None;
         let stream = TcpStream::connect(&self.target.address).await?;
-        // A request is one small write: it must not wait for the next one.
+        // A request is one small write, which must not wait for the next one (Nagle's algorithm).
         stream.set_nodelay(true)?;
         let io = TokioIo::new(stream);
-        // A connection's task ends with it; the task that waits for an answer gets the error.
+        // The task of a connection ends with the connection. Its error can be ignored here, because
+        // the task that waits for an answer gets it.
         self.open = Some(if self.target.is_grpc {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
@@ -90,7 +92,7 @@ impl<'a> Connection<'a> {
     /// again.
     ///
     /// # Errors
-    /// The connection broke.
+    /// Fails if the connection breaks.
     pub(crate) async fn post(&mut self, body: Bytes) -> Result<(StatusCode, Bytes)> {
         let Some(mut open) = self.open.take() else {
             anyhow::bail!("the connection is not open");
@@ -109,7 +111,8 @@ impl<'a> Connection<'a> {
         let answer = response.into_body().collect().await?;
         if *is_grpc && status.is_success() {
             code = code.or_else(|| answer.trailers().and_then(code_of));
-            // Said in the words of HTTP, so that figures of all protocols have the same.
+            // The gRPC status is translated to an HTTP status, so that the figures of all protocols
+            // have the same names of failures.
             let code = code.unwrap_or(Code::Unknown);
             status = StatusCode::from_u16(zillion_serving::http_status(code))?;
         }
@@ -121,14 +124,15 @@ impl<'a> Connection<'a> {
         Ok((status, answer))
     }
 
-    /// Gives up the connection: an answer that comes too late must not be taken for the next one's.
+    /// Drops the connection, so that an answer that comes too late is not taken for the answer to
+    /// the next request.
     pub(crate) fn drop_open(&mut self) {
         self.open = None;
     }
 }
 
-/// Reads the gRPC status of a call, which stands in the head of a failure and behind the body of an
-/// answer.
+/// Reads the gRPC status of a call from headers or trailers: a failure has it in the headers, an
+/// answer in the trailers.
 fn code_of(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|code| Code::from_bytes(code.as_bytes()))
 }

@@ -1,4 +1,4 @@
-//! Figures of a run: counts and percentiles, of everything and of each second.
+//! The figures of a run: counts and percentiles of the whole run and of each second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::open_loop::{Done, Outcome, Plan};
 
-/// Latencies in milliseconds, from the time that a request was due.
+/// The percentiles of latencies in milliseconds, counted from the time at which a request was due.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) p50_ms: f64,
@@ -45,7 +45,7 @@ fn round(ms: f64) -> f64 {
 /// The requests that were due within one second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Slice {
-    /// Seconds from the start to the slice's.
+    /// The number of seconds from the start of the run to the start of the slice.
     pub(crate) second: u64,
     pub(crate) requests: u64,
     pub(crate) failed: u64,
@@ -56,15 +56,15 @@ pub(crate) struct Slice {
 /// The requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Figures {
-    /// Requests that were due; all of them are in every figure.
+    /// The number of requests that were due; all of them are counted in every figure.
     pub(crate) requests: u64,
     /// The number of requests that went out to a server.
     pub(crate) sent: u64,
     pub(crate) ok: u64,
     pub(crate) failed: u64,
-    /// Failures by status or kind.
+    /// The number of failures by status or kind.
     pub(crate) failures: BTreeMap<String, u64>,
-    /// Answered with scores, a second of the run.
+    /// The number of requests a second that were answered with scores.
     pub(crate) achieved_rate: f64,
     #[serde(flatten)]
     pub(crate) latency: Percentiles,
@@ -100,7 +100,7 @@ impl Figures {
     }
 }
 
-/// Names a failure; `None` for a success.
+/// Returns the name of a failure, or `None` for a success.
 fn failure(outcome: Outcome) -> Option<String> {
     Some(match outcome {
         Outcome::Status(200..=299) => return None,

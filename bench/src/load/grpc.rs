@@ -1,5 +1,5 @@
-//! Requests and answers over gRPC: the columns of a v2 request as raw tensors, in the frame of a
-//! message.
+//! The requests and the answers of gRPC: the columns of a v2 request as raw tensors, in the frame
+//! of a message.
 
 use anyhow::{Context, Result, bail};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -10,13 +10,14 @@ use zillion_serving::proto::inference::model_infer_request::InferInputTensor;
 use zillion_serving::proto::inference::{ModelInferRequest, ModelInferResponse};
 use zillion_serving::tensor::{Datatype, LENGTHS, encode};
 
-/// A byte that says that the message is not compressed, and its length in four.
+/// The length of a frame's head: a byte that is 0 if the message is not compressed, and four bytes
+/// with the length of the message.
 const FRAME: usize = 5;
 
 /// Returns the framed request for these columns.
 ///
 /// # Errors
-/// An input whose values no tensor holds.
+/// Fails if an input has values that no tensor can hold.
 pub(crate) fn request(
     model: &str,
     version: Option<VersionId>,
@@ -54,10 +55,10 @@ pub(crate) fn request(
     Ok(framed.freeze())
 }
 
-/// Returns the message in a frame.
+/// Returns the message that a frame contains.
 ///
 /// # Errors
-/// No frame, or not the whole of it.
+/// Fails if the bytes are not exactly one whole frame.
 pub(crate) fn unframed(mut bytes: Bytes) -> Result<Bytes> {
     if bytes.len() < FRAME || bytes.get_u8() != 0 || bytes.get_u32() as usize != bytes.len() {
         bail!("the answer is not a whole message");
@@ -65,13 +66,13 @@ pub(crate) fn unframed(mut bytes: Bytes) -> Result<Bytes> {
     Ok(bytes)
 }
 
-/// Outputs by name, one value a row.
+/// The outputs of an answer: names, each with one value for each row.
 pub(crate) type Outputs = Vec<(String, Vec<f32>)>;
 
 /// Returns the version that an answer names, and its outputs.
 ///
 /// # Errors
-/// Bytes that are no answer.
+/// Fails if the bytes are not an answer.
 pub(crate) fn answer(bytes: &[u8]) -> Result<(String, Outputs)> {
     let answer =
         ModelInferResponse::decode(bytes).context("the answer is not a ModelInferResponse")?;
@@ -82,7 +83,7 @@ pub(crate) fn answer(bytes: &[u8]) -> Result<(String, Outputs)> {
     Ok((answer.model_version, outputs))
 }
 
-/// Returns the version that an answer names. Its scores stay the bytes that they are.
+/// Returns the version that an answer names, without decoding the scores.
 pub(crate) fn named_version(bytes: &Bytes) -> Option<String> {
     let answer = ModelInferResponse::decode(bytes.clone()).ok()?;
     (!answer.model_version.is_empty()).then_some(answer.model_version)

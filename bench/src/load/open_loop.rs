@@ -1,15 +1,16 @@
-//! An open loop: requests are due at times that nothing the server does can move.
+//! An open loop of requests, which are due at times that do not depend on the server.
 //!
-//! A client that sends its next request when the last answer has come asks a slow server less
-//! often, and so leaves out the very requests that would have waited ("coordinated omission", Gil
-//! Tene). Here request `k` is due at `start + k / rate`, and its latency counts from then: where
-//! all connections are busy it waits its turn, and its waiting is part of what is measured.
+//! A client that sends its next request only after the last answer asks a slow server less often,
+//! and so leaves out exactly those requests that would have waited ("coordinated omission", Gil
+//! Tene). Here request `k` is due at `start + k / rate`, and its latency counts from that time. If
+//! all connections are busy, the request waits, and the wait is part of its latency.
 //!
 //! # Concurrency
-//! A thread of its own watches the clock, because a runtime's timers are good to a millisecond and
-//! we measure tenths of one. It gives out one permit a request; connections take permits in the
-//! order in which they asked for them and requests in the order of their times. All connections are
-//! tasks on one thread: beside a server on the same machine a client must not take more.
+//! A separate thread watches the clock, because the timers of a runtime are exact to a millisecond
+//! and we measure tenths of one. The thread gives out one permit for each request. Connections get
+//! permits in the order in which they asked for them, and take requests in the order of their due
+//! times. All connections are tasks on one thread, because a client must not take more processors
+//! from a server on the same machine.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,7 +27,8 @@ use super::answers::Answers;
 use super::connection::Connection;
 use super::target::Target;
 
-/// Longest sleep of the thread that watches the clock: so late it sees that everybody has left.
+/// The longest sleep of the thread that watches the clock, and so the longest delay until it
+/// notices that the run has been stopped.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// The rate, the number and the time limit of the requests of a run.
@@ -34,10 +36,10 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 pub(crate) struct Plan {
     /// The number of requests a second.
     pub(crate) rate: f64,
-    /// The number of requests in all.
+    /// The total number of requests.
     pub(crate) requests: u64,
     pub(crate) connections: usize,
-    /// The time that a request may take from its due time on.
+    /// The longest time that a request may take, counted from its due time.
     pub(crate) timeout: Duration,
 }
 
@@ -51,19 +53,19 @@ impl Plan {
 /// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Answered with this status.
+    /// The request was answered with this status.
     Status(u16),
     /// The connection was refused.
     NoConnection,
     /// The connection broke before the answer was there.
     Broken,
-    /// Sent, and not answered in time.
+    /// The request was sent, but not answered in time.
     Timeout,
-    /// The request waited for a connection until its time was over.
+    /// The request was not sent, because its time ended while it waited for a connection.
     NotSent,
 }
 
-/// A request that is over.
+/// A finished request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) request: u64,
@@ -80,11 +82,12 @@ pub(crate) struct Run {
     pub(crate) answers: Answers,
     /// The time from the first request's due time to the last answer.
     pub(crate) elapsed: Duration,
-    /// Connections that were made; more than were asked for where some broke or were closed.
+    /// The number of connections that were made, which exceeds the number asked for if some broke
+    /// or were closed.
     pub(crate) connections_made: u64,
 }
 
-/// Sends `bodies` in turn as `plan` says; `answers` gets what comes back.
+/// Sends requests with `bodies` in turn, at the times of `plan`, and adds the answers to `answers`.
 pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answers) -> Result<Run> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -123,7 +126,7 @@ pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answer
         anyhow::Ok(())
     });
     stop.store(true, Ordering::Relaxed);
-    // It only sleeps and gives out permits.
+    // The thread only sleeps and gives out permits, so the result of joining it can be ignored.
     let _ = clock.join();
     outcome?;
     drop(local);
@@ -137,7 +140,7 @@ pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answer
     })
 }
 
-/// Gives out a permit at the time of each request.
+/// Gives out a permit at the due time of each request.
 fn watch_clock(plan: Plan, start: Instant, due: &Semaphore, stop: &AtomicBool) {
     let mut given = 0;
     while given < plan.requests && !stop.load(Ordering::Relaxed) {
@@ -153,7 +156,7 @@ fn watch_clock(plan: Plan, start: Instant, due: &Semaphore, stop: &AtomicBool) {
             std::thread::sleep(next.min(LONGEST_SLEEP));
         }
     }
-    // A connection that waits now has no more requests to send.
+    // A connection that still waits has no more requests to send and must be released.
     if given < plan.requests { due.close() } else { due.add_permits(plan.connections) }
 }
 
@@ -169,7 +172,7 @@ struct State {
 }
 
 impl State {
-    /// Returns the next request, when it is due; `None` behind the last.
+    /// Waits until the next request is due and returns it, or `None` after the last one.
     async fn next(&self) -> Option<u64> {
         self.due.acquire().await.ok()?.forget();
         let request = self.next.get();

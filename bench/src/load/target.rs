@@ -8,15 +8,15 @@ use zillion_registry::VersionId;
 
 use crate::args::Protocol;
 
-/// A server and a path on it.
+/// The address of a server and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Host and port, to connect to.
+    /// The host and the port to connect to.
     pub(crate) address: String,
-    /// Host as the URL has it, for the request's head.
+    /// The host as the URL gives it, for the `Host` header of requests.
     pub(crate) host: String,
     pub(crate) path: String,
-    /// Whether requests go by HTTP/2 in gRPC's frames, instead of JSON by HTTP/1.1.
+    /// Whether requests are sent as gRPC frames over HTTP/2, instead of JSON over HTTP/1.1.
     pub(crate) is_grpc: bool,
 }
 
@@ -41,7 +41,7 @@ impl Target {
             Protocol::V2 => format!("{prefix}/v2/models/{model}{version}/infer"),
             Protocol::Predict => format!("{prefix}/v1/models/{model}{version}:predict"),
             Protocol::Rank => format!("{prefix}/v1/models/{model}{version}:rank"),
-            // Model and version are in the message.
+            // The model and the version are in the message, not in the path.
             Protocol::Grpc => "/inference.GRPCInferenceService/ModelInfer".to_owned(),
         };
         if protocol == Protocol::Grpc && !prefix.is_empty() {

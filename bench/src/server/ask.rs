@@ -1,4 +1,4 @@
-//! A blocking client, which sends the requests beside a load one after another.
+//! A blocking client, which sends single requests, one after another, apart from the load.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use crate::load::connection::Connection;
 use crate::load::target::Target;
 
-/// Asks a server; each GET on a connection of its own.
+/// A blocking client of one server, which opens a new connection for each GET.
 pub struct Asker {
     runtime: Runtime,
     /// The host and the port of the server.
@@ -20,7 +20,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Prepares to ask the server at a URL like `http://127.0.0.1:8080`.
+    /// Creates a client of the server at a URL like `http://127.0.0.1:8080`.
     pub fn new(url: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { runtime, host: url.trim_start_matches("http://").to_owned() })
@@ -52,8 +52,9 @@ impl Asker {
         outcome.context("the request was not sent")?
     }
 
-    /// Posts bodies that `next` gives until it gives none, over one connection, and hands over each
-    /// status and answer; an error where the connection broke.
+    /// Posts the bodies that `next` returns, until it returns `None`, over one connection. Calls
+    /// `answered` with the status and the body of each answer, or with an error if the connection
+    /// broke.
     pub(crate) fn post_each(
         &self,
         target: &Target,

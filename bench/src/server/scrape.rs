@@ -1,25 +1,25 @@
-//! A server's own figures, read from Prometheus' text format.
+//! The figures that a server exports, read from the text format of Prometheus.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The lines of a scrape: values by series.
+/// The lines of a scrape, as a map from series to values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series(BTreeMap<String, f64>);
 
 /// A histogram, or what was added to it between two scrapes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Histogram {
-    /// Upper bounds in ascending order and how many values are at most so large; the last bound is
-    /// infinite.
+    /// The upper bounds in ascending order, each with the number of values that do not exceed it;
+    /// the last bound is infinite.
     buckets: Vec<(f64, f64)>,
     count: f64,
     sum: f64,
 }
 
-/// A histogram of seconds in a few figures. A histogram knows values up to the bounds of its
-/// buckets.
+/// A summary of a histogram of seconds in a few figures. Percentiles are only known up to the
+/// bounds of the buckets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
     count: u64,
@@ -41,18 +41,19 @@ impl Series {
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(value).collect())
     }
 
-    /// Returns the first series of this name, whatever its labels; 0 where there is none.
+    /// Returns the value of the first series of this name, with any labels, or 0 if there is none.
     pub(crate) fn value(&self, name: &str) -> f64 {
         let is_named = |series: &&String| series.split('{').next() == Some(name);
         self.0.keys().find(is_named).and_then(|series| self.0.get(series)).copied().unwrap_or(0.0)
     }
 
-    /// Returns the series that is written exactly so, labels and all; 0 where there is none.
+    /// Returns the value of the series with exactly this name and these labels, or 0 if there is
+    /// none.
     pub(crate) fn exactly(&self, series: &str) -> f64 {
         self.0.get(series).copied().unwrap_or(0.0)
     }
 
-    /// Returns a histogram over all its labels.
+    /// Returns the histogram of this name, summed over all labels.
     pub(crate) fn histogram(&self, name: &str) -> Histogram {
         let bucket = format!("{name}_bucket{{");
         let mut buckets: Vec<(f64, f64)> = Vec::new();
@@ -75,7 +76,7 @@ impl Series {
 }
 
 impl Histogram {
-    /// Returns the observations that came in after `earlier`.
+    /// Returns the histogram of the observations that were added after `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let before = |bound: f64| {
             let same = earlier.buckets.iter().find(|(other, _)| *other == bound);
@@ -89,15 +90,15 @@ impl Histogram {
         }
     }
 
-    /// Returns the least bound that this share of the values does not exceed.
+    /// Returns the smallest bound that this share of the values does not exceed.
     fn at_most(&self, share: f64) -> f64 {
         let wanted = share * self.count;
         let found = self.buckets.iter().find(|(_, count)| *count >= wanted);
         found.map_or(0.0, |(bound, _)| *bound)
     }
 
-    /// Returns the share of values that are known to be at most `limit`, and the bound that says
-    /// so: the largest one that is not above it.
+    /// Returns the share of values that are known to be at most `limit`, and the bound of the
+    /// bucket that shows it, which is the largest bound not above `limit`.
     pub(crate) fn share_within(&self, limit: f64) -> (f64, f64) {
         let within = self.buckets.iter().rev().find(|(bound, _)| *bound <= limit * (1.0 + 1e-9));
         let (bound, count) = within.copied().unwrap_or_default();
@@ -105,7 +106,7 @@ impl Histogram {
     }
 
     pub(crate) fn summary(&self) -> Summary {
-        // To the microsecond; JSON has no infinity.
+        // Times are rounded to the microsecond, and limited because JSON has no infinity.
         let ms = |seconds: f64| (seconds.min(1e9) * 1e6).round() / 1e3;
         Summary {
             count: self.count as u64,

@@ -1,4 +1,4 @@
-//! The open loop against servers that misbehave on purpose.
+//! The tests of the open loop against servers that misbehave on purpose.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use super::super::figures::Figures;
 use super::*;
 
-/// Returns a server that answers each request as `handle` says of its number and its body; `None`
-/// closes the connection.
+/// Starts a server and returns the target for it. The server answers a request with the text that
+/// `handle` returns for the request's number and body, or closes the connection if that is `None`.
 fn server(handle: impl Fn(u64, &[u8]) -> Option<String> + Send + Sync + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -60,7 +60,7 @@ fn respond(mut stream: &TcpStream, answer: &str) {
     let (status, body) = answer.split_once(' ').unwrap();
     let length = body.len();
     let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n");
-    // The client may have left.
+    // The client may have closed the connection, so a failed write is ignored.
     let _ = stream.write_all(format!("{head}{body}").as_bytes());
 }
 
@@ -76,8 +76,8 @@ fn outcomes(run: &Run) -> Vec<Outcome> {
 
 #[test]
 fn waiting_for_a_stalled_server_counts() {
-    // The sixth of 100 requests, one each 5 ms, stalls the only connection for 300 ms: some sixty
-    // others are due meanwhile. A closed loop would report one slow request.
+    // The sixth of 100 requests, of which one is due every 5 ms, stalls the only connection for 300
+    // ms: about sixty others become due meanwhile. A closed loop would report one slow request.
     let target = server(|number, _| {
         if number == 5 {
             std::thread::sleep(Duration::from_millis(300));
@@ -139,7 +139,8 @@ fn a_request_has_an_end_sent_or_not() {
         std::thread::sleep(Duration::from_millis(1500));
         Some("200 {}".to_owned())
     });
-    // All due at once, so that the time of the later ones is over when the first is given up.
+    // All requests are due at once, so that the time of the later ones is over when the first one
+    // times out.
     let plan = Plan { timeout: Duration::from_millis(200), ..plan(1e6, 3, 1) };
     let run = run(&target, &["{}".into()], plan, Answers::new(false)).unwrap();
     assert_eq!(outcomes(&run), [Outcome::Timeout, Outcome::NotSent, Outcome::NotSent]);
