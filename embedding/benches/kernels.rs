@@ -177,8 +177,8 @@ fn pushes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the creation of rows in a table of [`ROWS`] rows, which is dropped afterwards, so that
-/// each measured push has only new keys.
+/// Measures the creation of rows in tables that grow from empty to [`ROWS`] rows and are then
+/// dropped, so that each measured push has only new keys.
 fn inserts(criterion: &mut Criterion) {
     let workers = one();
     let plans: Vec<LookupPlan> =

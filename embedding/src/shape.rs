@@ -64,7 +64,7 @@ pub(crate) struct SegmentShape {
     pub(crate) is_swept: bool,
 }
 
-/// One optimizer step of one table: the rule of each segment, and the values for the metadata.
+/// An optimizer step of one table: the rule of each segment, and the values for the metadata.
 #[derive(Debug)]
 pub(crate) struct TableStep {
     pub(crate) kernels: Vec<Kernel>,

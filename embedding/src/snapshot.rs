@@ -79,7 +79,7 @@ pub(crate) struct Snapshot {
     pub(crate) next: usize,
     pub(crate) filling: Option<Filling>,
     pub(crate) running: Vec<(usize, Task<Result<Written>>)>,
-    /// Tasks that free the images that tables no longer need, because returning memory to the
+    /// The tasks that free images which tables no longer need, because returning memory to the
     /// system takes time.
     pub(crate) dropping: Vec<Task<()>>,
     /// The task that syncs the folders after all files have been written.

@@ -114,7 +114,7 @@ pub(crate) struct Spill {
     /// The rows that the current plan needs and that are not in memory, between the two halves of
     /// bringing them in.
     pub(crate) missing: Option<Missing>,
-    /// For each row in memory, the number of the last pull that is known to need it.
+    /// The number of the last pull that is known to need each row in memory.
     pub(crate) wanted: Vec<u32>,
     pub(crate) compaction: Option<Compaction>,
     /// The number of records that compaction may check.

@@ -35,7 +35,7 @@ pub use crate::view::shrink::{Keep, Shrink, TableSize};
 /// are evenly spaced in key order are taken.
 const NORMS: usize = 1 << 22;
 
-/// One table of a checkpoint.
+/// A read-only view of one table of a checkpoint.
 #[derive(Debug)]
 pub struct TableView {
     shape: TableShape,
@@ -48,7 +48,7 @@ pub struct TableView {
     file_bytes: u64,
 }
 
-/// One row of a table of a checkpoint.
+/// A row of a table of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowView<'a> {
     /// The key of the row.
@@ -60,7 +60,7 @@ pub struct RowView<'a> {
     pub state: &'a [f32],
     /// Whether the row is narrow: not all of its floats are there yet.
     pub is_narrow: bool,
-    /// Pushes, then the step of the last one.
+    /// The number of pushes.
     pub count: u32,
     /// The step of the last push.
     pub last_step: u32,
@@ -81,9 +81,9 @@ pub struct Waiting {
 /// The order of rows, with the largest first; equal rows are ordered by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Pushes, then the step of the last one.
+    /// The number of pushes, then the step of the last push.
     Count,
-    /// L2 norm of the weights.
+    /// The L2 norm of the weights.
     Norm,
     /// The step of the last push, then the number of pushes.
     Recent,
@@ -370,7 +370,7 @@ impl TableView {
 }
 
 impl RowView<'_> {
-    /// L2 norm of the weights.
+    /// Returns the L2 norm of the weights.
     pub fn norm(&self) -> f32 {
         self.weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
     }

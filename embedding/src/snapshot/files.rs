@@ -19,7 +19,7 @@ use zillion_rows::part::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rows,
-    /// Rows that are not full yet.
+    /// The rows that are not full yet.
     Narrow,
     Candidates,
     Filter,
@@ -77,8 +77,8 @@ pub(crate) struct Written {
 pub(crate) enum Content {
     Rows {
         rows: PartRows,
-        /// Keys whose rows were removed; present in a part of a checkpoint of changes if the table
-        /// evicts.
+        /// The keys whose rows were removed; present in a part of a checkpoint of changes if the
+        /// table evicts.
         gone: Option<Vec<u64>>,
     },
     Candidates(Vec<(FeatureKey, Candidate)>),

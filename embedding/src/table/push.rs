@@ -289,7 +289,7 @@ impl Push<'_> {
 pub(crate) struct Times<'a> {
     /// The position of the run's first key in the plan.
     pub(crate) first: usize,
-    /// One offset for each key and one more; may be empty if occurrences are not needed.
+    /// The offsets of the keys and one more; may be empty if occurrences are not needed.
     pub(crate) offsets: &'a [u32],
     /// The use of each key's row, if the table keeps statistics of use.
     pub(crate) uses: Option<&'a [Use]>,

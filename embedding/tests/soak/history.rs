@@ -38,8 +38,8 @@ struct Size {
     ids: u64,
     batch: u64,
     operations: u64,
-    /// One history in this many spills. The share is small in large histories, because reading all
-    /// rows reads the file slot by slot, which is slow if many slots have few rows.
+    /// The number of histories of which one spills. Large histories spill less often, because
+    /// reading all rows reads the file slot by slot, which is slow if many slots have few rows.
     spills: u64,
 }
 

@@ -97,7 +97,7 @@ impl Model {
         }
     }
 
-    /// Returns the worth of a row at a step, as the documentation defines it.
+    /// Returns the worth of a row at a step, on the scale of the settings.
     fn value(spec: &TableSpec, row: &Row, step: u32) -> f64 {
         match spec.eviction {
             Eviction::Lfu { half_life, .. } => {

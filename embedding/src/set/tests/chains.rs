@@ -495,7 +495,7 @@ fn a_table_whose_rows_grow_is_whole_in_a_chain() {
     let counters = set.statistics();
     let counters = &counters[0].counters;
     assert!(counters.evicted > 100 && counters.grown > 50, "{counters:?}");
-    // Tombstones are kept only for tables that need them.
+    // Removed keys are recorded only for tables that are not written whole.
     let kept = |table: usize| -> usize {
         let spilled_or_gone = |slot| {
             let shard = set.shards.iter().find(|shard| shard.slots().contains(&slot)).unwrap();
