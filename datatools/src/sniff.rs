@@ -1,5 +1,5 @@
-//! Recognising how a text file is written from its beginning: what separates cells, whether quotes
-//! mean anything, whether the first record names the columns.
+//! The detection of the form of a text file from its beginning: the delimiter, the quotes, and
+//! whether the first record names the columns.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,33 +15,34 @@ use zillion_reader::text::{
     Dialect, Grammar, JsonKeys, JsonRow, Lines, Records, Step, SvmRow, open_stream,
 };
 
-/// Bytes that are looked at.
+/// The number of bytes that are read.
 const LOOKED_AT: usize = 1 << 20;
-/// Records that are looked at.
+/// The number of records that are read.
 const RECORDS: usize = 500;
-/// The characters that may separate cells, the usual ones first: of equals the first is taken.
+/// The characters that may separate cells, the usual ones first: of equally good ones the first is
+/// taken.
 const DELIMITERS: [u8; 5] = *b",;\t|:";
 const QUOTES: [Option<u8>; 3] = [Some(b'"'), Some(b'\''), None];
-/// Share of the records that must have as many cells as the first for a delimiter to be believed.
+/// The share of the records that must have as many cells as the first one for a delimiter to be
+/// accepted.
 const MOST: f64 = 0.9;
 
-/// The settings that a file seems to be written by.
+/// The settings that a file seems to need.
 #[derive(Clone, Debug)]
 pub struct Sniffed {
-    /// The settings that read it; `root` and the file lists are left empty.
+    /// The settings that read the file; `root` and the file lists are left empty.
     pub config: DataConfig,
-    /// Remarks about the guess that a person should read.
+    /// The remarks about the guess that a person should read.
     pub notes: Vec<String>,
-    /// Names that the header has more than once, and whether it has a column without a name: no
-    /// feature can read those.
+    /// The names that the header has more than once, and a note if a column has no name: no feature
+    /// can read such columns.
     pub unusable: Vec<String>,
 }
 
-/// Looks at the beginning of a file.
+/// Detects the form of a file from its beginning.
 ///
 /// # Errors
-/// A file that cannot be read, is empty, not UTF-8, or in which no delimiter makes records of equal
-/// length.
+/// The file cannot be read, is empty or not UTF-8, or no delimiter gives records of equal length.
 pub fn sniff(path: &Path) -> Result<Sniffed> {
     let file = File::open(path).map_err(|source| ReaderError::Io {
         what: "open the file",
@@ -148,7 +149,8 @@ fn beginning(path: &Path) -> Result<Vec<u8>> {
         text.drain(..3);
     }
     if let Err(e) = std::str::from_utf8(&text)
-        // A character that is cut by the end of what was read is no fault of the file.
+        // A character that is cut by the end of the bytes that were read is not an error of the
+        // file.
         && e.error_len().is_some()
     {
         let encoding = if text.contains(&0) { "binary" } else { "in another encoding" };
@@ -157,7 +159,7 @@ fn beginning(path: &Path) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Returns JSON lines or libsvm, if the first rows are that.
+/// Returns JSON lines or libsvm, if the first rows have that format.
 fn by_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
     let refuse =
         |problem: String| ReaderError::Setting { problem, key: path.display().to_string() };
@@ -207,8 +209,8 @@ fn format_of_lines(format: TextFormat) -> Format {
     if format == TextFormat::Json { Format::Jsonl } else { Format::Libsvm }
 }
 
-/// Refuses a compressed file whose name does not say so: the reader goes by the ending, and would
-/// read it as noise.
+/// Refuses a compressed file whose name has no ending of compression: the reader goes by the ending
+/// and would read the file as noise.
 fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
     let found = match start {
         [0x1f, 0x8b, ..] => (Compression::Gzip, ".gz"),
@@ -228,7 +230,7 @@ fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
     })
 }
 
-/// Returns the delimiter and quote under which records have the most cells, all equally many.
+/// Returns the delimiter and quote that give records with the most cells, all of the same number.
 fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
     let mut best: Option<(f64, usize, Dialect, Vec<Vec<String>>)> = None;
     for quote in QUOTES {
@@ -285,15 +287,15 @@ fn records(text: &[u8], dialect: Dialect) -> Option<Vec<Vec<String>>> {
     Some(rows)
 }
 
-/// Returns whether the first record names the columns: no number among its cells, and not just
-/// values of columns that repeat.
+/// Returns whether the first record names the columns: it has no number among its cells, and it is
+/// not just a row of values that recur in their columns.
 fn is_header(rows: &[Vec<String>]) -> bool {
     let Some((first, rest)) = rows.split_first() else { return true };
     let is_number = |cell: &str| cell.replace(',', ".").parse::<f64>().is_ok();
     if first.iter().any(|cell| is_number(cell)) {
         return false;
     }
-    // One column of numbers below a text settles it.
+    // One column with a text above numbers decides it.
     let numbers_below = (0..first.len()).any(|at| {
         let cells = rest.iter().filter_map(|row| row.get(at)).filter(|c| !c.is_empty());
         let (mut all, mut numbers) = (0usize, 0usize);
@@ -342,7 +344,7 @@ mod tests {
     fn quotes_may_hold_anything() {
         let sniffed = of("id,text\n1,\"a, b\nand \"\"c\"\"\"\n2,\"x\"\n").expect("a table");
         assert_eq!(sniffed.config.quote, Quote::new(Byte::new('"')));
-        // Inches: a quote that is never closed is text.
+        // The quote means inches here: a quote that is never closed is text.
         let sniffed = of("id,size\n1,5\"\n2,7\"\n3,\"8\n").expect("a table");
         assert_eq!(sniffed.config.quote, Quote::NONE);
     }

@@ -205,7 +205,7 @@ impl Sources {
         Ok(Self { files, schema })
     }
 
-    /// Hands over each batch of every source with the number of its first row.
+    /// Passes each batch of every source on with the number of its first row.
     fn each_batch(
         &self,
         seen: &mut dyn FnMut(u64),
@@ -224,7 +224,7 @@ impl Sources {
     }
 }
 
-/// The rule with everything that a row is compared with.
+/// The rule together with the values that a row is compared with.
 enum Rule<'a> {
     Row {
         seed: u64,
@@ -338,7 +338,7 @@ fn write_part(
         })
     });
     match failed {
-        // The cause is a source, not the file that is written.
+        // The cause of the error is a source, not the file that is written.
         Some(error) => Err(error),
         None => written.map(|()| rows),
     }
@@ -391,7 +391,8 @@ fn moments_at(
     Ok(ranges.into_iter().map(|range| range.low).collect())
 }
 
-/// The moments among which a row is sought, both ends included, and its rank among them.
+/// The moments among which a row is searched, both ends included, and the rank of the row among
+/// them.
 struct Range {
     low: i64,
     high: i64,
@@ -401,7 +402,7 @@ struct Range {
 impl Range {
     /// Returns the number of moments in a bin.
     fn width(&self) -> u64 {
-        // One less than the number of moments, which may be 2^64.
+        // The difference of the ends is one less than the number of moments, which may be 2^64.
         self.high.abs_diff(self.low) / BINS + 1
     }
 
@@ -410,7 +411,7 @@ impl Range {
         inside.then(|| (moment.abs_diff(self.low) / self.width()) as usize)
     }
 
-    /// Goes on with the bin that holds the row.
+    /// Narrows the range to the bin that holds the row.
     fn narrow(&mut self, counts: &[u64]) {
         let width = self.width();
         let mut before = 0;

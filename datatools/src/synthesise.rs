@@ -1,8 +1,9 @@
-//! A click log that need not be downloaded: shaped like Criteo's, with a truth that is known.
+//! A synthetic click log, which needs no download: it resembles Criteo's log, and its truth is
+//! known.
 //!
 //! Every row is a pure function of (seed, number of the row, size of the log), so that any part of
-//! the log can be made alone, by any number of threads, and twice. Because the probability of each
-//! click is known, so is the AUC that no model can beat on average.
+//! the log can be made alone, by any number of threads, and again. Because the probability of each
+//! click is known, the highest AUC that a model can reach on average is known too.
 
 mod fields;
 mod truth;
@@ -22,12 +23,12 @@ use crate::write_parquet::write_parquet;
 use fields::{IdField, NumericField};
 use truth::Truth;
 
-/// Categorical fields, `C1` to `C26`.
+/// The number of categorical fields, `C1` to `C26`.
 pub const ID_FIELDS: usize = 26;
-/// Numeric fields, `I1` to `I13`.
+/// The number of numeric fields, `I1` to `I13`.
 pub const NUMERIC_FIELDS: usize = 13;
 
-/// Rows that one task makes.
+/// The number of rows that one task makes.
 const BLOCK: u64 = 16_384;
 
 /// A synthetic click log.
@@ -40,26 +41,26 @@ pub struct ClickLog {
     truth: Truth,
 }
 
-/// Labels of some rows, and the log odds that they were drawn from.
+/// The labels of some rows, and the log odds that they were drawn from.
 #[derive(Clone, Debug, Default)]
 pub struct Drawn {
-    /// True log odds of a click.
+    /// The true log odds of a click.
     pub logits: Vec<f32>,
     /// The labels, each 0 or 1.
     pub labels: Vec<f32>,
 }
 
-/// Raw values of one row; `None` is missing.
+/// The raw values of one row, `None` where a value is missing.
 #[derive(Clone, Debug, Default)]
 struct Row {
-    /// Ranks: 0 is the most frequent id of its field.
+    /// The rank of each id; 0 is the most frequent id of its field.
     ranks: [Option<u32>; ID_FIELDS],
     numbers: [Option<f32>; NUMERIC_FIELDS],
 }
 
 impl ClickLog {
-    /// Returns a log of this many rows. The number decides how many ids the large fields have:
-    /// Criteo's own 34 million could not be learned from fewer than its 46 million rows.
+    /// Returns a log of this many rows. The number of rows determines how many ids the large fields
+    /// have: Criteo's own 34 million ids could not be learned from fewer than its 46 million rows.
     pub fn new(seed: u64, rows: u64) -> Self {
         let ids = fields::id_fields(rows);
         let numbers = fields::numeric_fields();
@@ -82,10 +83,11 @@ impl ClickLog {
         self.ids.iter().map(IdField::cardinality)
     }
 
-    /// Writes some rows as a Parquet file and says what they were drawn from.
+    /// Writes some rows as a Parquet file and returns the log odds that their labels were drawn
+    /// from.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// The disk refuses a write.
     pub fn write(
         &self,
         path: &Path,
@@ -145,7 +147,7 @@ impl ClickLog {
         (batch, drawn)
     }
 
-    /// Returns the raw values that a stream of random numbers stands for.
+    /// Returns the raw values of the row that a stream of random numbers determines.
     fn row(&self, stream: u64) -> Row {
         let mut row = Row::default();
         for (at, field) in self.ids.iter().enumerate() {

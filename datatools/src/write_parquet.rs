@@ -1,4 +1,4 @@
-//! Rows to a Parquet file, whole or not at all.
+//! The writing of rows to a Parquet file, whole or not at all.
 
 use std::io;
 use std::path::Path;
@@ -11,10 +11,11 @@ use parquet::file::properties::WriterProperties;
 use zillion_device::Files;
 use zillion_reader::{ReaderError, Result};
 
-/// Rows of a row group: what shuffling permutes as a whole, and what one thread decodes at a time.
+/// The number of rows of a row group, which shuffling permutes as a whole and one thread decodes at
+/// a time.
 const GROUP_ROWS: usize = 65_536;
 
-/// Writes what `next` gives until it gives nothing.
+/// Writes the batches that `next` returns until it returns none.
 pub(crate) fn write_parquet(
     path: &Path,
     schema: SchemaRef,
@@ -26,8 +27,8 @@ pub(crate) fn write_parquet(
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .build();
     let written = files.write_file(path, |file| {
-        // The writer wants to own its target: it writes to memory, which is handed on after each
-        // batch.
+        // The writer must own its target, so it writes to memory, which is copied to the file after
+        // each batch.
         let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties))?;
         loop {
             let batches = next()?;

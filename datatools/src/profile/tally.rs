@@ -1,4 +1,4 @@
-//! Counts of what the cells of one column are, cell by cell.
+//! The counts of the cells of one column by their shape, cell by cell.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::values::Values;
 use zillion_feature::raw_value::{group_from_bytes, parse_i64, parse_u64};
 use zillion_reader::{Sample, Sketch};
 
-/// Numbers that quantiles are taken from.
+/// The number of numbers that are kept for quantiles.
 const SAMPLED: usize = 1 << 16;
-/// Longest text that is shown.
+/// The length of the longest text that is shown.
 const SHOWN: usize = 48;
 /// The characters that may stand between the ids of one cell.
 pub(super) const SEPARATORS: [u8; 3] = *b"|;,";
@@ -39,7 +39,7 @@ pub struct Cells {
     pub list: u64,
     /// Cells that are JSON objects.
     pub object: u64,
-    /// Texts, of which the following are some.
+    /// All texts, including those of the following kinds.
     pub text: u64,
     /// Numbers with separators of thousands, currencies, units.
     pub decorated: u64,
@@ -52,9 +52,9 @@ pub struct Cells {
 /// Cells that hold several values between separators.
 #[derive(Clone, Debug, Default)]
 pub struct Separated {
-    /// Cells with the separator.
+    /// The number of cells with the separator.
     pub cells: u64,
-    /// Values of all text cells, if they are cut at the separator.
+    /// The number of values of all text cells, if they are cut at the separator.
     pub pieces: u64,
     distinct: Option<Box<Sketch>>,
 }
@@ -66,7 +66,7 @@ impl Separated {
     }
 }
 
-/// One column, as far as it has been read.
+/// The counts of one column while it is read.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(super) missing: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Tally {
     pub(super) numbers: Sample,
     pub(super) smallest: f64,
     pub(super) largest: f64,
-    /// Bytes of the texts.
+    /// The number of bytes of the texts.
     pub(super) bytes: u64,
     pub(super) separated: [Separated; 3],
     /// The number of values in lists.
@@ -89,7 +89,7 @@ pub(crate) struct Tally {
     /// Whether every whole number is larger than the one before it.
     pub(super) ascending: bool,
     last: Option<i64>,
-    /// Keys whose texts are looked for, and those that were found.
+    /// The keys whose texts are looked for, and the texts that were found.
     wanted: Arc<HashSet<FeatureKey, MixedHasher>>,
     pub(super) found: BTreeMap<FeatureKey, String>,
 }
@@ -154,7 +154,7 @@ impl Tally {
         self.cells.fraction += 1;
         self.ascending = false;
         self.number(x);
-        // 3 and 3.0 are one value, in one file and between two.
+        // 3 and 3.0 are one value, within a file and across two files.
         let key = match x.fract() == 0.0 && x.abs() < 1e15 {
             true => FeatureKey::from_i64(x as i64),
             false => FeatureKey(mix64(x.to_bits())),
@@ -195,8 +195,8 @@ impl Tally {
         self.largest = self.largest.max(x);
     }
 
-    /// Counts a cell of a text file: a number if it reads as one. `decimal` is the character before
-    /// fractions.
+    /// Counts a cell of a text file, as a number if it can be read as one. `decimal` is the
+    /// character before the fraction.
     pub(super) fn cell(&mut self, cell: &[u8], decimal: u8, markers: &[Vec<u8>]) {
         if !self.wanted.is_empty() {
             self.look_for(cell);
@@ -230,7 +230,7 @@ impl Tally {
         self.text(cell);
     }
 
-    /// Counts a text as it stands.
+    /// Counts a text without reading it as a number.
     pub(super) fn text(&mut self, text: &[u8]) {
         self.cells.text += 1;
         if !self.wanted.is_empty() {
@@ -255,7 +255,8 @@ impl Tally {
     }
 }
 
-/// Returns the key of a text; where it is a number in its plainest form, the number's.
+/// Returns the key of a text; a text that is a number in its plainest form has the key of the
+/// number.
 pub(super) fn text_key(text: &[u8]) -> FeatureKey {
     match group_from_bytes(text) {
         Ok(word) => FeatureKey(word),

@@ -1,18 +1,18 @@
-//! The distinct values of a column: how many, which are frequent, and how often.
+//! The distinct values of a column: their number, the frequent ones, and their counts.
 //!
 //! # Invariants
-//! Memory is bounded: at most [`KEPT`] values are counted one by one. Where there are more, those
-//! seen least are forgotten, and a count is too low by at most [`Values::count_error`]. Texts are
-//! kept for every value that makes up a 4,096th of the rows or more.
+//! Memory is bounded: at most [`KEPT`] values are counted one by one. If there are more, the least
+//! frequent ones are dropped, and a count is too low by at most [`Values::count_error`]. The text
+//! is kept of every value that makes up at least a 4,096th of the rows.
 
 use std::collections::HashMap;
 
 use zillion_feature::{FeatureKey, MixedHasher};
 use zillion_reader::Sketch;
 
-/// Values that are counted one by one.
+/// The number of values that are counted one by one.
 const KEPT: usize = 1 << 18;
-/// A value of less than one row in this many is not worth its text.
+/// The number of rows per occurrence above which the text of a value is not kept.
 const WORTH_A_TEXT: u64 = 4096;
 
 type Map<T> = HashMap<FeatureKey, T, MixedHasher>;
@@ -27,7 +27,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Counts a value; `text` shows it to people.
+    /// Counts a value; `text` returns its readable form.
     pub(super) fn add(&mut self, key: FeatureKey, text: impl FnOnce() -> String) {
         self.total += 1;
         self.sketch.add(key);

@@ -2,18 +2,18 @@
 
 use zillion_feature::random::{combine, mix32, mix64};
 
-/// Distinct ids of `C1` to `C26` in Criteo's Kaggle set.
+/// The number of distinct ids of `C1` to `C26` in Criteo's Kaggle set.
 const CRITEO: [u64; 26] = [
     1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683, 8_351_593, 3194, 27,
     14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
 ];
-/// Share of rows without a value in them, in percent: absent where Criteo's columns are (nearly)
-/// full.
+/// The percentage of rows without a value, for each of `C1` to `C26`; 0 where Criteo's columns are
+/// (nearly) full.
 const CRITEO_MISSING: [u64; 26] =
     [0, 0, 3, 3, 0, 12, 0, 0, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 44, 44, 3, 76, 0, 3, 44, 44];
-/// The same of `I1` to `I13`.
+/// The percentage of rows without a value, for each of `I1` to `I13`.
 const CRITEO_NUMERIC_MISSING: [u64; 13] = [45, 0, 21, 22, 3, 22, 4, 0, 4, 45, 4, 76, 22];
-/// Mean and standard deviation of ln(1 + x) of `I1` to `I13`, roughly those of Criteo.
+/// The mean and standard deviation of ln(1 + x) of `I1` to `I13`, roughly those of Criteo.
 const LOG_NORMAL: [(f64, f64); 13] = [
     (0.9, 1.0),
     (2.2, 1.8),
@@ -29,23 +29,23 @@ const LOG_NORMAL: [(f64, f64); 13] = [
     (0.4, 0.6),
     (1.7, 0.9),
 ];
-/// Ids fall off as (rank + SHIFT)^-EXPONENT.
+/// The exponent of the frequency of ids, which is proportional to (rank + SHIFT)^-EXPONENT.
 const EXPONENT: f64 = 1.35;
 const SHIFT: f64 = 2.0;
-/// Rows an id of the largest field has on average.
+/// The mean number of rows with each id of the largest field.
 const ROWS_AN_ID: u64 = 20;
 
 /// A categorical field of the log.
 #[derive(Clone, Debug)]
 pub(super) struct IdField {
-    /// Makes the raw ids of this field its own.
+    /// A number that makes the raw ids of this field different from those of others.
     salt: u32,
     missing_percent: u64,
-    /// Cumulative probabilities by rank.
+    /// The cumulative probabilities by rank.
     cumulative: Vec<f64>,
 }
 
-/// A numeric field: rounded log-normal counts.
+/// A numeric field, whose values are rounded log-normal counts.
 #[derive(Clone, Debug)]
 pub(super) struct NumericField {
     missing_percent: u64,
@@ -85,7 +85,7 @@ impl IdField {
         self.cumulative.len()
     }
 
-    /// Returns the rank that a random word stands for.
+    /// Returns the rank that a random word stands for, or `None` for a missing value.
     pub(super) fn draw(&self, word: u64) -> Option<u32> {
         if mix64(word ^ 1) % 100 < self.missing_percent {
             return None;
@@ -115,12 +115,12 @@ impl NumericField {
     }
 }
 
-/// Returns a word as a number of `[0, 1)`.
+/// Returns a word as a number in `[0, 1)`.
 pub(super) fn unit(word: u64) -> f64 {
     (word >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Returns a nearly normal number: the sum of eight uniform numbers, scaled. It has no long tail,
+/// Returns a nearly normal number: the scaled sum of eight uniform numbers. It has no long tail,
 /// and none is wanted.
 pub(super) fn normal(word: u64) -> f64 {
     let sum: f64 = (0..8).map(|k| unit(combine(word, k))).sum();

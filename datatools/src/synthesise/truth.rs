@@ -1,7 +1,8 @@
-//! The planted truth: what each id and number adds to the log odds of a click.
+//! The true model of the synthetic log: the contribution of each id and number to the log odds of a
+//! click.
 //!
-//! Three parts, as in the logs that these models are made for: a bias of every id, the inner
-//! products of low-rank vectors of pairs of ids, and numeric effects of which some are not
+//! The model has three parts, like the logs that these models are made for: a bias of every id, the
+//! inner products of low-rank vectors of pairs of ids, and numeric effects, of which some are not
 //! monotone.
 
 use zillion_feature::random::{combine, text_seed};
@@ -9,14 +10,14 @@ use zillion_feature::random::{combine, text_seed};
 use super::fields::{IdField, NumericField, normal};
 use super::{ID_FIELDS, NUMERIC_FIELDS, Row};
 
-/// Rows that the intercept is fitted on.
+/// The number of rows that the intercept is fitted on.
 pub(super) const CALIBRATION_ROWS: u64 = 20_000;
 /// The share of rows that are clicks.
 const BASE_RATE: f64 = 0.256;
-/// Rank of the interactions.
+/// The rank of the interactions.
 const RANK: usize = 3;
-/// Fields with more ids than this take no part in interactions: their pairs are too rare to be
-/// learned.
+/// The largest number of ids of a field that takes part in interactions: in larger fields, pairs
+/// are too rare to be learned.
 const LARGEST_INTERACTING: usize = 120;
 /// Standard deviations of what the three parts add.
 const BIASES: f64 = 1.3;
@@ -26,9 +27,9 @@ const NUMBERS: f64 = 0.8;
 #[derive(Clone, Debug)]
 pub(super) struct Truth {
     intercept: f64,
-    /// By field, by rank; the last entry is that of a missing value.
+    /// The biases by field and rank; the last entry of a field is for a missing value.
     biases: Vec<Vec<f64>>,
-    /// The same, for fields that interact.
+    /// The vectors by field and rank, for fields that interact.
     vectors: Vec<Option<Vec<[f64; RANK]>>>,
     /// The slope and curvature of each number's effect.
     numbers: [(f64, f64); NUMERIC_FIELDS],
@@ -63,7 +64,7 @@ impl Truth {
         Self { intercept: 0.0, biases: biases.collect(), vectors: vectors.collect(), numbers }
     }
 
-    /// Sets the intercept so that these log odds mean the base rate.
+    /// Sets the intercept so that these log odds give the base rate.
     pub(super) fn calibrate(&mut self, raw_logits: &[f64]) {
         let rate = |shift: f64| {
             let sum: f64 = raw_logits.iter().map(|z| 1.0 / (1.0 + (-(z + shift)).exp())).sum();
@@ -95,7 +96,7 @@ impl Truth {
                 }
             }
         }
-        // All pairs at once: (|Σ v|² - Σ |v|²) / 2.
+        // All pairs are summed at once: (|Σ v|² - Σ |v|²) / 2.
         logit += (sum.iter().map(|s| s * s).sum::<f64>() - squares) / 2.0;
         for ((x, field), (slope, curvature)) in row.numbers.iter().zip(numbers).zip(self.numbers) {
             if let Some(x) = x {
