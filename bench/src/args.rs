@@ -23,46 +23,48 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Rows pulled and pushed a second, beside the limits of this machine's memory
+    /// Measure the rows pulled and pushed a second, and compare them with the limits of this
+    /// machine's memory
     #[command(after_help = "\
 Example: zillion bench embedding --rows 10000000 --dim 16 --threads 1 --json
          zillion bench embedding --rows 1000000 --threads 2 --check
 Exit codes: 0, and with --check 1 where a row is not what was pushed.")]
     Embedding(BenchEmbeddingArgs),
-    /// Rows pulled and pushed a second in a table that is larger than its memory, and what the disk
-    /// does for it
+    /// Measure the rows pulled and pushed a second in a table that is larger than its memory, and
+    /// the reads and writes of the disk
     #[command(after_help = "\
 Example: zillion bench spill --rows 10000000 --memory-share 0.125 --threads 2 --json
 Exit codes: 0 every row was there and right at the end, 1 not.")]
     Spill(BenchSpillArgs),
-    /// The longest of very many small pulls and pushes while a table grows, and while a checkpoint
-    /// is written
+    /// Measure the longest of very many small pulls and pushes while a table grows, and while a
+    /// checkpoint is written
     #[command(after_help = "\
 Example: zillion bench stalls --rows 10000000 --threads 2 --json")]
     Stalls(BenchStallsArgs),
-    /// Measure the cost of a table at its limit, under a stream that never ends to bring new keys
+    /// Measure the cost of a table at its limit, under a stream that always brings new keys
     #[command(after_help = "\
 Example: zillion bench capacity --max-mib 512 --threads 1 --json")]
     Capacity(BenchCapacityArgs),
-    /// Seconds and bytes of a version's rows, where 0.1, 1 and 10 % of a table changed, beside
-    /// those of all rows
+    /// Measure the seconds and bytes of a version's rows after 0.1, 1 and 10 % of a table changed,
+    /// and compare them with those of all rows
     #[command(after_help = "\
 Example: zillion bench delta --rows 10000000 --dim 16 --json")]
     Delta(BenchDeltaArgs),
-    /// Rows read a second from a file: decoded to columns, and put together as batches
+    /// Measure the rows read a second from a file: decoded to columns, and assembled to batches
     #[command(after_help = "\
 Example: zillion bench reader --data train.parquet --threads 1 --json")]
     Reader(BenchReaderArgs),
-    /// Samples trained a second from Criteo-shaped Parquet, with the test AUC of the same run
+    /// Measure the samples trained a second from Criteo-shaped Parquet, with the test AUC of the
+    /// same run
     #[command(after_help = "\
 Example: zillion bench train --model deepfm --data criteo_like.parquet --threads 2 --json")]
     Train(BenchTrainArgs),
-    /// Scores a second of a published DeepFM of Criteo's shape, without a network
+    /// Measure the scores a second of a published DeepFM of Criteo's shape, without a network
     #[command(after_help = "\
 Example: zillion bench serve --candidates 500 --threads 2 --json")]
     Serve(BenchServeArgs),
-    /// A server under constant load while a delta a second and rollbacks come in; every answer is
-    /// checked
+    /// Measure a server under constant load while it receives a delta a second and rollbacks, and
+    /// check every answer
     #[command(after_help = "\
 Example: zillion bench hot-load --rows 1000000 --deltas 200 --delta-rows 10000 --rollbacks 10 --rate 300 --json
 Exit codes: 0 every answer was there and right, 1 not.")]
@@ -72,8 +74,8 @@ Exit codes: 0 every answer was there and right, 1 not.")]
     #[command(after_help = "\
 Example: zillion bench cold-start --rows 10000000 --json")]
     ColdStart(BenchColdStartArgs),
-    /// The same requests over every protocol, one at a time: what each costs, and where its time
-    /// goes
+    /// Send the same requests over every protocol, one at a time, and measure the time of each
+    /// stage
     #[command(after_help = "\
 Example: zillion bench wire --candidates 1,100,1000 --threads 1 --json")]
     Wire(BenchWireArgs),
@@ -89,7 +91,7 @@ Example: zillion bench frappe --root data/frappe --seeds 5")]
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchEmbeddingArgs {
-    /// Rows of the table
+    /// Number of rows in the table
     #[arg(long, default_value = "10000000", value_parser = clap::value_parser!(u64).range(1..=u32::MAX.into()))]
     pub(crate) rows: u64,
     /// Number of floats in a row
@@ -98,13 +100,14 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Type of the weights
     #[arg(long, default_value = "f32")]
     pub(crate) dtype: BenchDtype,
-    /// Compute threads; several are measured in turns with one, which takes twice as long
+    /// Number of compute threads; several threads are measured in turns with one, which takes twice
+    /// as long
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
     /// Seconds that each figure is measured for, on the clock of all threads
     #[arg(long, default_value = "2")]
     pub(crate) seconds: f64,
-    /// At the end hold every row against what was pushed (off the clock)
+    /// Check every row at the end against the pushes that were made (not timed)
     #[arg(long)]
     pub(crate) check: bool,
     /// Print one line of JSON on stdout
@@ -112,7 +115,7 @@ pub(crate) struct BenchEmbeddingArgs {
     pub(crate) json: bool,
 }
 
-/// [`Dtype`] as an argument.
+/// The values of [`Dtype`] as a command-line argument.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum BenchDtype {
     F32,
@@ -132,7 +135,7 @@ impl From<BenchDtype> for Dtype {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchStallsArgs {
-    /// Rows that the table grows to
+    /// Number of rows that the table grows to
     #[arg(long, default_value = "10000000")]
     pub(crate) rows: u64,
     /// Number of compute threads
@@ -161,28 +164,30 @@ pub(crate) struct BenchCapacityArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchSpillArgs {
-    /// Rows of the table
+    /// Number of rows in the table
     #[arg(long, default_value = "10000000")]
     pub(crate) rows: u64,
     /// Number of floats in a row
     #[arg(long, default_value = "16")]
     pub(crate) dim: usize,
-    /// The part of the rows' memory that they may take
+    /// Share of the rows' memory that they may take; the other rows lie on disk
     #[arg(long, default_value = "0.125")]
     pub(crate) memory_share: f64,
     /// Number of compute threads
     #[arg(long, default_value = "2")]
     pub(crate) threads: NonZeroUsize,
-    /// Plans that are announced at once; those after them are announced before these are looked up
+    /// Number of plans that are announced at once; the following plans are announced before these
+    /// are looked up
     #[arg(long, default_value = "1")]
     pub(crate) ahead: NonZeroUsize,
-    /// Seconds that the stream runs before it is measured, so that memory holds what it asks for
+    /// Seconds that the stream runs before it is measured, so that memory holds the rows that it
+    /// often needs
     #[arg(long, default_value = "60")]
     pub(crate) warm_up: f64,
-    /// Seconds that it is measured for
+    /// Seconds that the stream is measured for
     #[arg(long, default_value = "30")]
     pub(crate) seconds: f64,
-    /// Folder of the rows that are not in memory
+    /// Folder for the rows that are not in memory
     #[arg(long, default_value = "runs/bench-spill")]
     pub(crate) folder: PathBuf,
     /// Print one line of JSON on stdout
@@ -192,7 +197,7 @@ pub(crate) struct BenchSpillArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchDeltaArgs {
-    /// Rows of the table
+    /// Number of rows in the table
     #[arg(long, default_value = "10000000")]
     pub(crate) rows: u64,
     /// Number of floats in a row
@@ -201,7 +206,7 @@ pub(crate) struct BenchDeltaArgs {
     /// Number of compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// Folder that layers are written below, and removed from again; absent: the one for temporary
+    /// Folder below which layers are written and then removed; absent: the folder for temporary
     /// files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
@@ -215,7 +220,7 @@ pub(crate) struct BenchReaderArgs {
     /// A file, folder or glob
     #[arg(long)]
     pub(crate) data: String,
-    /// The job whose columns are read; absent: what `init` would draft for the file
+    /// The job whose columns are read; absent: the job that `init` would draft for the file
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
     /// Number of compute threads
@@ -243,8 +248,8 @@ pub(crate) struct BenchTrainArgs {
     /// Override a key of the benchmark's job (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Decode and plan all batches before the first step, to see what reading beside the steps
-    /// costs
+    /// Decode and plan all batches before the first step, to show the cost of reading during the
+    /// steps
     #[arg(long)]
     pub(crate) in_memory: bool,
     #[command(flatten)]
@@ -269,16 +274,16 @@ pub(crate) struct BenchFrappeArgs {
     /// Folder of the job files
     #[arg(long, default_value = "examples/frappe")]
     pub(crate) jobs: PathBuf,
-    /// Seeds of FM, Wide&Deep and DeepFM; the other models are run once
+    /// Number of seeds for FM, Wide&Deep and DeepFM; the other models are run once
     #[arg(long, default_value = "5")]
     pub(crate) seeds: u64,
-    /// Only this job file (its name without .toml; repeatable)
+    /// Run only this job file (its name without .toml; repeatable)
     #[arg(long)]
     pub(crate) only: Vec<String>,
-    /// Compute threads; absent: one a core
+    /// Number of compute threads; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one line of JSON a run on stdout instead of the table
+    /// Print one line of JSON for each run on stdout instead of the table
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,5 +1,5 @@
-//! Arguments of the commands that ask for scores to measure: loadgen, and the engine without a
-//! network.
+//! The arguments of the commands that measure scoring: `loadgen`, and `bench serve`, which scores
+//! without a network.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ pub struct LoadgenArgs {
     /// Name of the model
     #[arg(long, value_name = "NAME")]
     pub(crate) model: String,
-    /// The registry that the server reads: it says what the model's inputs are, and what --check
-    /// compares with
+    /// Registry that the server reads; the inputs of the model and the versions for --check are
+    /// read from it
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: Option<String>,
-    /// Ask for this version by its number in the path; absent: whatever the server answers with
+    /// Ask for this version by its number in the path; absent: the version that the server chooses
     #[arg(long)]
     pub(crate) version: Option<VersionId>,
     /// File whose rows are sent, in order
@@ -36,46 +36,48 @@ pub struct LoadgenArgs {
     /// Seconds that requests are sent for
     #[arg(long, default_value = "10", value_parser = positive)]
     pub(crate) seconds: f64,
-    /// Rows of a request
+    /// Number of rows in a request
     #[arg(long, default_value = "100", value_name = "ROWS")]
     pub(crate) candidates: NonZeroUsize,
     /// Protocol of the requests
     #[arg(long, value_enum, default_value = "v2")]
     pub(crate) protocol: Protocol,
-    /// Inputs that all rows of a rank request share; the first row's values are taken (repeatable,
-    /// or with commas)
+    /// Inputs that all rows of a rank request share; the values of the first row are taken
+    /// (repeatable, or separated by commas)
     #[arg(long, value_name = "INPUT", value_delimiter = ',')]
     pub(crate) context: Vec<String>,
-    /// Connections; when all are busy, requests wait and their waiting counts
+    /// Number of connections; when all are busy, requests wait, and the wait is part of their
+    /// latency
     #[arg(long, default_value = "8")]
     pub(crate) connections: NonZeroUsize,
-    /// Different requests, sent in turn
+    /// Number of different requests, which are sent in turn
     #[arg(long, default_value = "16")]
     pub(crate) bodies: NonZeroUsize,
-    /// Milliseconds that a request may take from its scheduled time; then it has failed
+    /// Milliseconds that a request may take from its scheduled time before it counts as failed
     #[arg(long, default_value = "10000", value_name = "MS")]
     pub(crate) timeout_ms: u64,
     /// Compare every answer bit for bit with this program's scores of the version that the answer
     /// names
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print the figures, also second by second, as one line of JSON on stdout
+    /// Print the figures, including those of each second, as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchServeArgs {
-    /// Rows of a request
+    /// Number of rows in a request
     #[arg(long, default_value = "500")]
     pub(crate) candidates: NonZeroUsize,
-    /// Threads that share the work of one request; one request is scored at a time
+    /// Number of threads that share the work of one request; one request is scored at a time
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// Rows of the table
+    /// Number of rows in the table
     #[arg(long, default_value = "2000000")]
     pub(crate) rows: NonZeroU64,
-    /// Requests that are timed; absent: 3000 of 1 row, 1000 of 100, 400 of 500, 250 otherwise
+    /// Number of requests that are timed; absent: 3000 of 1 row, 1000 of 100, 400 of 500, 250
+    /// otherwise
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
     /// Print one line of JSON on stdout

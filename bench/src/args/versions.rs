@@ -1,40 +1,40 @@
-//! Arguments of the benchmarks of versions and of servers that follow them.
+//! The arguments of the benchmarks of versions and of servers that follow them.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchHotLoadArgs {
-    /// Rows of the base
+    /// Number of rows in the base
     #[arg(long, default_value = "1000000")]
     pub(crate) rows: NonZeroU64,
-    /// Deltas, one a second
+    /// Number of deltas, of which one a second is published
     #[arg(long, default_value = "200")]
     pub(crate) deltas: usize,
-    /// Keys that training touches between two deltas
+    /// Number of keys that training touches between two deltas
     #[arg(long, default_value = "10000")]
     pub(crate) delta_rows: NonZeroUsize,
-    /// Rollbacks of one delta, spread over the deltas
+    /// Number of rollbacks by one delta, spread over the deltas
     #[arg(long, default_value = "10")]
     pub(crate) rollbacks: usize,
     /// Number of requests a second
     #[arg(long, default_value = "300", value_name = "RPS", value_parser = super::load::positive)]
     pub(crate) rate: f64,
-    /// Rows of a request
+    /// Number of rows in a request
     #[arg(long, default_value = "100")]
     pub(crate) candidates: NonZeroUsize,
-    /// Threads of the server that score; absent: one a core
+    /// Number of threads of the server that score; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Seconds without loads, before the deltas
+    /// Seconds before the deltas, in which no version is loaded
     #[arg(long, default_value = "30", value_parser = super::load::positive)]
     pub(crate) quiet_seconds: f64,
-    /// Seconds of load after the deltas, in which there is one rollback over 100 of them and a
-    /// delta after it
+    /// Seconds of load after the deltas, in which one rollback over 100 deltas and a delta after it
+    /// are made
     #[arg(long, default_value = "20", value_parser = super::load::positive)]
     pub(crate) last_seconds: f64,
-    /// Folder that the registry and the cache are made below, and removed from again; absent: the
-    /// one for temporary files
+    /// Folder below which the registry and the cache are made and then removed; absent: the folder
+    /// for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout
@@ -44,17 +44,17 @@ pub(crate) struct BenchHotLoadArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchColdStartArgs {
-    /// Rows of the version
+    /// Number of rows in the version
     #[arg(long, default_value = "10000000")]
     pub(crate) rows: NonZeroU64,
-    /// Rows of a request
+    /// Number of rows in a request
     #[arg(long, default_value = "100")]
     pub(crate) candidates: NonZeroUsize,
-    /// Starts with a full cache
+    /// Number of starts with a full cache
     #[arg(long, default_value = "5")]
     pub(crate) starts: NonZeroUsize,
-    /// Folder that the registry and the cache are made below, and removed from again; absent: the
-    /// one for temporary files
+    /// Folder below which the registry and the cache are made and then removed; absent: the folder
+    /// for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout
@@ -64,11 +64,11 @@ pub(crate) struct BenchColdStartArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchRegistryArgs {
-    /// Versions of the model
+    /// Number of versions of the model
     #[arg(long, default_value = "100000")]
     pub(crate) versions: NonZeroU64,
-    /// Folder that the registry is made below, and removed from again; absent: the one for
-    /// temporary files
+    /// Folder below which the registry is made and then removed; absent: the folder for temporary
+    /// files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout
@@ -78,20 +78,20 @@ pub(crate) struct BenchRegistryArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchWireArgs {
-    /// Rows of the table
+    /// Number of rows in the table
     #[arg(long, default_value = "2000000")]
     pub(crate) rows: NonZeroU64,
-    /// Rows of a request (repeatable, or separated by commas)
+    /// Number of rows in a request (repeatable, or separated by commas)
     #[arg(long, default_value = "1,100,1000", value_delimiter = ',', value_parser = at_least_one)]
     pub(crate) candidates: Vec<usize>,
-    /// Requests that are measured; absent: by their size
+    /// Number of requests that are measured; absent: depends on the number of rows in a request
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
-    /// Threads of the server that score; absent: one a core
+    /// Number of threads of the server that score; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Folder that the registry and the cache are made below, and removed from again; absent: the
-    /// one for temporary files
+    /// Folder below which the registry and the cache are made and then removed; absent: the folder
+    /// for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Print one line of JSON on stdout
