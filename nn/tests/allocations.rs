@@ -1,8 +1,8 @@
-//! Once its buffers have grown, a step allocates nothing.
+//! A step allocates nothing after its buffers have grown.
 //!
-//! The model has every kind of lookup, lists, a barrier and the row gradients, and products as wide
-//! as those of a model that is trained. One thread: with more, the pool takes a few bytes to share
-//! a phase, whatever its size.
+//! The model has every kind of lookup, lists, a barrier, row gradients, and products as wide as
+//! those of a trained model. The test uses one thread: with more, the pool allocates a few bytes to
+//! share a phase, whatever its size.
 
 use std::num::NonZeroUsize;
 

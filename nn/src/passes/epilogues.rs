@@ -36,8 +36,8 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
             links: Vec::new(),
             inputs: node.inputs.clone(),
         });
-        // The running value is the input that was computed last. Another input would be computed later
-        // than necessary, and the values that it reads would be kept for it.
+        // The running value is the input that was computed last. Another input would be computed
+        // later than necessary, and the values that it reads would be kept for it.
         let rows = |id: NodeId| graph.shape(id).rows.is_tiled();
         let last = node.inputs.iter().enumerate().filter(|&(_, &input)| rows(input));
         let last = last.max_by_key(|&(_, &input)| input);

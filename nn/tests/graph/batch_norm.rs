@@ -1,4 +1,4 @@
-//! Batch norm with numbers worked out by hand, as torch's `BatchNorm1d` gives them.
+//! Batch norm against numbers that were computed by hand, as torch's `BatchNorm1d` gives them.
 
 use zillion_nn::{
     Executor, GraphBuilder, GraphInputs, Inputs, Mode, Params, Program, Settings, differentiate,

@@ -1,4 +1,5 @@
-//! The same bits for any number of threads; the same numbers, nearly, for any cut of the batch.
+//! Runs with any number of threads give the same bits, and any cut of the batch gives nearly the
+//! same numbers.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -8,7 +9,8 @@ use zillion_nn::{GraphBuilder, Mode, Result, Settings, TrainGraph, Unary, differ
 use crate::check::{Step, bits, params_of, train_step, workers};
 use crate::data::{Data, graph_inputs};
 
-/// Lookups of every kind, batch norm, dropout, FM, a wide part: a barrier of each kind.
+/// Builds a model with lookups of every kind, batch norm, dropout, FM and a linear part, so that it
+/// has a barrier of each kind.
 fn model(b: &mut GraphBuilder) -> Result<zillion_nn::NodeId> {
     let item = b.gather("item", 0, 0, 4, Pooling::Sum)?;
     let history = b.gather("history", 1, 0, 4, Pooling::Max)?;
@@ -90,7 +92,7 @@ fn another_cut_of_the_batch_adds_in_another_order_and_no_more() {
 
 fn assert_near(a: &Step, b: &Step) {
     let near = |a: &[f32], b: &[f32]| {
-        // The bias before a batch norm has gradient 0, which rounding makes 1e-6.
+        // The bias before a batch norm has gradient 0, which rounding turns into about 1e-6.
         let scale = a.iter().fold(1.0f32, |m, v| m.max(v.abs()));
         for (a, b) in a.iter().zip(b) {
             assert!((a - b).abs() <= 1e-4 * scale, "{a} and {b} of up to {scale}");

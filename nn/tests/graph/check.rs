@@ -1,5 +1,5 @@
-//! Runs a graph on the executor and holds it against the reference: values node by node, gradients
-//! against central differences of the reference.
+//! The comparison of a graph on the executor with the reference: values node by node, and gradients
+//! with central differences of the reference.
 
 use std::num::NonZeroUsize;
 
@@ -18,7 +18,7 @@ pub(crate) fn workers(threads: usize) -> Workers {
     Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// Everything that a training step leaves behind.
+/// The results of a training step: everything that it leaves behind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) loss: f32,
@@ -59,7 +59,8 @@ pub(crate) fn train_step(
 ) -> Step {
     let mut executor = Executor::new(Program::train(train, settings).unwrap());
     let mut params = params.clone();
-    // Twice: what a first run leaves in the buffers must not show in the second.
+    // The step runs twice, because the old contents of the buffers must not change the second
+    // result.
     let mut steps: Vec<Step> = (0..2)
         .map(|_| {
             let mut row_grads: Vec<Vec<f32>> =
@@ -103,8 +104,8 @@ pub(crate) fn bits(step: &Step) -> Vec<u32> {
         .collect()
 }
 
-/// Builds `Σ y ∘ c` for coefficients that no derivative depends on: the loss whose gradient tests
-/// the gradient of `y`.
+/// Builds `Σ y ∘ c` with coefficients that do not depend on y: the gradient of this loss tests the
+/// gradient of `y`.
 pub(crate) fn weighted_sum(b: &mut GraphBuilder, y: NodeId) -> Result<NodeId> {
     let Shape { cols, .. } = b.shape(y);
     let weighted = match b.shape(y).const_len() {
@@ -130,13 +131,13 @@ pub(crate) fn weighted_sum(b: &mut GraphBuilder, y: NodeId) -> Result<NodeId> {
 pub(crate) struct Outcome {
     /// The largest value anywhere in the graph.
     pub(crate) largest: f64,
-    /// Elements whose gradient was compared.
+    /// The number of elements whose gradient was compared.
     pub(crate) compared: usize,
-    /// Elements at a kink, where there is no derivative.
+    /// The number of elements at a kink, where there is no derivative.
     pub(crate) kinks: usize,
 }
 
-/// Checks values and gradients of what `build` makes, a node of any shape, on `rows` rows.
+/// Checks the values and gradients of the node that `build` creates, of any shape, on `rows` rows.
 pub(crate) fn check(
     rows: usize,
     seed: u64,
@@ -146,7 +147,7 @@ pub(crate) fn check(
     check_on(&Data::new(rows, seed), seed, tolerance, build)
 }
 
-/// Checks gradients on given rows.
+/// Checks the values and gradients of the node that `build` creates on the given rows.
 pub(crate) fn check_on(
     data: &Data,
     seed: u64,
@@ -163,7 +164,7 @@ pub(crate) fn check_on(
     let workers = workers(2);
     let settings = Settings { lanes: 3, tile_rows: 4, ..Settings::default() };
 
-    // Values, node by node.
+    // Compare the values, node by node.
     let expected = evaluate(&graph, graph.nodes.len(), data, &point, SEED);
     let largest = expected.iter().flat_map(|m| &m.values).fold(0.0, |a: f64, v| a.max(v.abs()));
     if !largest.is_finite() || largest > 1e3 {
@@ -175,7 +176,7 @@ pub(crate) fn check_on(
         ids.filter(|&id| !matches!(graph.node(id).op, Op::Rows { .. } | Op::Collect)).collect();
     let mut forward = Executor::new(Program::infer(&graph, &all, settings).unwrap());
     forward.infer(&workers, &data.inputs(), &params).unwrap();
-    // Inference has no step, and so the masks of step 0 of seed 0.
+    // Inference has no step, so it uses the masks of step 0 of seed 0.
     let unseeded = evaluate(&graph, graph.nodes.len(), data, &point, StepSeed::default());
     for &id in &all {
         let (found, wanted) = (forward.output(id).unwrap(), &unseeded[id.0 as usize].values);
@@ -206,7 +207,7 @@ pub(crate) fn check_on(
         .fold(0.0f32, |a, g| a.max(g.abs()));
     let mut outcome = Outcome { largest, compared: 0, kinks: 0 };
     for (which, gradient) in gradients {
-        // All elements of small tensors, some of large ones.
+        // All elements of small tensors are compared, and some of large ones.
         let stride = gradient.len().div_ceil(24);
         for element in (0..gradient.len()).step_by(stride) {
             let at = |h: f64| {

@@ -1,4 +1,4 @@
-//! Batches made up for tests.
+//! The batches that the tests generate.
 
 use zillion_feature::random::{combine, unit_f32};
 use zillion_nn::{
@@ -40,7 +40,7 @@ pub(crate) struct Table {
     pub(crate) values: Vec<f32>,
 }
 
-/// A column: for each row its list of unique-row indices.
+/// A column: the list of unique-row indices of each row.
 pub(crate) struct Column {
     pub(crate) table: usize,
     pub(crate) lists: Vec<Vec<u32>>,
@@ -63,9 +63,9 @@ pub(crate) struct Data {
     occurrences: Vec<(Vec<u32>, Vec<u32>)>,
 }
 
-/// Returns the inputs of the tests. Columns: 0 single and 1 lists in table 0 of stride 8; 2
-/// weighted lists in table 1 of stride 4; 3 weighted single in table 1. Sixteen numeric columns,
-/// one label.
+/// Returns the inputs of the tests. Column 0 has single values and column 1 lists, both in table 0
+/// of stride 8. Column 2 has weighted lists and column 3 weighted single values, both in table 1 of
+/// stride 4. There are sixteen numeric columns and one label.
 pub(crate) fn graph_inputs() -> GraphInputs {
     let table = |name: &str, stride| TableInput { name: name.into(), stride };
     let column = |name: &str, table| ColumnInput { name: name.into(), table };
@@ -78,12 +78,12 @@ pub(crate) fn graph_inputs() -> GraphInputs {
 }
 
 impl Data {
-    /// Lists of up to four values.
+    /// Creates a batch with lists of up to four values.
     pub(crate) fn new(rows: usize, seed: u64) -> Self {
         Self::with_lists(rows, seed, 5)
     }
 
-    /// Lists of fewer than `bound` values.
+    /// Creates a batch with lists of fewer than `bound` values.
     pub(crate) fn with_lists(rows: usize, seed: u64, bound: usize) -> Self {
         let mut numbers = Numbers::new(seed);
         let unique = [9usize, 6];
@@ -109,7 +109,7 @@ impl Data {
             for list in &lists {
                 offsets.push(offsets[offsets.len() - 1] + list.len() as i32);
             }
-            // Away from zero, so that averages by weight are well conditioned.
+            // The weights stay away from zero, so that weighted averages are well conditioned.
             let weights = (0..inverse.len()).map(|_| 1.25 + 0.75 * numbers.signed()).collect();
             let base = bases[table];
             bases[table] += inverse.len() as u32;

@@ -1,4 +1,5 @@
-//! Every operation: its value against the reference, its gradient against finite differences.
+//! Tests of every operation: its value against the reference, its gradient against finite
+//! differences.
 
 use zillion_feature::Pooling;
 use zillion_nn::{Binary, Dim, Focal, GraphBuilder, InBatch, NodeId, Op, ParamInit, Result, Unary};
@@ -7,7 +8,8 @@ use crate::check::check;
 
 const TOLERANCE: f64 = 2e-5;
 
-/// Returns batches of one row, of fewer rows than lanes, and of several tiles, the last one short.
+/// Checks a graph on batches of one row, of fewer rows than lanes, and of several tiles with a
+/// short last one.
 fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (30, 4)] {
         let outcome = check(rows, seed, TOLERANCE, &build);
@@ -15,14 +17,14 @@ fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     }
 }
 
-/// Builds `[B, 8]` with a gradient, of both tables.
+/// Builds a node `[B, 8]` with a gradient from both tables.
 fn x(b: &mut GraphBuilder) -> Result<NodeId> {
     let item = b.gather("x.item", 0, 0, 6, Pooling::Sum)?;
     let text = b.gather("x.text", 2, 1, 2, Pooling::Sum)?;
     b.concat("x", &[item, text])
 }
 
-/// Builds another `[B, 8]` with a gradient.
+/// Builds another node `[B, 8]` with a gradient.
 fn y(b: &mut GraphBuilder) -> Result<NodeId> {
     let n = b.numeric("y.numeric", &[3, 1, 2])?;
     b.linear("y", n, 8)
@@ -39,7 +41,8 @@ fn lookups() {
             checked(|b| b.gather("looked_up", column, 1, 3, pooling));
         }
     }
-    // Wider than a register's sixteen floats would need another table; two parts of one row here.
+    // A wider part than a register's sixteen floats would need another table; this looks up two
+    // parts of one row.
     checked(|b| {
         let all = b.gather("vector", 1, 0, 7, Pooling::Mean)?;
         let last = b.gather("linear", 1, 7, 1, Pooling::Sum)?;
@@ -62,7 +65,7 @@ fn products() {
         let x = x(b)?;
         b.linear_no_bias("linear", x, 3)
     });
-    // Of constants, and by a product of constants.
+    // This multiplies constants, and multiplies by a product of constants.
     checked(|b| {
         let (left, right) = (constant(b, "left", 8, 2)?, constant(b, "right", 2, 8)?);
         let weight = b.matmul("weight", left, right)?;
@@ -137,7 +140,7 @@ fn functions_of_two_with_every_broadcast() {
                         2 => constant(b, &format!("{name}.line"), 1, 8)?,
                         _ => constant(b, &format!("{name}.scalar"), 1, 1)?,
                     };
-                    // Away from zero, for the divisor's sake.
+                    // The divisor stays away from zero.
                     let square = b.unary(&format!("{name}.square"), Unary::Square, node)?;
                     b.unary(&format!("{name}.far"), Unary::Offset { by: 1.0 }, square)
                 };
@@ -169,7 +172,7 @@ fn multiply_and_add() {
 
 #[test]
 fn sums_of_many_uses() {
-    // Ten uses of x: more gradients than one addition takes.
+    // The graph uses x ten times, which gives more gradients than one addition takes.
     checked(|b| {
         let x = x(b)?;
         let mut sum = b.relu("first", x)?;
@@ -216,7 +219,8 @@ fn columns() {
 
 #[test]
 fn a_part_that_reads_its_own_concatenation_is_copied() {
-    // The second part is made from the first: both in one buffer would be read and written at once.
+    // The second part is computed from the first: in one buffer, both would be read and written at
+    // once.
     checked(|b| {
         let x = x(b)?;
         let y = b.unary("y", Unary::Tanh, x)?;
@@ -256,7 +260,7 @@ fn reductions() {
         let rows = b.push("rows", op, &[by_column])?;
         b.mul("product", columns, rows)
     });
-    // A batch statistic that every row uses: a barrier in the middle of the graph.
+    // Every row uses a statistic of the batch, which is a barrier in the middle of the graph.
     checked(|b| {
         let x = x(b)?;
         let mean = b.mean_rows("mean", x)?;
@@ -285,7 +289,7 @@ fn softmax() {
         let sums = b.log_sum_exp_columns("log_sum_exp", c)?;
         b.mul("product", shares, sums)
     });
-    // More columns than a register holds.
+    // These rows have more columns than a register holds.
     checked(|b| {
         let x = x(b)?;
         let wide = b.linear("wide", x, 37)?;
@@ -297,7 +301,7 @@ fn softmax() {
 
 #[test]
 fn rows_against_the_whole_batch() {
-    // One row; several items more than once; more rows than a block of the other side.
+    // The batches have one row, repeated items, or more rows than a block of the other side.
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (30, 4), (300, 5)] {
         for corrected in [false, true] {
             let outcome = check(rows, seed, TOLERANCE, |b| {
@@ -316,7 +320,7 @@ fn rows_against_the_whole_batch() {
             assert!(outcome.compared > outcome.kinks);
         }
     }
-    // Of a value against itself, through a batch norm: more barriers.
+    // A value is scored against itself through a batch norm, which adds barriers.
     for (rows, seed) in [(11, 3), (30, 4)] {
         check(rows, seed, 2e-4, |b| {
             let x = x(b)?;
@@ -355,7 +359,7 @@ fn dropout() {
 
 #[test]
 fn interactions() {
-    // Three, four and eight fields; vectors of one to four floats.
+    // The rows have two, three and eight fields, with vectors of one to four floats.
     for (dim, cols) in [(2, 6), (4, 8), (1, 8), (3, 6)] {
         checked(|b| {
             let x = x(b)?;
@@ -369,7 +373,7 @@ fn interactions() {
             b.dot_interaction("dots", x, dim)
         });
     }
-    // Wider than a register, and a number of pairs that fills some.
+    // Some vectors are wider than a register, and some numbers of pairs fill several registers.
     for (dim, fields) in [(20, 3), (16, 4), (5, 19)] {
         checked(|b| {
             let x = x(b)?;
@@ -380,7 +384,7 @@ fn interactions() {
             b.scale("smaller", both, 0.1)
         });
     }
-    // Too wide to be transposed on the stack.
+    // The rows are too wide to be transposed on the stack.
     check(3, 5, TOLERANCE, |b| {
         let x = x(b)?;
         let x = b.linear("projected", x, 3 * 300)?;
@@ -415,7 +419,7 @@ fn losses() {
         let penalty = b.scale("scaled", penalty, 0.1)?;
         b.add("total", loss, penalty)
     });
-    // Weighted by class, and focused on what is hard.
+    // The losses are weighted by class, or focused on hard examples.
     for (gamma, positive, negative) in [(0.0, 3.0, 1.0), (2.0, 0.25, 0.75), (0.5, 1.0, 1.0)] {
         checked(|b| {
             let x = x(b)?;

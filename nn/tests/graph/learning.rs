@@ -1,4 +1,4 @@
-//! A model learns: the whole loop of forward, backward and plain gradient descent.
+//! A model that learns: the whole loop of forward pass, backward pass and plain gradient descent.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -29,7 +29,7 @@ fn the_loss_of_a_small_deepfm_falls() {
 
     let mut params = Params::init(&train.graph.params, 1);
     let mut data = Data::new(200, 9);
-    // Something to find: the label follows the item and a number.
+    // The label follows from the item and a number, so that there is something to learn.
     let item_of = |row: usize| data.columns[0].lists[row][0];
     data.labels = (0..200)
         .map(|row| f32::from(item_of(row) % 2 == 0) + data.numeric[0][row] > 0.5)

@@ -1,4 +1,5 @@
-//! Lookups by hand: pooling of lists, empty lists, ties, and the order of a row's gradient.
+//! Lookups against numbers worked out by hand: pooling of lists, empty lists, ties, and the order
+//! of a row's gradient.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -8,7 +9,8 @@ use zillion_nn::{
 
 use crate::check::{SEED, workers};
 
-/// Three rows of two floats, padded to a stride of four; lists [0, 1, 1], [], [2].
+/// The values of three rows of two floats, padded to a stride of four; the lists are [0, 1, 1], [],
+/// [2].
 const ROWS: [f32; 12] = [1.0, -4.0, 9.0, 9.0, 3.0, -6.0, 9.0, 9.0, -5.0, 2.0, 9.0, 9.0];
 const INVERSE: [u32; 4] = [0, 1, 1, 2];
 const OFFSETS: [i32; 4] = [0, 3, 3, 4];
@@ -30,10 +32,10 @@ fn inputs<'a>(weights: Option<&'a [f32]>, g: &'a [f32]) -> Inputs<'a> {
     }
 }
 
-/// Returns the pooled rows, and the gradient of `Σ_row g[row] · (first + second float)`.
+/// Returns the pooled rows and the gradient of `Σ_row g[row] · (first + second float)`.
 fn run(pooling: Pooling, weights: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
     let known = GraphInputs {
-        // The table's rows are wider than what the graph knows of them.
+        // The table's rows are wider than the stride that the graph declares.
         tables: vec![TableInput { name: "t".into(), stride: 2 }],
         columns: vec![ColumnInput { name: "c".into(), table: 0 }],
         numeric: vec!["g".into()],
@@ -74,7 +76,7 @@ fn sum_mean_sqrtn_and_max_of_lists() {
 
     let (pooled, grads) = run(Pooling::Max, None);
     assert_eq!(pooled, [3.0, -4.0, 0.0, 0.0, -5.0, 2.0]);
-    // Row 1 is in the list twice and wins the first float: it gets the gradient once.
+    // Row 1 is in the list twice and wins the first float, so it gets the gradient once.
     assert_eq!(grads, [0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0]);
 }
 
@@ -85,23 +87,23 @@ fn weights_of_values() {
     assert_eq!(pooled, [14.0, -32.0, 0.0, 0.0, -2.5, 1.0]);
     assert_eq!(grads[..6], [2.0, 2.0, 0.0, 0.0, 4.0, 4.0]);
 
-    // Over the sum of the weights, 6.
+    // The mean divides by the sum of the weights, 6.
     let (pooled, _) = run(Pooling::Mean, Some(&weights));
     assert!((pooled[0] - 14.0 / 6.0).abs() < 1e-6 && pooled[4] == -5.0, "{pooled:?}");
 
-    // Weights that sum to nothing pool to nothing.
+    // Weights that sum to zero pool to zeros.
     let (pooled, grads) = run(Pooling::Mean, Some(&[1.0, -1.0, 0.0, 0.0]));
     assert_eq!(pooled, [0.0; 6]);
     assert_eq!(grads, [0.0; 12]);
 
-    // The largest of 2·1, 1·3, 3·3 and of 2·−4, 1·−6, 3·−6.
+    // The maxima are those of 2·1, 1·3, 3·3 and of 2·−4, 1·−6, 3·−6.
     let (pooled, _) = run(Pooling::Max, Some(&weights));
     assert_eq!(pooled[..2], [9.0, -6.0]);
 }
 
 #[test]
 fn a_rows_gradient_is_added_in_the_order_of_its_occurrences() {
-    // One key in every row: the sum over 1,000 numbers in f32 depends on its order.
+    // Every row has the same key: the sum of 1,000 numbers in f32 depends on its order.
     let rows = 1000;
     let g: Vec<f32> = (0..rows).map(|i| (i as f32 * 0.37).sin() * 10f32.powi(i % 5)).collect();
     let expected = g.iter().fold(0.0f32, |sum, g| sum + g);

@@ -1,4 +1,4 @@
-//! Graphs: shapes, values, gradients, determinism. One behaviour a module.
+//! Tests of graphs: shapes, values, gradients, determinism. Each module tests one behaviour.
 
 mod batch_norm;
 mod bits;

@@ -1,4 +1,4 @@
-//! Parameters: their beginnings, and their way to a file and back.
+//! Tests of parameters: their initial values, and how they are written and read.
 
 use zillion_nn::{Error, ParamInit, ParamSpec, Params};
 

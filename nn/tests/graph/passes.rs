@@ -1,5 +1,4 @@
-//! Every graph computes the same with each pass on and off: bit for bit, but for the sign of a
-//! zero.
+//! Every graph computes the same bits with each pass on and off, except for the sign of a zero.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -12,7 +11,7 @@ use crate::check::{Step, params_of, train_step, weighted_sum, workers};
 use crate::data::{Data, graph_inputs};
 use crate::random::{Choice, build};
 
-/// Returns no pass, each pass alone, all but each, and all.
+/// Returns the selections to compare: no pass, each pass alone, all passes but one, and all passes.
 fn selections() -> Vec<(String, Passes)> {
     let names: Vec<&str> = Passes::known().map(|(name, _)| name).collect();
     let mut selections = vec![("all".to_owned(), Passes::ALL)];
@@ -24,7 +23,7 @@ fn selections() -> Vec<(String, Passes)> {
     selections
 }
 
-/// Checks that numbers are equal, not bits: zero is zero. A NaN must be a NaN in both.
+/// Returns whether numbers are equal, where −0 equals 0 and a NaN must be a NaN in both.
 fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || a.is_nan() && b.is_nan())
 }
@@ -129,7 +128,7 @@ fn a_buffer_is_used_again_by_the_operation_that_reads_it_last() {
     let mut b = GraphBuilder::new(graph_inputs(), Mode::Infer);
     let x = b.numeric("x", &[0, 1, 2]).unwrap();
     let mut h = b.linear("layer", x, 40).unwrap();
-    // Each is read twice, so that nothing can be fused.
+    // Each value is read twice, so that nothing can be fused.
     for i in 0..5 {
         let s = b.sigmoid(&format!("s{i}"), h).unwrap();
         h = b.mul(&format!("h{i}"), s, h).unwrap();
@@ -144,7 +143,7 @@ fn a_buffer_is_used_again_by_the_operation_that_reads_it_last() {
     let with = bytes(Passes::ALL);
     let without = bytes(Passes::without(&["in_place", "epilogues"]).unwrap());
     assert!(with.planned < without.planned, "{with:?} {without:?}");
-    // What each value would take with rows of its own: eleven values of 40, rows of 3.
+    // With rows of its own for each value there are eleven values of 40 columns, and rows of 3.
     assert_eq!(without.naive, 4 * 256 * (11 * 40 + 3));
     let data = Data::new(70, 2);
     assert_eq!(

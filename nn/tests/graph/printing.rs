@@ -1,4 +1,4 @@
-//! The printed form, which people and tests read.
+//! The printed form of a graph, which people and tests read.
 
 use zillion_feature::Pooling;
 use zillion_nn::{ColumnInput, GraphBuilder, GraphInputs, Mode, TableInput, differentiate};

@@ -1,4 +1,5 @@
-//! Products of layers: packed weights are those of the run, and a row's result is its own.
+//! Tests of the products of layers: packed weights are those of the run, and the result of a row
+//! does not depend on other rows.
 
 use zillion_nn::{
     Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, Params, Program, Settings,
@@ -47,7 +48,7 @@ fn inputs<'a>(
 
 #[test]
 fn a_row_scores_the_same_in_a_batch_of_any_size() {
-    // The whole batch is large enough that its weights are packed; the others are not.
+    // The whole batch is large enough for its weights to be packed; the other batches are not.
     let rows = 1500;
     let graph = model(Mode::Infer);
     let params = params_of(&graph, 3);

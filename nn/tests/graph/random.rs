@@ -7,7 +7,7 @@ use zillion_nn::{Binary, Dim, GraphBuilder, NodeId, Op, ParamInit, Result, Unary
 
 use crate::check::check;
 
-/// One choice: an operation and what it is applied to, all taken modulo what there is.
+/// One choice: an operation and its operands, each taken modulo the number of candidates.
 pub(crate) type Choice = (u8, u16, u16, u8);
 
 fn apply(b: &mut GraphBuilder, i: usize, choice: Choice, pool: &[NodeId]) -> Result<NodeId> {
@@ -66,20 +66,20 @@ pub(crate) fn build(b: &mut GraphBuilder, choices: &[Choice]) -> Result<NodeId> 
         b.param("line", (1, 4), ParamInit::XavierNormal, true)?.1,
     ];
     for (i, &choice) in choices.iter().enumerate() {
-        // What does not fit in shape is left out: the names of what it tried stay used up.
+        // A choice that does not fit in shape is left out, but the names that it used stay used.
         if let Ok(node) = apply(b, i, choice, &pool)
             && b.cols(node) <= 64
         {
             pool.push(node);
         }
     }
-    // Late nodes have seen most. Some early ones beside them, so that lifetimes differ.
+    // Late nodes depend on the most nodes. Some early ones are added, so that lifetimes differ.
     let last = pool[pool.len() - 1];
     if b.shape(last).rows == Dim::Batch { b.concat("result", &[last, pool[0]]) } else { Ok(last) }
 }
 
 proptest! {
-    // The same graphs every time; more of them with PROPTEST_CASES.
+    // The graphs are the same in every run; PROPTEST_CASES gives more of them.
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases.max(300),
         rng_seed: RngSeed::Fixed(20_260_601),

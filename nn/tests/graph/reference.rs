@@ -1,4 +1,4 @@
-//! Every forward operation again, in f64, one scalar at a time, straight from its definition.
+//! A second definition of every forward operation, in f64, one scalar at a time.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ impl Matrix {
         Self { rows, cols, values }
     }
 
-    /// Returns an element, with one row or one column standing for all.
+    /// Returns an element, where a single row or column stands for all.
     pub(crate) fn at(&self, i: usize, j: usize) -> f64 {
         let i = if self.rows == 1 { 0 } else { i };
         let j = if self.cols == 1 { 0 } else { j };
@@ -249,14 +249,14 @@ fn pairs(fields: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..fields).flat_map(|i| (0..i).map(move |j| (i, j)))
 }
 
-/// Returns the values of a row's list.
+/// Returns the range of the values of a row's list.
 fn values_of(data: &Data, column: usize, row: usize) -> Range<usize> {
     let lists = &data.columns[column].lists;
     let first = lists[..row].iter().map(Vec::len).sum();
     first..first + lists[row].len()
 }
 
-/// Returns the row that a value is of, and all values of its list.
+/// Returns the row that a value belongs to, and the range of the values of the row's list.
 fn list_of(data: &Data, column: usize, value: usize) -> (usize, Range<usize>) {
     let mut lists = (0..data.rows).map(|row| (row, values_of(data, column, row)));
     lists.find(|(_, list)| list.contains(&value)).unwrap()

@@ -1,4 +1,5 @@
-//! Tests that misfits are refused, and that the refusal names the layer or the input.
+//! Tests that inputs and layers that do not fit are refused, and that the error names the layer or
+//! the input.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -184,7 +185,7 @@ fn parameters_and_buffers_that_do_not_fit() {
         Executor::new(Program::infer(&train.graph, &[logit], Settings::default()).unwrap());
     let refusal = infer.train(&workers, &data.inputs(), &mut params, SEED, &mut []);
     assert!(refusal.unwrap_err().to_string().contains("an inference program cannot train"));
-    // Without labels and occurrences, as a server calls it.
+    // A server calls the executor like this, without labels and occurrences.
     let mut inputs = data.inputs();
     inputs.labels.clear();
     inputs.occurrences.clear();

@@ -1,5 +1,5 @@
-//! Values of lists as rows: every operation over them, on lists that are empty, short, and longer
-//! than a tile.
+//! The values of lists as rows: every operation over them, on lists that are empty, short, and
+//! longer than a tile.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -12,8 +12,8 @@ use crate::data::{Data, graph_inputs};
 
 const TOLERANCE: f64 = 2e-5;
 
-/// Returns batches of one row, of fewer rows than lanes, and of several tiles; all lists empty;
-/// short ones; some of more values than the four rows of a tile may have together.
+/// Checks a graph on batches of one row, of fewer rows than lanes, and of several tiles. The lists
+/// are all empty, all short, or partly longer than the four rows of a tile may have together.
 fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (26, 4)] {
         for bound in [1, 5, 45] {
@@ -23,12 +23,12 @@ fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     }
 }
 
-/// Builds `[V, 4]` of a column, with a gradient.
+/// Builds the values `[V, 4]` of a column, with a gradient.
 fn values(b: &mut GraphBuilder, column: usize) -> Result<NodeId> {
     b.gather_values("values", column, 0, 4)
 }
 
-/// Builds `[B, 4]` with a gradient.
+/// Builds a node `[B, 4]` with a gradient.
 fn row(b: &mut GraphBuilder) -> Result<NodeId> {
     b.gather("row", 0, 3, 4, Pooling::Sum)
 }
@@ -38,7 +38,7 @@ fn lookups_of_each_value() {
     for column in 0..4 {
         checked(|b| values(b, column));
     }
-    // Beside a pooled lookup of the same column, and of parts of its rows.
+    // The graph also has a pooled lookup of the same column, and lookups of parts of its rows.
     checked(|b| {
         let pooled = b.gather("pooled", 1, 0, 8, Pooling::Mean)?;
         let first = b.gather_values("first", 1, 0, 3)?;
@@ -130,7 +130,7 @@ fn row_operations_work_on_values() {
         let crossed = b.mul_add("crossed", part, dots, values)?;
         b.concat("all", &[crossed, dots, pairs, padded, h])
     });
-    // Sums over all values, and a constant for each.
+    // The graph sums over all values and uses the sum as a constant for each value.
     checked(|b| {
         let values = values(b, 1)?;
         let mean = b.mean_rows("mean", values)?;
@@ -180,7 +180,7 @@ fn values_summed_are_the_pooled_lookup() {
     }
 }
 
-/// Builds attention with a normalised hidden layer: values that outlive their pass.
+/// Builds attention with a normalised hidden layer, whose values outlive their pass.
 fn model(b: &mut GraphBuilder) -> Result<NodeId> {
     let row = row(b)?;
     let mut parts = vec![row];
