@@ -19,7 +19,8 @@ impl TableSet {
     /// shards and threads.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the tables.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the
+    /// tables.
     pub fn grad_sq_norm(
         &mut self,
         workers: &Workers,
@@ -48,7 +49,8 @@ impl TableSet {
     /// others.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the tables.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the
+    /// tables.
     pub fn regulariser_loss(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<f64> {
         for table in &plan.tables {
             self.shape(table.table)?;

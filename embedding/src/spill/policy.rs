@@ -22,7 +22,7 @@ pub(crate) const LEAVING: usize = 8;
 /// The scale of worth, and the position of the hand that looks for rows of little worth.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// The number of steps after which the worth of a row's pushes is halved.
+    /// The number of steps after which the pushes of a row count half.
     half_life: f32,
     /// The number of rows that have left since the turnover began. `since` is the step at which it
     /// began.

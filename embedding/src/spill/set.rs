@@ -65,8 +65,9 @@ impl TableSet {
         })
     }
 
-    /// Prepares a lookup of a plan: counts the lookup, and spills rows that lookups without a push
-    /// have brought in. Must be called before every lookup.
+    /// Prepares a lookup of a plan: spills rows that earlier lookups without a push have brought
+    /// in, counts the lookup, and brings in the rows of the plan. Must be called before every
+    /// lookup.
     pub(crate) fn begin_lookup(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         if self.spilling.is_none() {
             return Ok(());

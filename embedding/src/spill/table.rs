@@ -47,8 +47,8 @@ impl Table {
         self.spill.as_ref().map(|spill| spill.statistics(hot, self.rows()))
     }
 
-    /// Begins to read the rows of announced plans that are not in memory. `until` is the number of
-    /// the last pull that needs them.
+    /// Begins to read the rows of announced plans that are not in memory, and marks the other rows
+    /// to stay in memory. `until` is the number of the last pull that needs them.
     pub(crate) fn look_ahead(&mut self, keys: &[&[FeatureKey]], until: u32) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut records = Vec::new();

@@ -188,8 +188,8 @@ impl Table {
         entry
     }
 
-    /// Completes the read of a key after its row has been copied: writes the row of a key that has
-    /// none, and the count, where it is wanted. Returns the number of keys without a row.
+    /// Completes the read of a key after its row has been copied: writes a row for a key that has
+    /// none, and the count if it is wanted. Returns 1 for a key without a row, else 0.
     #[inline(always)]
     fn complete(
         &self,

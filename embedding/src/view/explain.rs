@@ -232,7 +232,7 @@ impl TableView {
     }
 
     /// Returns the forecast for the count of a candidate. Counts are dropped after a number of
-    /// unseen steps, or if a slot has too many of them; no other rule applies to them.
+    /// unseen steps or, at a limit, if a slot has too many of them; no other rule applies to them.
     fn count_forecast(
         &self,
         key: FeatureKey,

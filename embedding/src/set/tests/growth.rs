@@ -25,8 +25,8 @@ const LR: f32 = 0.25;
 const EPS: f32 = 1e-8;
 const FIRST: f32 = 0.5;
 
-/// The choice of the floats that a narrow row has: the linear weight, the first floats of a vector,
-/// or some of the vector and the linear weight.
+/// The choice of the floats that a narrow row has: the linear weight, the first float of a vector,
+/// or some floats of the vector and the linear weight.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Linear,
