@@ -72,7 +72,7 @@ struct Outcome {
     bytes_per_row: f64,
     /// The largest number of bytes a row while the table grew from half of its rows to all of them.
     bytes_per_row_worst: f64,
-    /// The largest number of bytes a row, from a thousandth of the rows on.
+    /// The largest number of bytes a row while the table grew from a thousandth of its rows on.
     bytes_per_row_worst_small: f64,
     limit_read_mrows_s: f64,
     limit_rmw_mrows_s: f64,
@@ -243,7 +243,7 @@ impl Work {
 struct Gradients(RowBuffer);
 
 impl Gradients {
-    /// Allocates the gradients of each plan.
+    /// Allocates a buffer that is large enough for the gradients of any of the plans.
     fn new(stride: usize, plans: &[LookupPlan]) -> Self {
         let unique = plans.iter().map(|p| p.tables[0].keys.len()).max().unwrap_or(0);
         let mut gradients = RowBuffer::default();

@@ -14,7 +14,7 @@ pub(super) struct Limits {
     pub(super) rmw: Limit,
 }
 
-/// One rate of the memory.
+/// A rate of the memory.
 pub(super) struct Limit {
     pub(super) mrows_s: f64,
     /// The rate divided by that of one thread.
@@ -35,7 +35,7 @@ impl Limits {
 }
 
 impl Limit {
-    /// Probes the memory, in turns with one thread where there are several.
+    /// Probes the memory. If there are several threads, they take turns with one thread.
     fn probe(
         workers: &Workers,
         probes: &mut [RowProbe],

@@ -81,8 +81,8 @@ impl Feed {
         })
     }
 
-    /// Trains on `keys` random rows, publishes what changed since the parent, and moves the pointer
-    /// to it.
+    /// Trains on `keys` random rows, publishes the changes since the parent as a delta, and moves
+    /// the pointer to it.
     pub(crate) fn publish_delta(&mut self, keys: usize) -> Result<VersionId> {
         let (seed, rows) = (self.step, self.rows);
         self.push((0..keys as u64).map(|i| mix64(combine(seed, i)) % rows))?;

@@ -18,7 +18,7 @@ pub(crate) struct Histogram {
     sum: f64,
 }
 
-/// A summary of a histogram of seconds in a few figures. Percentiles are only known up to the
+/// A summary of a histogram of seconds in a few figures. Percentiles are known only up to the
 /// bounds of the buckets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
