@@ -3,46 +3,46 @@
 use crate::key::FeatureKey;
 use crate::schema::Schema;
 
-/// Rows in columns: what the reader makes and everything else consumes.
+/// A set of rows in columns, which the reader makes and everything else consumes.
 ///
-/// `sparse[i]` belongs to the i-th sparse feature of the schema (whatever indexes a table, in
-/// schema order), `numeric[j]` to the j-th numeric one, `labels[k]` to the k-th label.
+/// `sparse[i]` belongs to the i-th sparse feature of the schema (every feature that indexes a
+/// table, in schema order), `numeric[j]` to the j-th numeric one, `labels[k]` to the k-th label.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// Number of rows; every column has this many.
+    /// The number of rows, which is the same in every column.
     pub rows: usize,
     /// The keys of each sparse feature, as ragged columns.
     pub sparse: Vec<KeyColumn>,
     /// The transformed values of each numeric feature.
     pub numeric: Vec<Vec<f32>>,
-    /// Labels; empty vectors where the source has none (prediction).
+    /// The labels of each task; the vectors are empty if the source has none (prediction).
     pub labels: Vec<LabelColumn>,
-    /// The sample weights, one a row.
+    /// The sample weights, one for each row.
     pub weight: Option<Vec<f32>>,
-    /// Group ids for grouped metrics (a user, a request).
+    /// The group ids for grouped metrics (a user, a request).
     pub group: Option<Vec<u64>>,
-    /// Event time in the unit of the source column: in the schema's `event_time_unit`, where it has
-    /// one.
+    /// The event times in the unit of the source column, which is the schema's `event_time_unit` if
+    /// it has one.
     pub event_time: Option<Vec<i64>>,
-    /// Rows whose key a side table does not have, one entry a side table of the schema.
+    /// The number of rows whose key a side table does not have, for each side table of the schema.
     pub side_missing: Vec<u64>,
 }
 
 /// One sparse feature's keys, laid out as an Arrow list column: `i32` offsets into flat `u64` keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyColumn {
-    /// `rows + 1` offsets; `None` where each row has exactly one value.
+    /// The `rows + 1` offsets, or `None` if each row has exactly one value.
     pub offsets: Option<Vec<i32>>,
     /// The keys of all rows, one after another.
     pub keys: Vec<FeatureKey>,
-    /// One weight a key, where the source gives them.
+    /// The weights of the keys, if the source gives weights.
     pub weights: Option<Vec<f32>>,
 }
 
 /// The labels of one task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelColumn {
-    /// One value a row.
+    /// The values, one for each row.
     pub values: Vec<f32>,
     /// `false` where a row has no label for this task; `None` where every row has one.
     pub mask: Option<Vec<bool>>,
@@ -91,7 +91,8 @@ impl KeyColumn {
         }
     }
 
-    /// Shortens lists of more than `max_len` keys to their last ones: what is kept of a sequence.
+    /// Shortens lists of more than `max_len` keys to their last keys, as the limit of a sequence
+    /// asks.
     pub fn keep_last(&mut self, max_len: usize) {
         let Some(offsets) = &mut self.offsets else { return };
         if offsets.windows(2).all(|ends| (ends[1] - ends[0]) as usize <= max_len) {

@@ -1,16 +1,16 @@
-//! Crosses: one id for each combination of other features' ids.
+//! The crosses of features: one id for each combination of other features' ids.
 //!
 //! A linear model that must know that *these two together* are good needs a weight for the pair
-//! (Cheng et al. 2016, "Wide & Deep"). A cross is computed from the keys of a batch, after
-//! everything that comes from files: training and serving go through here.
+//! (Cheng et al. 2016, "Wide & Deep"). A cross is computed from the keys of a batch, after all
+//! columns that come from files; training and serving both use this module.
 
 use crate::batch::{Batch, KeyColumn};
 use crate::key::FeatureKey;
 use crate::random;
 use crate::schema::{FeatureKind, Schema};
 
-/// Returns the key of a combination: a chain of [`random::combine`], so that order matters. Part of
-/// [`HASH_ID`](crate::HASH_ID)'s rules.
+/// Returns the key of a combination: a chain of [`random::combine`], so the order of members
+/// matters. The chain is part of the rules that [`HASH_ID`](crate::HASH_ID) names.
 #[inline]
 pub fn cross_key(members: impl IntoIterator<Item = FeatureKey>) -> FeatureKey {
     FeatureKey(members.into_iter().fold(0, |key, member| random::combine(key, member.0)))
@@ -19,7 +19,8 @@ pub fn cross_key(members: impl IntoIterator<Item = FeatureKey>) -> FeatureKey {
 /// The columns of a batch that are crosses, and the columns that they are made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Crosses {
-    /// Column, members; both positions in [`Batch::sparse`], in schema order.
+    /// The pairs of a cross's column and its members' columns, as positions in [`Batch::sparse`],
+    /// in schema order.
     columns: Vec<(usize, Vec<usize>)>,
 }
 
@@ -27,7 +28,7 @@ impl Crosses {
     /// Returns the crosses of a schema.
     pub fn of(schema: &Schema) -> Self {
         let mut columns = Vec::new();
-        // Of every feature so far, its position among the sparse ones.
+        // The position among the sparse features of each feature so far.
         let mut positions = Vec::with_capacity(schema.features.len());
         let mut sparse = 0;
         for feature in &schema.features {
@@ -41,8 +42,9 @@ impl Crosses {
     }
 
     /// Computes the crosses of a batch whose other columns are filled. Members come before the
-    /// crosses that they are in, so that a cross of a cross finds it filled. A cross of columns
-    /// that the batch does not have (a pass that reads some features only) stays as it is.
+    /// crosses that they are in, so that a cross of a cross finds its member filled. A cross of
+    /// columns that the batch does not have (in a pass that reads only some features) is left
+    /// unchanged.
     pub fn fill(&self, batch: &mut Batch) {
         for (column, members) in &self.columns {
             let filled = |&member: &usize| batch.sparse[member].keys.len() == batch.rows;
@@ -50,7 +52,8 @@ impl Crosses {
                 continue;
             }
             let keys = |member: usize| batch.sparse[member].keys.iter();
-            // Column by column: the loops are over two slices each, which the compiler vectorises.
+            // The work goes column by column: each loop is over two slices, which the compiler
+            // vectorises.
             let mut chain = vec![0u64; batch.rows];
             for &member in members {
                 for (key, word) in chain.iter_mut().zip(keys(member)) {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cursor {
-    /// Epoch, counted from 0.
+    /// The epoch, counted from 0.
     pub epoch: u64,
-    /// Rows of this epoch that have been consumed.
+    /// The number of rows of this epoch that have been consumed.
     pub row: u64,
 }

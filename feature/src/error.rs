@@ -2,11 +2,11 @@
 
 use zillion_config::ConfigError;
 
-/// A schema that cannot be used.
+/// The reason why a schema cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// A key of the job file.
+    /// An error about a key of the job file.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The statistics that a feature's transform needs are absent.
@@ -19,7 +19,7 @@ pub enum SchemaError {
         /// The remedy for the caller.
         hint: &'static str,
     },
-    /// Other side tables than the schema names.
+    /// A number of side tables that differs from the schema's.
     #[error(
         "the schema joins {want} side tables, and {have} are given; give all of them, in its order"
     )]

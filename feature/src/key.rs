@@ -1,20 +1,21 @@
-//! Keys: what a raw value becomes, and the slots that keys fall into.
+//! The keys that raw values become, and the slots of keys.
 //!
 //! A key is mixed once, here, and never hashed again: the index of a table, the slot, the shard and
 //! the order of a file all read its bits directly. Integers go through a bijection, so that two ids
-//! never collide and the id can be had back; strings through xxh3-64. Both are pinned by golden
-//! vectors below, because every checkpoint ever written depends on them.
+//! never collide and the id can be computed back; strings go through xxh3-64. Golden vectors below
+//! pin both, because every checkpoint depends on them.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 
-/// Number of virtual slots. A key's slot is its top 12 bits; shards and servers own slot ranges.
+/// The number of virtual slots. A key's slot is its top 12 bits; shards and servers own slot
+/// ranges.
 pub const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
 
-/// Names the hashing rules in manifests: a file written under other rules is refused.
+/// The name of the hashing rules in manifests: a file written under other rules is refused.
 pub const HASH_ID: &str = "splitmix64+xxh3-64/1";
 
 const MISSING_TAG: &[u8] = b"zillion:missing:";
@@ -40,7 +41,8 @@ const MISSING_TAG: &[u8] = b"zillion:missing:";
 pub struct FeatureKey(pub u64);
 
 impl FeatureKey {
-    /// Returns the key of a signed id. Agrees with [`FeatureKey::from_u64`] on non-negative values.
+    /// Returns the key of a signed id, which is that of [`FeatureKey::from_u64`] for non-negative
+    /// values.
     #[inline(always)]
     pub fn from_i64(id: i64) -> Self {
         Self::from_u64(id as u64)
@@ -69,7 +71,7 @@ impl FeatureKey {
         Self(xxhash_rust::xxh3::xxh3_64(&bytes))
     }
 
-    /// Returns the integer id that [`FeatureKey::from_u64`] made this key of.
+    /// Returns the integer id from which [`FeatureKey::from_u64`] made this key.
     pub fn unmix(self) -> u64 {
         let z = self.0;
         let z = z ^ (z >> 31) ^ (z >> 62);
@@ -87,7 +89,7 @@ impl FeatureKey {
     }
 }
 
-/// Hashes keys for the standard library's maps and sets: keys are mixed already.
+/// A hasher of keys for the standard library's maps and sets, which does not mix again.
 pub type MixedHasher = BuildHasherDefault<KeyHasher>;
 
 /// The hasher of [`MixedHasher`], which hands on the bits of a key.
@@ -100,7 +102,7 @@ impl Hasher for KeyHasher {
         self.0
     }
     fn write(&mut self, bytes: &[u8]) {
-        // Not on the way of a `FeatureKey`, which hashes as one `u64`.
+        // A `FeatureKey` does not use this function: it hashes as one `u64`.
         for &byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(byte);
         }

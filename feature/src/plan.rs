@@ -1,10 +1,10 @@
-//! From a batch's keys to what must be looked up: unique keys a table, and the way back.
+//! The lookup plan of a batch: the unique keys of each table, and the way back to the values.
 //!
 //! # Invariants
 //! The order of everything here is a function of the batch alone. Unique keys are sorted by slot
-//! and, inside a slot, by first occurrence: a shard's keys are one contiguous run for *every*
-//! number of shards, and insertion order, gradient sums and norms do not depend on how many there
-//! are.
+//! and, inside a slot, by first occurrence. So a shard's keys are one contiguous run for *every*
+//! number of shards, and insertion order, gradient sums and norms do not depend on the number of
+//! shards.
 
 use std::ops::Range;
 
@@ -16,45 +16,45 @@ use crate::shard::ShardMap;
 /// The keys that one batch looks up, table by table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LookupPlan {
-    /// Rows of the batch.
+    /// The number of rows of the batch.
     pub rows: usize,
-    /// One entry a table of the schema, in its order.
+    /// The plans of the schema's tables, in its order.
     pub tables: Vec<TablePlan>,
-    /// One entry a sparse column of the batch, in its order.
+    /// The plans of the batch's sparse columns, in its order.
     pub columns: Vec<ColumnPlan>,
 }
 
-/// One table's unique keys.
+/// The unique keys of one table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TablePlan {
     /// The table that is looked up.
     pub table: TableId,
-    /// Unique keys, by slot, inside a slot by first occurrence.
+    /// The unique keys, sorted by slot and inside a slot by first occurrence.
     pub keys: Vec<FeatureKey>,
-    /// Runs of one slot, ascending: the slot, and the index of its first key.
+    /// The runs of keys of one slot, ascending: the slot, and the index of its first key.
     pub slots: Vec<(u16, u32)>,
     /// The places at which each unique key occurs.
     pub occurrences: Occurrences,
 }
 
-/// The way from unique keys to the values they came from, in compressed rows.
+/// The map from unique keys to the values that they came from, in compressed rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Occurrences {
-    /// `unique + 1` offsets into `positions`.
+    /// The `unique + 1` offsets into `positions`.
     pub offsets: Vec<u32>,
-    /// Positions in the table's value order (columns in schema order, values in batch order),
+    /// The positions in the table's value order (columns in schema order, values in batch order),
     /// ascending for each key.
     pub positions: Vec<u32>,
 }
 
-/// One sparse column's way to its table's unique keys.
+/// The map from the values of one sparse column to its table's unique keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ColumnPlan {
     /// The position of the table in [`LookupPlan::tables`].
     pub table: usize,
-    /// One entry a value: index into the table's unique keys.
+    /// The index into the table's unique keys, for each value.
     pub inverse: Vec<u32>,
-    /// Position of this column's first value in the table's value order.
+    /// The position of this column's first value in the table's value order.
     pub base: u32,
 }
 
@@ -75,23 +75,24 @@ impl TablePlan {
     }
 }
 
-/// Unique keys up to which comparing them is faster than walking over all slots.
+/// The number of unique keys up to which comparing them is faster than walking over all slots.
 const FEW_KEYS: usize = 256;
 
 /// Memory that plan building reuses from batch to batch.
 #[derive(Debug, Default)]
 pub struct PlanScratch {
-    /// Open-addressed set of the keys of one table; `generation` makes clearing free.
+    /// An open-addressed set of the keys of one table; `generation` makes clearing free.
     cells: Vec<Cell>,
     generation: u32,
-    /// Unique keys in order of first occurrence, and how often each occurs.
+    /// The unique keys in order of first occurrence, and the count of each.
     first_seen: Vec<FeatureKey>,
     counts: Vec<u32>,
-    /// From order of first occurrence to slot order.
+    /// The map from the order of first occurrence to the slot order.
     rank: Vec<u32>,
     /// The first position of each slot, used by [`PlanScratch::sort_many`].
     slot_starts: Vec<u32>,
-    /// For [`PlanScratch::sort_few`]: slots, and places in order of first occurrence.
+    /// The slots, each with a place in order of first occurrence, used by
+    /// [`PlanScratch::sort_few`].
     order: Vec<(u16, u32)>,
 }
 
@@ -173,7 +174,7 @@ impl PlanScratch {
     #[inline]
     fn index_of(&mut self, key: FeatureKey) -> u32 {
         let mask = self.cells.len() - 1;
-        // The low bits: the key is already mixed, and its top bits are the slot.
+        // The low bits are used: the key is already mixed, and its top bits are the slot.
         let mut at = key.0 as usize & mask;
         loop {
             let cell = &mut self.cells[at];
@@ -203,7 +204,7 @@ impl PlanScratch {
         order.clear();
         order
             .extend((0u32..).zip(first_seen.iter()).map(|(index, key)| (key.slot() as u16, index)));
-        // An index is there once, so that this keeps the order of first occurrence inside a slot.
+        // Each index occurs once, so this sort keeps the order of first occurrence inside a slot.
         order.sort_unstable();
         rank.clear();
         rank.resize(order.len(), 0);

@@ -1,8 +1,8 @@
-//! Counter-based random numbers: pure functions of their arguments.
+//! The counter-based random numbers, which are pure functions of their arguments.
 //!
-//! Nothing in Zillion carries a random state that could depend on who ran first. A dropout mask is
-//! a function of (seed, step, row, unit), an initial row of (seed, key, unit), the order of rows of
-//! (seed, epoch). The functions are small enough to be inlined into vectorised loops.
+//! Nothing in Zillion carries a random state that could depend on the order of threads. A dropout
+//! mask is a function of (seed, step, row, unit), an initial row of (seed, key, unit), the order of
+//! rows of (seed, epoch). The functions are small enough to be inlined into vectorised loops.
 
 /// Mixes 64 bits: the splitmix64 finaliser (a bijection).
 #[inline(always)]
@@ -19,8 +19,8 @@ pub fn combine(seed: u64, word: u64) -> u64 {
     mix64(seed ^ mix64(word))
 }
 
-/// Mixes 32 bits: "lowbias32" of Chris Wellons' hash-prospector search (a bijection). Cheap in
-/// SIMD, where 64-bit multiplies are not.
+/// Mixes 32 bits: "lowbias32" of Chris Wellons' hash-prospector search (a bijection). It is cheap
+/// in SIMD, where 64-bit multiplies are not.
 #[inline(always)]
 pub fn mix32(x: u32) -> u32 {
     let x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);

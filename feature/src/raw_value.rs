@@ -1,11 +1,11 @@
-//! One raw value to the key or the number that it stands for.
+//! The conversion of one raw value to the key or the number that it stands for.
 //!
-//! Training (the readers of text, JSON and arrays) and serving (requests) both end here, so that a
-//! value means the same to both: there is one function from a raw value to a key and one to a
-//! number.
+//! Training (the readers of text, JSON and arrays) and serving (requests) both use this module, so
+//! that a value means the same to both: there is one function from a raw value to a key and one to
+//! a number.
 //!
 //! The errors are small and have no text, because they travel through the inner loops of the
-//! reader; it and the request encoder each put them into words.
+//! reader; the reader and the request encoder each turn them into messages.
 
 use std::borrow::Cow;
 
@@ -42,7 +42,7 @@ pub enum RawValue<'a> {
     Uint(u64),
     /// A floating-point number of 64 bits.
     Float(f64),
-    /// True or false: 1 or 0 where a number is read, its word where a text is.
+    /// A boolean, which is 1 or 0 where a number is read and its word where a text is read.
     Bool(bool),
     /// A text. An empty one is a missing value, as in files.
     Text(Cow<'a, str>),
@@ -50,7 +50,7 @@ pub enum RawValue<'a> {
 
 /// The result of reading an id: its key, or the id itself where raw rows are read.
 pub trait RawId: Clone {
-    /// Returns what holds the place of a missing id until it is dropped or replaced.
+    /// Returns a placeholder for a missing id, which is later dropped or replaced.
     fn none() -> Self;
     /// Returns the result for a signed id.
     fn of_i64(id: i64) -> Self;
@@ -105,8 +105,8 @@ impl RawValue<'_> {
             Self::Uint(id) => id_from_uint(raw, *id).map(Some),
             Self::Bool(flag) => Ok(Some(id_from_flag(raw, *flag))),
             Self::Float(_) if raw == RawType::String => Err(ValueError::NoText),
-            // A whole number that some client wrote as 42.0; from 2^53 on floats are no ids any
-            // more.
+            // Some clients write a whole number as 42.0. From 2^53 on, floats are not accepted as
+            // ids.
             Self::Float(x) if x.fract() == 0.0 && x.abs() < 9e15 => {
                 id_from_i64(raw, *x as i64).map(Some)
             }
@@ -156,7 +156,7 @@ pub fn id_from_uint<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
     }
 }
 
-/// Returns the id of true or false under its declared type: 1 or 0, or the word.
+/// Returns the id of a boolean under its declared type: 1 or 0, or the word.
 pub fn id_from_flag<I: RawId>(raw: RawType, flag: bool) -> I {
     match raw {
         RawType::String => I::of_text(if flag { "true" } else { "false" }),
@@ -210,8 +210,8 @@ pub fn id_from_bytes<I: RawId>(text: &[u8]) -> Result<I, ValueError> {
     std::str::from_utf8(text).map(I::of_text).map_err(|_| ValueError::NotUtf8)
 }
 
-/// Returns a group id: of whole numbers by value, so that a column of numbers groups alike in text
-/// and in Parquet, and of everything else by its text.
+/// Returns a group id: whole numbers are grouped by value, so that a column of numbers groups alike
+/// in text and in Parquet; everything else is grouped by its text.
 ///
 /// # Errors
 /// The text is not UTF-8.
@@ -227,7 +227,7 @@ pub fn group_from_bytes(text: &[u8]) -> Result<u64, ValueError> {
     id_from_bytes(text).map(|key: FeatureKey| key.0)
 }
 
-/// Returns whether a text is what writing the number that it stands for gives again.
+/// Returns whether a text is exactly what writing its number gives.
 fn is_canonical(text: &[u8]) -> bool {
     matches!(text, b"0" | [b'-', b'1'..=b'9', ..] | [b'1'..=b'9', ..])
 }
@@ -254,7 +254,7 @@ pub fn parse_i64(text: &[u8]) -> Result<i64, ValueError> {
     };
     let magnitude = parse_digits(digits)?;
     if negative {
-        // -2^63 has no positive twin.
+        // The number -2^63 has no positive counterpart.
         0i64.checked_sub_unsigned(magnitude).ok_or(ValueError::Beyond64Bits)
     } else {
         i64::try_from(magnitude).map_err(|_| ValueError::Beyond64Bits)

@@ -1,12 +1,14 @@
-//! Raw values to a batch: what a request goes through on its way to the model.
+//! The encoding of a request: its raw values become a batch for the model.
 //!
-//! The same transforms as in training, feature by feature: keys by the declared type, numbers
-//! through the frozen statistics, side tables joined by key, sequences cut, crosses computed.
-//! Nothing is guessed: an input that a feature reads must be there (`null` stands for a missing
-//! value), and an input that nothing reads is refused, because it is a misspelt one.
+//! The transforms are the same as in training, feature by feature: keys by the declared type,
+//! numbers through the frozen statistics, side tables joined by key, sequences cut, crosses
+//! computed. Nothing is guessed: an input that a feature reads must be present (`null` stands for a
+//! missing value), and an input that nothing reads is refused, because its name is probably
+//! misspelt.
 //!
-//! Inputs are named after the feature that reads them, or after the column that it was trained
-//! from. A feature of a side table is not an input; the column that holds the side table's key is.
+//! Inputs are named after the feature that reads them, or after the column that the feature was
+//! trained from. A feature of a side table is not an input; the column that holds the side table's
+//! key is.
 
 mod shape;
 
@@ -25,7 +27,7 @@ use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
 use shape::Shape;
 
-/// Raw values in columns. Tensors come as numbers of one type, JSON as anything.
+/// The raw values of a column. Tensors hold numbers of one type, JSON holds values of any type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawValues<'a> {
     /// Signed integers of 64 bits.
@@ -45,7 +47,7 @@ pub struct RawColumn<'a> {
     pub values: RawValues<'a>,
     /// The number of values of each row; `None` stands for one value a row.
     pub lengths: Option<Vec<usize>>,
-    /// The column has one row, which all rows of the request share.
+    /// Whether the column has one row, which all rows of the request share.
     pub is_shared: bool,
 }
 
@@ -57,13 +59,13 @@ pub type RawColumns<'a> = BTreeMap<Cow<'a, str>, RawColumn<'a>>;
 pub struct InputSpec {
     /// The name of the input.
     pub name: String,
-    /// Another name that is understood: the column of the training data.
+    /// Another accepted name: the column of the training data.
     pub column: String,
-    /// The type of its values.
+    /// The type of the values.
     pub kind: InputKind,
-    /// Whether a row has any number of them.
+    /// Whether a row may have any number of values.
     pub is_list: bool,
-    /// Whether no row may lack it: the job says nothing of what a missing one stands for.
+    /// Whether every row must have a value, because the job has no value for a missing one.
     pub needs_value: bool,
 }
 
@@ -76,7 +78,7 @@ pub enum InputKind {
     Number,
 }
 
-/// From requests to batches, for one version of a model. Cheap to clone.
+/// An encoder of requests to batches, for one version of a model. A clone is cheap.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     schema: Arc<Schema>,
@@ -91,7 +93,8 @@ pub struct Encoder {
 struct Input {
     spec: InputSpec,
     rule: Rule,
-    /// Position among the sparse or the numeric columns of a batch; of a join, among the joins.
+    /// The position among the sparse or the numeric columns of a batch or, for a join, among the
+    /// joins.
     at: usize,
 }
 
@@ -110,7 +113,7 @@ struct Join {
     side: usize,
     table: Arc<SideTable>,
     attributes: Vec<Attribute>,
-    /// A feature that has no value for a row that is not in the side table.
+    /// The feature, if any, that has no value for a key that the side table does not have.
     needed_by: Option<String>,
 }
 
@@ -191,9 +194,9 @@ impl Encoder {
         self.inputs.iter().map(|input| &input.spec)
     }
 
-    /// Returns whether a number can be the value of every input of this name: a finite one that its
-    /// transform leaves within 32-bit floats. What it takes reaches from some number to another
-    /// without a gap.
+    /// Returns whether a number can be the value of every input of this name: it must be finite and
+    /// stay within 32-bit floats after the transform. The accepted numbers are one interval without
+    /// a gap.
     pub fn takes_number(&self, name: &str, x: f64) -> bool {
         let takes = |input: &Input| match &input.rule {
             Rule::Number { map, .. } => map.apply(x).is_finite(),
@@ -302,7 +305,7 @@ impl Encoder {
     }
 
     fn refuse_unread(&self, columns: &RawColumns<'_>) -> Result<(), RequestError> {
-        // Both are in order, so that one walk over both will do.
+        // Both lists are sorted, so one walk over both is enough.
         let mut known = self.names.iter();
         let mut is_read = |name: &str| {
             known.by_ref().find(|known| known.as_str() >= name).is_some_and(|known| known == name)
@@ -393,7 +396,7 @@ impl RawValues<'_> {
     }
 }
 
-/// Returns what is wrong with a value that is refused, in the words of a request.
+/// Returns the message about a refused value, in the words of a request.
 fn explain(error: ValueError) -> &'static str {
     match error {
         ValueError::NotWhole => {
@@ -410,12 +413,12 @@ fn explain(error: ValueError) -> &'static str {
     }
 }
 
-/// Returns the key of a value under its declared type; `None` of a missing one.
+/// Returns the key of a value under its declared type, or `None` for a missing value.
 fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
     value.id(raw).map_err(explain)
 }
 
-/// Returns a finite number; `None` of a missing value.
+/// Returns a finite number, or `None` for a missing value.
 fn number_of(value: &RawValue<'_>) -> Result<Option<f64>, &'static str> {
     value.number().map_err(explain)
 }

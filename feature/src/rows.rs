@@ -1,33 +1,33 @@
 //! Buffers of rows on their way between tables and the model.
 
-/// The rows of one step, one block a table, in the order of the plan's unique keys. Passed by
-/// ownership: the caller that pulls gives a buffer and gets it back filled.
+/// The rows of one step, one block for each table, in the order of the plan's unique keys. The
+/// buffer is passed by ownership: the caller of a pull gives a buffer and gets it back filled.
 #[derive(Clone, Debug, Default)]
 pub struct RowBuffer {
-    /// One entry a table of the plan.
+    /// The rows of each table of the plan.
     pub tables: Vec<TableRows>,
 }
 
-/// Rows of one table: `values` holds `unique × stride` floats, row after row.
+/// The rows of one table: `values` holds `unique × stride` floats, row after row.
 #[derive(Clone, Debug, Default)]
 pub struct TableRows {
-    /// Floats from one row to the next.
+    /// The number of floats from one row to the next.
     pub stride: usize,
     /// The floats of the rows.
     pub values: Vec<f32>,
     /// The number of pushes that each row has had so far, if the caller asked for counts.
     pub counts: Option<Vec<u32>>,
-    /// The use of each row in the batch, where gradients are pushed and the table keeps statistics
-    /// of use. A pull leaves it alone.
+    /// The use of each row in the batch, if gradients are pushed and the table keeps statistics of
+    /// use. A pull does not change it.
     pub uses: Option<Vec<Use>>,
 }
 
 /// The use of a row in one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
-    /// Occurrences of its key.
+    /// The number of occurrences of the row's key.
     pub shows: f32,
-    /// The sum of the first label over them.
+    /// The sum of the first label over these occurrences.
     pub clicks: f32,
 }
 

@@ -70,7 +70,7 @@ impl Shape {
         Ok(Self { rows, ends, is_shared: column.is_shared })
     }
 
-    /// Returns one result a row.
+    /// Returns one result for each row.
     pub(super) fn single<T: Clone>(
         &self,
         input: &Input,
@@ -84,7 +84,7 @@ impl Shape {
         (0..self.rows).map(value).collect()
     }
 
-    /// Returns the keys of every row, any number a row; values that are missing are left out.
+    /// Returns the keys of every row, any number for each row; missing values are left out.
     pub(super) fn lists(
         &self,
         input: &Input,
