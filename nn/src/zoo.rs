@@ -1,9 +1,9 @@
 //! The models: from a job's `[model]` section to a [`Graph`].
 //!
-//! Architectures are those of FuxiCTR, whose published results ours are compared with, down to
-//! which bias exists: a test counts parameters against the leaderboard. A model is defined once and
-//! built twice, for training and for inference; both graphs declare the same parameters in the same
-//! order, so one set of [`Params`](crate::Params) serves both.
+//! The architectures are those of FuxiCTR, with whose published results ours are compared,
+//! including which biases exist: a test compares the number of parameters with the leaderboard. A
+//! model is defined once and built twice, for training and for inference; both graphs declare the
+//! same parameters in the same order, so one set of [`Params`](crate::Params) serves both.
 //!
 //! | kind | logit |
 //! |---|---|
@@ -18,8 +18,8 @@
 //! | `din` | MLP(vectors ‖ attended histories), optionally + Σ linear + FM (Zhou et al. 2018) |
 //! | `graph` | the nodes that the job file names: see [`GraphSpec`] |
 //!
-//! Models that learn several labels have a logit each, and their losses are added up, each times
-//! its label's weight and averaged over the rows that have the label:
+//! Models that learn several labels have one logit for each label. Their losses are added up; each
+//! loss is averaged over the rows that have the label and multiplied by the label's weight:
 //!
 //! | kind | logit of a label |
 //! |---|---|
@@ -27,12 +27,12 @@
 //! | `mmoe` | tower(Σ gateᵢ·expertᵢ(vectors)), gate = softmax(linear(vectors)) (Ma et al. 2018) |
 //! | `esmm` | click: tower(vectors); conversion: log odds of pCTR·pCVR (Ma et al. 2018) |
 //!
-//! `two_tower` has a vector for the user and one for the item; its logit is their dot
-//! product over the temperature, and its loss a softmax over the items of the batch (Yi et al.,
-//! RecSys 2019).
+//! `two_tower` has one vector for the user and one for the item. Its logit is the dot product of
+//! the two divided by the temperature, and its loss is a softmax over the items of the batch (Yi et
+//! al., RecSys 2019).
 //!
-//! A numeric feature joins the deep part as its value, beside the vectors; the wide part has a
-//! weight for it; in DLRM it goes through the bottom MLP.
+//! In the deep part, the value of a numeric feature is concatenated with the vectors; in the linear
+//! part it has a weight; in DLRM it goes through the bottom MLP.
 
 mod activation;
 mod custom;
@@ -85,24 +85,24 @@ use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, Mode};
 use crate::graph::shape::NodeId;
 
-/// The output of every model: the log odds of the first task, `[B, 1]`. Those of others are called
-/// `logits/<task>`.
+/// The output of every model: the log odds of the first task, `[B, 1]`. The outputs of further
+/// tasks are called `logits/<task>`.
 pub const LOGITS: &str = "logits";
-/// The output of a model built for inference: `sigmoid(logits)`, `[B, 1]`; likewise
-/// `probabilities/<task>`.
+/// The output of a model built for inference: `sigmoid(logits)`, `[B, 1]`. The outputs of further
+/// tasks are called `probabilities/<task>`.
 pub const PROBABILITIES: &str = "probabilities";
 /// The output of a model built for training: the mean binary cross-entropy, summed over labels,
 /// `[1, 1]`.
 pub const LOSS: &str = "loss";
 
-/// Returns the segments of a row that a model reads; the others need not exist.
+/// Returns the segments of a row that a model reads; other segments need not exist.
 #[must_use]
 pub fn needs(spec: &ModelSpec) -> Needs {
     spec.needs()
 }
 
-/// Returns the tasks of a model over labels of these names, which [`check_labels`] has accepted;
-/// single figures are about the first one.
+/// Returns the tasks of a model over labels of these names, which [`check_labels`] has accepted.
+/// Reports of a single metric use the first task.
 #[must_use]
 pub fn tasks(spec: &ModelSpec, labels: &[&str]) -> Vec<Task> {
     spec.model().tasks(labels)
@@ -111,13 +111,13 @@ pub fn tasks(spec: &ModelSpec, labels: &[&str]) -> Vec<Task> {
 /// Checks that the model can learn this many labels.
 ///
 /// # Errors
-/// Says which models learn several labels, or how many this one needs.
+/// Fails otherwise, and says which models learn several labels, or how many labels this one needs.
 pub fn check_labels(spec: &ModelSpec, labels: usize) -> Result<()> {
     spec.model().check_labels(labels)
 }
 
-/// Returns whether the model's training graph reads, as one more numeric column behind the
-/// features', the logarithm of each row's item's share of all rows ([`LOG_FREQUENCY`]).
+/// Returns whether the model's training graph reads one more numeric column after those of the
+/// features: the logarithm of the share of all rows that have the row's item ([`LOG_FREQUENCY`]).
 #[must_use]
 pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
     matches!(spec, ModelSpec::TwoTower(spec) if spec.sampling_correction)
@@ -125,12 +125,14 @@ pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
 
 /// Builds a model over these inputs.
 ///
-/// For training the outputs are [`LOGITS`] (one for each of the model's [`tasks`]) and [`LOSS`],
-/// for inference [`LOGITS`] and [`PROBABILITIES`], both shifted by the label's `logit_shift`.
+/// For training, the outputs are [`LOGITS`] (one for each of the model's [`tasks`]) and [`LOSS`].
+/// For inference they are [`LOGITS`] and [`PROBABILITIES`], both shifted by the label's
+/// `logit_shift`.
 ///
 /// # Errors
-/// A setting out of range, an input that lacks a segment the model reads, vectors of unequal length
-/// where the model pairs them, no features, or labels that are too many, too few or, for training,
+/// Fails if a setting is out of range, if an input lacks a segment that the model reads, if vectors
+/// differ in length and the model pairs them, if there are no features, or if the number of labels
+/// is wrong (for training, also if there are none).
 /// none.
 pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph> {
     let model = spec.model();
@@ -147,7 +149,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
     let b = &mut builder;
     let built = model.build(b, inputs)?;
     let names: Vec<&str> = inputs.labels.iter().map(|label| label.name.as_str()).collect();
-    // A model built without labels scores nevertheless.
+    // A model that is built without labels can still score.
     let tasks = if names.is_empty() { vec![Task::own("", 0)] } else { model.tasks(&names) };
     let mut heads: Vec<(Task, NodeId)> = tasks.into_iter().zip(built.iter().copied()).collect();
     for (index, (task, logits)) in heads.iter_mut().enumerate() {

@@ -14,21 +14,21 @@ pub enum Activation {
     /// The function `max(x, 0)`.
     #[default]
     Relu,
-    /// The function `x`, or `0.01 x` below zero.
+    /// The function `x`, or `0.01 x` for negative x.
     LeakyRelu,
-    /// The function `x`, or `a x` below zero with a learned `a` a unit.
+    /// The function `x`, or `a x` for negative x, with one learned `a` for each unit.
     Prelu,
     /// The logistic function `1 / (1 + e^-x)`.
     Sigmoid,
     /// The hyperbolic tangent of x.
     Tanh,
-    /// Gaussian error linear unit, in its tanh form.
+    /// The Gaussian error linear unit in its tanh form.
     Gelu,
     /// The function `x · sigmoid(x)`.
     Silu,
-    /// `x`, or `a x` with a learned `a` a unit, turned from one to the other by the sigmoid of the
-    /// normalised `x`: a PReLU whose kink follows the data (Zhou et al. 2018). Between the layers
-    /// of an MLP it is a pass over the batch more, like batch norm.
+    /// A mixture of `x` and `a x`, weighted by the sigmoid of the normalised `x`, with one learned
+    /// `a` for each unit: a PReLU whose kink follows the data (Zhou et al. 2018). Between the
+    /// layers of an MLP it costs one more pass over the batch, like batch norm.
     Dice,
 }
 

@@ -1,4 +1,4 @@
-//! A model written in a job file: named nodes, each an operation over others.
+//! The model that a job file defines: named nodes, each an operation over others.
 //!
 //! ```toml
 //! [model]
@@ -17,9 +17,10 @@
 //! width = 1
 //! ```
 //!
-//! Nodes may stand in any order. They are built depth first from the outputs (these by label name),
-//! the inputs of each as it lists them, so that parameters, dropout masks and sums follow from the
-//! graph and not from the file. A node nothing depends on is refused: it was meant for something.
+//! Nodes may be in any order. They are built depth first from the outputs (which are ordered by the
+//! name of the label), with the inputs of each node in the listed order. Parameters, dropout masks
+//! and sums therefore follow from the graph and not from the file. A node that no output depends on
+//! is refused, because it is probably a mistake.
 
 mod attributes;
 mod build;
@@ -52,9 +53,9 @@ pub struct GraphSpec {
     /// The node of each label's log odds, where `logits` names none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     outputs: BTreeMap<String, String>,
-    /// λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
+    /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
     l2: f64,
-    /// Every node by its name, inputs first: depth first from the outputs.
+    /// All nodes by name, depth first from the outputs, each after its inputs.
     #[serde(serialize_with = "by_name")]
     nodes: Vec<(String, NodeSpec)>,
 }
@@ -67,7 +68,7 @@ fn by_name<S: Serializer>(nodes: &[(String, NodeSpec)], serializer: S) -> Result
     map.end()
 }
 
-/// The keys beside the nodes.
+/// The keys of the section other than the nodes.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Root {
@@ -82,10 +83,11 @@ struct Root {
 }
 
 impl GraphSpec {
-    /// Reads the section that stands at `path` of a job.
+    /// Reads the section at `path` of a job.
     ///
     /// # Errors
-    /// Names the key: a node that is misspelt, misplaced, in a circle or read by nothing.
+    /// Fails, and names the key, if a node is misspelt, misplaced, in a cycle, or read by no other
+    /// node.
     pub fn read(section: &Value, path: &str) -> Result<Self, ConfigError> {
         let root: Root = zillion_config::from_value(section, path)?;
         let nodes_path = format!("{path}.nodes");
@@ -139,8 +141,8 @@ impl ZooModel for GraphSpec {
         self.l2
     }
 
-    /// Refuses a job without labels. A graph names a node a label, or is refused by the label that
-    /// it forgot.
+    /// Refuses a job without labels. Otherwise the graph must name one node for each label, and a
+    /// missing one is reported by the name of its label.
     fn check_labels(&self, labels: usize) -> BuildResult<()> {
         check_some_label(self.kind(), labels)
     }
@@ -150,7 +152,7 @@ impl ZooModel for GraphSpec {
     }
 }
 
-/// Reads a graph at an unknown place of a job; [`GraphSpec::read`] names the keys better.
+/// Reads a graph at an unknown place of a job; [`GraphSpec::read`] gives better names of keys.
 impl<'de> Deserialize<'de> for GraphSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;

@@ -73,8 +73,8 @@ impl ZooModel for DcnSpec {
 }
 
 impl Structure {
-    /// Builds the MLP beside the crosses or behind them, and one linear layer to the logit. Without
-    /// hidden layers the crosses stand alone.
+    /// Builds the MLP, beside the crosses or after them, and one linear layer to the logit. Without
+    /// hidden layers there are only the crosses.
     pub(super) fn build_output(
         self,
         b: &mut GraphBuilder,

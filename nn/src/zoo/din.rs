@@ -1,5 +1,5 @@
-//! Deep interest network: attention sums a history by how much each of its items matters to the
-//! item in question (Zhou et al., KDD 2018).
+//! The deep interest network: attention sums a history by how relevant each of its items is to the
+//! candidate item (Zhou et al., KDD 2018).
 
 use serde::{Deserialize, Serialize};
 
@@ -90,8 +90,8 @@ impl ZooModel for DinSpec {
         let pairs = pairs(self, inputs)?;
         let dim = if self.fm { Some(inputs.common_dim("din with fm")?) } else { None };
         let numeric = inputs.numerics(b)?;
-        // The vector of every feature; in a history's place what attention makes of it for each
-        // query.
+        // The vector of each feature; for a history, the result of attention for each of its
+        // queries.
         let mut vectors = vec![None; inputs.columns.len()];
         for (index, vector) in vectors.iter_mut().enumerate() {
             if pairs.iter().all(|pair| pair.history != index) {
@@ -109,7 +109,7 @@ impl ZooModel for DinSpec {
                 };
                 histories[index] = Some(history);
                 let query = &inputs.columns[pair.query];
-                // A query is itself no history: `pairs` has seen to it.
+                // A query is never a history itself: `pairs` has checked this.
                 let Some(vector) = vectors[pair.query] else { return Err(refuse_list(query)) };
                 let name = format!("attention.{}.{}", query.name, column.name);
                 parts.push(attend(b, self, &name, vector, history, index)?);
@@ -133,10 +133,10 @@ impl ZooModel for DinSpec {
     }
 }
 
-/// Builds the activation unit: an MLP over query, item, their difference and their product weighs
-/// each item of the history `[V, d]`; the weighted items are summed. Without softmax the weights of
-/// a list need not sum to 1, so that the length of the sum says how strong the interest is (section
-/// 4.3 of the paper).
+/// Builds the activation unit: an MLP over the query, an item, their difference and their product
+/// computes the weight of each item of the history `[V, d]`, and the weighted items are summed.
+/// Without softmax the weights of a list need not sum to 1, so that the length of the sum shows how
+/// strong the interest is (section 4.3 of the paper).
 fn attend(
     b: &mut GraphBuilder,
     spec: &DinSpec,
@@ -159,7 +159,7 @@ fn attend(
     b.segment_sum(&format!("{name}.sum"), weighted)
 }
 
-/// Positions of a query and its history among the columns.
+/// The positions of a query and its history among the columns.
 struct Pair {
     query: usize,
     history: usize,

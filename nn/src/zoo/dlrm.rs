@@ -1,5 +1,5 @@
-//! DLRM: numeric features become a vector like the others, all vectors interact, and an MLP judges
-//! (Naumov et al. 2019).
+//! DLRM: numeric features become one more vector, all vectors interact, and an MLP computes the
+//! logit (Naumov et al. 2019).
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,8 @@ use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
 use crate::optim::not_negative;
 
-/// The bottom MLP's hidden layers where the job names none; the vectors' length follows.
+/// The bottom MLP's hidden layers where the job names none; a layer of the vectors' length is
+/// appended.
 const DEFAULT_BOTTOM: [usize; 3] = [64; 3];
 
 /// The operation that joins DLRM's vectors.
@@ -22,7 +23,7 @@ pub enum Interaction {
     /// The dot product of each pair of vectors, and the bottom MLP's vector itself.
     #[default]
     Dot,
-    /// The vectors side by side.
+    /// The concatenation of the vectors.
     Cat,
 }
 

@@ -1,8 +1,9 @@
-//! Click, and conversion after a click, learned over all impressions (Ma et al., SIGIR 2018).
+//! ESMM: clicks, and conversions after a click, learned over all impressions (Ma et al., SIGIR
+//! 2018).
 //!
-//! Two towers stand on shared vectors. The first gives the log odds `a` of a click; the second the
-//! log odds `b` of a conversion after a click. The model learns the first, and the product of both
-//! probabilities over all impressions.
+//! Two towers share the vectors. The first gives the log odds `a` of a click, and the second the
+//! log odds `b` of a conversion after a click. The model learns the first probability, and the
+//! product of both, over all impressions.
 //!
 //! The product has log odds `−ln(e^−a + e^−b + e^−(a+b))`, because
 //! `1 / (σ(a)·σ(b)) − 1 = (1 + e^−a)(1 + e^−b) − 1`; it is computed in that form, which is exact
@@ -85,7 +86,8 @@ impl ZooModel for EsmmSpec {
         let x = inputs.deep(b)?;
         let labels = &inputs.labels;
         let click = self.mlp.build_tower(b, &labels[0].name, &self.hidden, x)?;
-        // Zeros of the click that were left out change its odds, and the product through it alone.
+        // Rows left out because they have no click change the odds of the click only, and the
+        // product through the click.
         let click = calibrate(b, "click.calibrated", click, labels[0].logit_shift)?;
         let given = self.mlp.build_tower(b, &labels[1].name, &self.hidden, x)?;
         let both = b.add("both", click, given)?;

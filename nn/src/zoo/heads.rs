@@ -1,4 +1,4 @@
-//! The heads of a model: its log odds held against labels.
+//! The heads of a model: the losses of its log odds against labels.
 
 use super::LOSS;
 use super::inputs::ModelInputs;
@@ -9,8 +9,9 @@ use crate::graph::builder::{GraphBuilder, Mode};
 use crate::graph::op::{Binary, Unary};
 use crate::graph::shape::NodeId;
 
-/// Logits as the data has them, where training saw another share of zeros (see [`LabelInput`]):
-/// shifted for inference alone, since the loss is over the rows that were trained.
+/// Shifts logits to the odds of the data, where training used another share of zeros (see
+/// [`LabelInput`]). Only inference shifts them, because the loss is over the rows that were
+/// trained.
 pub(super) fn calibrate(
     b: &mut GraphBuilder,
     name: &str,
@@ -23,8 +24,8 @@ pub(super) fn calibrate(
     }
 }
 
-/// Builds the losses of the tasks that are learned, each averaged over its own rows, times their
-/// weights.
+/// Builds the losses of the tasks that are learned, each averaged over its own rows and multiplied
+/// by its weight.
 pub(super) fn build_loss(
     b: &mut GraphBuilder,
     inputs: &ModelInputs,
@@ -37,7 +38,7 @@ pub(super) fn build_loss(
     let mut learned = heads.iter().filter(|(task, _)| task.is_learned()).peekable();
     let mut total = None;
     while let Some((task, logits)) = learned.next() {
-        // A loss times 0 gives gradients of 0: its parameters stay what they are.
+        // A loss times 0 has gradients of 0, so its parameters do not change.
         let weight = inputs.labels.get(task.label.of()).map_or(1.0, |label| label.weight);
         let alone = heads.len() == 1;
         let name = if alone { LOSS.to_owned() } else { format!("{LOSS}.{}", task.name) };
@@ -74,7 +75,7 @@ pub(super) fn build_label_nodes(
             let (first, known_first) = known_label(b, &format!("{name}.first"), first)?;
             let other = b.label(&format!("{name}.second"), second)?;
             let value = b.mul(&format!("{name}.label"), first, other)?;
-            // Where the first is 0 so is the product, whatever is known of the second.
+            // Where the first label is 0, the product is 0, even if the second label is missing.
             let known_second = b.weight(&format!("{name}.second.weight"), Some(second))?;
             let more = b.sub(&format!("{name}.weight.more"), known_second, known_first)?;
             let weight = b.mul_add(&format!("{name}.weight"), more, first, known_first)?;
@@ -90,7 +91,7 @@ pub(super) fn build_label_nodes(
     }
 }
 
-/// Builds a label that is 0 where it is missing, and its weight.
+/// Builds a label, as 0 where it is missing, and its weight.
 fn known_label(b: &mut GraphBuilder, name: &str, label: usize) -> Result<(NodeId, NodeId)> {
     let value = b.label(&format!("{name}.value"), label)?;
     let weight = b.weight(&format!("{name}.weight"), Some(label))?;

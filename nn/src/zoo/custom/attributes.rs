@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::graph::ParamInit;
 use crate::zoo::Activation;
 
-/// The widest layer and the largest side of a parameter: beyond it something was misread.
+/// The widest layer and the largest side of a parameter: a larger number is probably a mistake.
 const MAX_WIDTH: usize = 1 << 20;
 /// The most layers of one kind on top of each other.
 const MAX_LAYERS: usize = 100;
@@ -16,7 +16,7 @@ const MAX_LAYERS: usize = 100;
 #[serde(deny_unknown_fields)]
 pub(super) struct Plain {}
 
-/// The features that an operation reads.
+/// The attributes of an operation that reads several features.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Features {
@@ -25,7 +25,7 @@ pub(super) struct Features {
     pub(super) features: Option<Vec<String>>,
 }
 
-/// A feature that an operation reads.
+/// The attributes of an operation that reads one feature.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OneFeature {
@@ -100,7 +100,7 @@ pub(super) enum Init {
     },
 }
 
-/// The slope below zero.
+/// The attributes of a leaky relu.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Slope {
@@ -115,11 +115,11 @@ impl Default for Slope {
     }
 }
 
-/// A factor or summand.
+/// The attribute of an operation with a factor or a summand.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct By {
-    /// The number in every element.
+    /// The factor or summand of every element.
     #[serde(deserialize_with = "finite")]
     pub(super) by: f32,
 }
@@ -139,7 +139,7 @@ pub(super) struct Linear {
     pub(super) init: Init,
 }
 
-/// A range of columns.
+/// The attributes of a slice of columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Slice {
@@ -150,7 +150,7 @@ pub(super) struct Slice {
     pub(super) len: usize,
 }
 
-/// The length of the fields of an interaction.
+/// The attributes of an interaction of fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Fields {

@@ -1,4 +1,4 @@
-//! From a job's nodes to the nodes of the IR.
+//! The building of a job's nodes as nodes of the IR.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::zoo::inputs::{ModelInputs, SparseInput};
 use crate::zoo::mlp::MlpKeys;
 
-/// The most columns of one value: a row of 64 MiB is a mistake.
+/// The most columns of one value: a row of 64 MiB is probably a mistake.
 const MAX_COLS: usize = 1 << 24;
 /// The most floats of one parameter: 8 GiB.
 const MAX_PARAM: usize = 1 << 31;
@@ -23,11 +23,11 @@ const MAX_PARAM: usize = 1 << 31;
 #[derive(Clone, Copy)]
 struct Value {
     id: NodeId,
-    /// The length of the vectors that it consists of, where it is made of such.
+    /// The length of the vectors in the value, if it consists of vectors.
     field: Option<usize>,
 }
 
-/// Builds the nodes; returns the log odds of each label, in the order of labels.
+/// Builds the nodes and returns the log odds of each label, in the order of labels.
 pub(super) fn build(
     b: &mut GraphBuilder,
     spec: &GraphSpec,
@@ -199,14 +199,15 @@ impl<'a> Layer<'a> {
         Ok(Value { id, field: self.kept_field(&node.op, id) })
     }
 
-    /// Builds the inputs side by side.
+    /// Builds the concatenation of the inputs.
     fn concat(&mut self) -> Result<Value> {
         let parts: Vec<NodeId> = self.x.iter().map(|x| x.id).collect();
         let field = self.x[0].field.filter(|_| self.x.iter().all(|x| x.field == self.x[0].field));
         Ok(Value { id: self.b.concat(self.name, &parts)?, field })
     }
 
-    /// Functions of each element leave vectors where they were.
+    /// Returns the length of the vectors in the result, if the operation keeps the vectors of its
+    /// input in their places.
     fn kept_field(&self, op: &NodeOp, id: NodeId) -> Option<usize> {
         let elementwise = matches!(
             op,
@@ -234,7 +235,7 @@ impl<'a> Layer<'a> {
         Ok(Value { id: self.b.unary(self.name, function, id)?, field })
     }
 
-    /// Folds the inputs from left to right; values between have the node's name and a number.
+    /// Folds the inputs from left to right; intermediate values have the node's name and a number.
     fn binaries(&mut self, function: Binary) -> Result<NodeId> {
         let mut result = self.x[0].id;
         let last = self.x.len() - 1;
@@ -296,7 +297,8 @@ impl<'a> Layer<'a> {
         self.refuse(format!("{shape} has no lists; op = \"values\" gives a row a value of a list"))
     }
 
-    /// Floats a field: as told, or as the input's vectors have them.
+    /// Returns the number of floats of a field: the given one, otherwise the length of the input's
+    /// vectors.
     fn field(&self, dim: Option<usize>) -> Result<usize> {
         dim.or(self.x[0].field).ok_or_else(|| {
             let why =
@@ -472,7 +474,7 @@ impl<'a> Layer<'a> {
         ConfigError::at(&self.key(key), why).into()
     }
 
-    /// Turns a refusal by the builder into one of the job's node.
+    /// Turns an error of the builder into one that names the job's node.
     fn name_node(&self, error: Error) -> Error {
         match error {
             Error::Shape { node, reason } if node == self.name => self.refuse(reason),

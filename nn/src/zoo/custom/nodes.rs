@@ -27,12 +27,12 @@ pub(super) struct NodeSpec {
     pub(super) inputs: Vec<String>,
 }
 
-/// Defines the enum of operations, their names in a job, and the attributes of each name.
+/// Defines the enum of operations, with the name in a job and the attributes of each operation.
 macro_rules! operations {
     ($($(#[$doc:meta])* $variant:ident($attributes:ty) = $name:literal,)*) => {
-        /// The operation of a node. Values are matrices `[rows, columns]`; the rows are those of
-        /// the batch (`B`) or, of un-pooled lists, all their values (`V`), unless a node depends on
-        /// parameters and constants alone.
+        /// The operation of a node. Values are matrices `[rows, columns]`. The rows are those of
+        /// the batch (`B`) or, for lists that are not pooled, all their values (`V`); a node that
+        /// depends only on parameters and constants has constant rows.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(tag = "op")]
         pub(super) enum NodeOp {
@@ -49,7 +49,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Reads the operation of this name with these attributes, which stand at `path`.
+            /// Reads the operation with this name and these attributes, which are at `path`.
             fn read(name: &str, attributes: &Value, path: &str) -> Result<Self, ConfigError> {
                 match name {
                     $($name => zillion_config::from_value(attributes, path).map(Self::$variant),)*
@@ -61,30 +61,30 @@ macro_rules! operations {
 }
 
 operations! {
-    /// () → `[B, Σ dim]`: the pooled vectors of features side by side.
+    /// () → `[B, Σ dim]`: the pooled vectors of features, concatenated.
     Embedding(Features) = "embedding",
-    /// () → `[B, 1]`: Σ of the ids' linear weights, and of numbers times a weight each.
+    /// () → `[B, 1]`: the sum of the ids' linear weights and of the numbers times one weight each.
     Wide(Wide) = "wide",
-    /// () → `[B, n]`: numeric features side by side.
+    /// () → `[B, n]`: numeric features as columns.
     Numeric(Features) = "numeric",
     /// () → `[V, dim]`: the vector of each value of a feature's list, list after list.
     Values(OneFeature) = "values",
-    /// () → `shape`: a parameter, learned.
+    /// () → `shape`: a learned parameter.
     Param(Param) = "param",
-    /// () → `shape`: one number everywhere.
+    /// () → `shape`: the same number in every element.
     Constant(Constant) = "constant",
 
     /// (x) → `max(x, 0)`.
     Relu(Plain) = "relu",
-    /// (x) → x, or `slope · x` below zero.
+    /// (x) → x, or `slope · x` for negative x.
     LeakyRelu(Slope) = "leaky_relu",
-    /// (x) → x, or `a · x` below zero with a learned `a` a column.
+    /// (x) → x, or `a · x` for negative x, with one learned `a` for each column.
     Prelu(Plain) = "prelu",
     /// (x) → `1 / (1 + e^-x)`.
     Sigmoid(Plain) = "sigmoid",
-    /// (x) → hyperbolic tangent.
+    /// (x) → the hyperbolic tangent of x.
     Tanh(Plain) = "tanh",
-    /// (x) → Gaussian error linear unit, in its tanh form.
+    /// (x) → the Gaussian error linear unit of x, in its tanh form.
     Gelu(Plain) = "gelu",
     /// (x) → `x · sigmoid(x)`.
     Silu(Plain) = "silu",
@@ -118,45 +118,47 @@ operations! {
 
     /// (x) → `x·W + b`, `[r, width]`.
     Linear(Linear) = "linear",
-    /// (x, w) → `x·w`; `w` is of parameters and constants.
+    /// (x, w) → `x·w`, where `w` is computed from parameters and constants only.
     Matmul(Plain) = "matmul",
-    /// (x) → `x + b`, with a learned `b` a column.
+    /// (x) → `x + b`, with one learned `b` for each column.
     Bias(Plain) = "bias",
-    /// (a, b, ..) → side by side.
+    /// (a, b, ..) → their columns, concatenated.
     Concat(Plain) = "concat",
-    /// (x) → columns `start .. start + len`.
+    /// (x) → the columns `start .. start + len` of x.
     Slice(Slice) = "slice",
     /// (x) → the sum of each row, `[r, 1]`.
     SumColumns(Plain) = "sum_columns",
     /// (x) → the mean of each row, `[r, 1]`.
     MeanColumns(Plain) = "mean_columns",
-    /// (x) → the sum of each column, `[1, n]`; of parameters and constants only.
+    /// (x) → the sum of each column, `[1, n]`, for values computed from parameters and constants
+    /// only.
     SumRows(Plain) = "sum_rows",
-    /// (x) → the mean of each column, `[1, n]`; of parameters and constants only.
+    /// (x) → the mean of each column, `[1, n]`, for values computed from parameters and constants
+    /// only.
     MeanRows(Plain) = "mean_rows",
     /// (x) → the softmax of each row.
     Softmax(Plain) = "softmax",
     /// (a, b of one shape) → the dot product of each pair of rows, `[r, 1]`.
     RowDot(Plain) = "row_dot",
-    /// (x) → Σ of the dot products of all pairs of fields, `[r, 1]` (Rendle 2010).
+    /// (x) → the sum of the dot products of all pairs of fields, `[r, 1]` (Rendle 2010).
     Fm(Fields) = "fm",
     /// (x) → the dot product of each pair of fields (Naumov et al. 2019).
     DotInteraction(Fields) = "dot_interaction",
 
-    /// (x, v) → the row of x again for each value of the lists that v's rows are of, `[V, n]`.
+    /// (x, v) → `[V, n]`: the row of x repeated for each value of its list, for the lists of v.
     Repeat(Plain) = "repeat",
-    /// (v) → the sum over each list, `[B, n]`; 0 of an empty one.
+    /// (v) → the sum over each list, `[B, n]`; 0 for an empty list.
     SegmentSum(Plain) = "segment_sum",
-    /// (v) → the mean over each list, `[B, n]`; 0 of an empty one.
+    /// (v) → the mean over each list, `[B, n]`; 0 for an empty list.
     SegmentMean(Plain) = "segment_mean",
-    /// (v) → the softmax over each list, each column by itself.
+    /// (v) → the softmax over each list, separately for each column.
     SegmentSoftmax(Plain) = "segment_softmax",
 
-    /// (x) → normalised over the batch (Ioffe & Szegedy 2015).
+    /// (x) → x normalised over the batch (Ioffe & Szegedy 2015).
     BatchNorm(Plain) = "batch_norm",
-    /// (x) → normalised over the columns (Ba, Kiros & Hinton 2016).
+    /// (x) → x normalised over the columns (Ba, Kiros & Hinton 2016).
     LayerNorm(Plain) = "layer_norm",
-    /// (x) → a share of the elements dropped in training.
+    /// (x) → x with a share of the elements dropped in training.
     Dropout(Dropout) = "dropout",
 
     /// (x) → hidden layers of linear, batch norm, activation, dropout.
@@ -250,8 +252,8 @@ impl NodeSpec {
     }
 }
 
-/// Extends the suggestion for an unknown key by the keys that every node has, which the list of an
-/// operation's attributes lacks.
+/// Extends the suggestion for an unknown key by the keys that every node has, which are not in the
+/// list of an operation's attributes.
 fn suggest_common_key(error: ConfigError, section: &toml::Table, path: &str) -> ConfigError {
     let common = ["op", "inputs"];
     let unknown = section.keys().find(|key| error.path() == format!("{path}.{key}"));
@@ -264,8 +266,8 @@ fn suggest_common_key(error: ConfigError, section: &toml::Table, path: &str) -> 
     }
 }
 
-/// Checks a node's name, which is also the name of parameters and, with a dot, of the parts of a
-/// composed layer.
+/// Checks the name of a node, which is also the name of its parameters and, with a dot, the prefix
+/// of the parts of a composed layer.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(legal) {
@@ -278,7 +280,7 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl NodeOp {
-    /// Returns the function of one element that an operation is.
+    /// Returns the function of one element that the operation computes, if it is one.
     pub(super) fn unary(&self) -> Option<Unary> {
         Some(match self {
             Self::Relu(_) => Unary::Relu,
@@ -298,7 +300,7 @@ impl NodeOp {
         })
     }
 
-    /// Returns the function of two elements that an operation is.
+    /// Returns the function of two elements that the operation computes, if it is one.
     pub(super) fn binary(&self) -> Option<Binary> {
         Some(match self {
             Self::Add(_) => Binary::Add,

@@ -1,4 +1,4 @@
-//! The order in which nodes are built, and what is wrong with how they hang together.
+//! The order in which nodes are built, and the errors in the connections between nodes.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,11 @@ enum State {
     Done,
 }
 
-/// Nodes depth first from the roots (key below `path` and node), each after its inputs.
+/// Sorts nodes depth first from the roots (each a key below `path` and a node), each after its
+/// inputs.
 ///
 /// # Errors
-/// A name that is no node's, a cycle, a node that no output depends on.
+/// Fails if a name belongs to no node, if nodes form a cycle, or if no output depends on a node.
 pub(super) fn sort_nodes(
     nodes: Vec<(String, NodeSpec)>,
     roots: &[(String, &str)],
@@ -45,12 +46,12 @@ pub(super) fn sort_nodes(
         walk.from(find(node, &format!("{path}.{key}"))?).map_err(circle)?;
     }
     let used = walk.order.len();
-    // A circle beside the outputs is named as what it is, too.
+    // A cycle that no output depends on is reported as a cycle, too.
     for at in 0..nodes.len() {
         walk.from(at).map_err(circle)?;
     }
     if used < nodes.len() {
-        // The last node of what is not used: those that feed it would be named in vain.
+        // The last unused node is named, because the other unused ones may only feed it.
         let idle = &walk.order[used..];
         let read = |at: &usize| idle.iter().any(|&other| inputs[other].contains(at));
         let name = idle.iter().find(|at| !read(at)).map_or("", |&at| names[at]);
@@ -69,8 +70,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Appends what `root` depends on and then itself; a circle is returned as its nodes, the first
-    /// one again at the end. A list instead of recursion: a job may be deep.
+    /// Appends the nodes that `root` depends on, and then `root`. A cycle is returned as its nodes,
+    /// with the first one repeated at the end. A list is used instead of recursion, because a graph
+    /// may be deep.
     fn from(&mut self, root: usize) -> Result<(), Vec<usize>> {
         if self.states[root] != State::New {
             return Ok(());

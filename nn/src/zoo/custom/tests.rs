@@ -39,7 +39,8 @@ fn read(text: &str) -> Result<GraphSpec, ConfigError> {
     GraphSpec::read(&section(text), "model")
 }
 
-/// Reads and builds, for training and inference; both must agree on the parameters.
+/// Reads a graph and builds it for training and inference; checks that both have the same
+/// parameters.
 fn build(text: &str) -> Result<Graph, Error> {
     build_spec(read(text)?)
 }
@@ -111,7 +112,7 @@ fn printed_models_read_back_the_same() {
     let spec = read(DEEPFM).unwrap();
     let text = toml::to_string(&ModelSpec::Graph(spec.clone())).unwrap();
     assert_eq!(read(&text).unwrap(), spec, "{text}");
-    // Through serde alone, as a checkpoint's manifest may take it.
+    // The text is also read by serde alone, as in the manifest of a checkpoint.
     assert_eq!(toml::from_str::<ModelSpec>(&text).unwrap(), ModelSpec::Graph(spec));
 }
 
@@ -235,7 +236,7 @@ fn every_operation_builds() {
         inputs = ['w']",
     )
     .unwrap();
-    // Depth first from the output, inputs as they are listed.
+    // The order is depth first from the output, with inputs as they are listed.
     let names: Vec<&str> = graph.params.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names.len(), 15);
     assert_eq!(names[..2], ["crossed.0.narrow.weight", "crossed.0.projected.weight"]);

@@ -1,4 +1,4 @@
-//! Random valid graphs build, differentiate and print; random damage is refused and never a panic.
+//! Random valid graphs build, differentiate and print; random damage is refused and never panics.
 
 use proptest::prelude::*;
 use toml::{Table, Value};
@@ -22,7 +22,7 @@ const UNARY: [&str; 12] = [
     "layer_norm",
 ];
 
-/// Returns a graph of nodes of 12 columns each, every one of which ends up in the score.
+/// Returns a graph of nodes with 12 columns each, all of which contribute to the score.
 fn valid(choices: &[(u8, u8, u8)]) -> String {
     let mut text = "logits = 'score'\n[nodes.n0]\nop = 'embedding'\n".to_owned();
     let mut unread = vec![true];
@@ -61,7 +61,7 @@ fn choices() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
     proptest::collection::vec(any::<(u8, u8, u8)>(), 0..12)
 }
 
-/// Puts something else in place of the `left`-th thing in the tree; returns what is left to count.
+/// Replaces the `left`-th value in the tree; returns how many values are left to count.
 fn damage(value: &mut Value, left: usize, with: &Value) -> Option<usize> {
     let Some(mut left) = left.checked_sub(1) else {
         *value = with.clone();
@@ -149,7 +149,7 @@ proptest! {
             && let Ok(graph) = build_spec(spec)
             && let Some(loss) = graph.output(LOSS)
         {
-            // What builds must also be trainable.
+            // A graph that builds must also be trainable.
             prop_assert!(differentiate(&graph, loss).is_ok());
         }
     }

@@ -1,8 +1,8 @@
-//! A bad graph is refused by the node's name, and the message says what to do.
+//! Tests that a bad graph is refused by the name of the node, and that the message gives a remedy.
 
 use super::build;
 
-/// A graph that is fine, with room for one more node or a change.
+/// A valid graph, which can take one more node or a change.
 const GOOD: &str = "
 logits = 'score'
 [nodes.fields]
@@ -25,7 +25,7 @@ fn refused(text: &str, message: &str) {
     }
 }
 
-/// Returns [`GOOD`] with a part of it replaced.
+/// Checks that [`GOOD`], with a part of it replaced, is refused with this message.
 #[track_caller]
 fn changed(from: &str, to: &str, message: &str) {
     assert!(GOOD.contains(from), "{from}");
