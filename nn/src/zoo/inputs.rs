@@ -28,9 +28,10 @@ pub struct LabelInput {
     pub name: String,
     /// The factor of its loss.
     pub weight: f32,
-    /// The summand of its logit in a graph built for inference, 0 for none. Where a share `keep` of
-    /// the rows labelled 0 was trained, the odds that a model learns are those of the data over
-    /// `keep`, and `ln(keep)` puts them right (King & Zeng 2001; He et al. 2014, section 6.3).
+    /// The summand of the logit in a graph built for inference, 0 for none. If only a share `keep`
+    /// of the rows labelled 0 was trained, the odds that a model learns are those of the data
+    /// divided by `keep`, and adding `ln(keep)` corrects them (King & Zeng 2001; He et al. 2014,
+    /// section 6.3).
     pub logit_shift: f32,
     /// The loss of the label, for models that learn each label by a loss of its own.
     pub loss: LossSpec,
@@ -57,7 +58,7 @@ pub struct SparseInput {
     pub pooling: Pooling,
     /// Whether a row of the batch has a list of values.
     pub list: bool,
-    /// Whether the list is in order: a history.
+    /// Whether the list is ordered, as a history is.
     pub sequence: bool,
 }
 
@@ -137,13 +138,13 @@ impl ModelInputs {
         }
         let sum = match parts[..] {
             [ids, numbers] => b.add("wide.sum", ids, numbers)?,
-            // There is at least one feature, or the model was refused before.
+            // There is at least one feature: a model without features was refused before.
             _ => parts[0],
         };
         if bias { b.bias("wide", sum) } else { Ok(sum) }
     }
 
-    /// Builds all numeric features side by side; `None` if there are none.
+    /// Builds the concatenation of all numeric features; `None` if there are none.
     pub(super) fn numerics(&self, b: &mut GraphBuilder) -> Result<Option<NodeId>> {
         if self.numeric.is_empty() {
             return Ok(None);
@@ -152,14 +153,14 @@ impl ModelInputs {
         b.numeric("numeric", &columns).map(Some)
     }
 
-    /// Builds the input of deep parts: vectors and numeric values side by side.
+    /// Builds the input of deep parts: the concatenation of vectors and numeric values.
     pub(super) fn deep(&self, b: &mut GraphBuilder) -> Result<NodeId> {
         let mut parts = self.vectors(b)?;
         parts.extend(self.numerics(b)?);
         b.concat("deep", &parts)
     }
 
-    /// Returns the one length of all vectors, for models that pair them.
+    /// Returns the common length of all vectors, for models that pair them.
     pub(super) fn common_dim(&self, kind: &str) -> Result<usize> {
         let mut dims = self.columns.iter().filter_map(|column| Some((column, column.vector?.dim)));
         let Some((first, dim)) = dims.next() else {

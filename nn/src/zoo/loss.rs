@@ -1,9 +1,9 @@
-//! The loss of a label: cross-entropy, weighted by class or focused on what is hard.
+//! The loss of a label: cross-entropy, weighted by class or focused on hard examples.
 //!
-//! Each is averaged over the rows that have the label, by their weights. Weights of classes do not
-//! count in the divisor, so that a positive weight of 2 is twice the loss of a positive, as
-//! PyTorch's `BCEWithLogitsLoss(pos_weight)` has it. Anything but plain cross-entropy moves the
-//! odds that a model learns: its scores rank as well, and are no probabilities any more.
+//! Each loss is averaged by weight over the rows that have the label. Class weights do not count in
+//! the divisor, so that a positive weight of 2 doubles the loss of a positive, as in PyTorch's
+//! `BCEWithLogitsLoss(pos_weight)`. Every loss except plain cross-entropy changes the odds that a
+//! model learns: its scores still rank, but they are no longer probabilities.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -26,10 +26,10 @@ pub enum LossSpec {
         #[serde(default = "one", deserialize_with = "not_negative")]
         negative_weight: f32,
     },
-    /// Lin et al. 2017: `(1 − p)^gamma` times the cross-entropy, with `p` the probability of the
-    /// label that is there.
+    /// The focal loss of Lin et al. 2017: `(1 − p)^gamma` times the cross-entropy, where `p` is the
+    /// probability of the true label.
     Focal {
-        /// The exponent by which easy examples count less; 0 gives no focus.
+        /// The exponent that reduces the weight of easy examples; 0 gives no focus.
         #[serde(default = "two", deserialize_with = "not_negative")]
         gamma: f32,
         /// The factor `alpha` where the label is 1, and `1 − alpha` where it is 0; if absent, both
@@ -52,7 +52,7 @@ impl LossSpec {
         *self == Self::default()
     }
 
-    /// Returns whether the loss teaches nothing.
+    /// Returns whether the weights of both classes are 0, so that the loss teaches nothing.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Bce { positive_weight, negative_weight } if *positive_weight == 0.0 && *negative_weight == 0.0)

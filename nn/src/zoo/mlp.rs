@@ -11,7 +11,8 @@ use crate::graph::shape::NodeId;
 /// The hidden layers of an MLP where a model has no default of its own.
 pub(super) const DEFAULT_HIDDEN: [usize; 3] = [64; 3];
 
-/// The keys that the MLPs of a model share. The widths of the layers are keys of each model.
+/// The keys that all MLPs of a model share. Each model has its own keys for the widths of the
+/// layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MlpKeys {

@@ -1,5 +1,5 @@
-//! Several shared MLPs (experts); each label mixes them by weights that its gate computes from the
-//! row (Ma et al., KDD 2018).
+//! MMoE: several shared MLPs (experts), which each label mixes by weights that its gate computes
+//! from the row (Ma et al., KDD 2018).
 
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ impl ZooModel for MmoeSpec {
                     Some(sum) => b.mul_add(&name, expert, share, sum)?,
                 });
             }
-            // There is at least one expert, or the keys were refused.
+            // There is at least one expert; the keys are refused otherwise.
             let mixed = mixed.unwrap_or(x);
             logits.push(self.mlp.build_tower(b, &label.name, &self.tower, mixed)?);
         }

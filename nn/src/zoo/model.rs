@@ -15,8 +15,8 @@ pub struct Needs {
     pub linear: bool,
 }
 
-/// A model of the zoo, with its hyper-parameters. To add one: a file with its keys, their defaults
-/// and this trait, and a variant of [`ModelSpec`](super::ModelSpec).
+/// A model of the zoo, with its hyper-parameters. To add one, add a file with its keys, their
+/// defaults and this trait, and a variant of [`ModelSpec`](super::ModelSpec).
 pub(super) trait ZooModel {
     /// Returns the kind, as a job writes it.
     fn kind(&self) -> &'static str;
@@ -31,7 +31,7 @@ pub(super) trait ZooModel {
         Needs { vector: true, linear: false }
     }
 
-    /// Returns λ of the loss term `(λ/2)·|w|²` over the dense parameters.
+    /// Returns the λ of the loss term `(λ/2)·|w|²` over the dense parameters.
     fn l2(&self) -> f64;
 
     /// Checks that the model can learn this many labels.
@@ -51,14 +51,14 @@ pub(super) trait ZooModel {
         labels.iter().enumerate().map(|(index, name)| Task::own(name, index)).collect()
     }
 
-    /// Returns whether the model shifts its logits itself where training saw another share of
+    /// Returns whether the model itself shifts its logits where training used another share of
     /// zeros.
     fn calibrates_itself(&self) -> bool {
         false
     }
 
-    /// Builds the model and returns the log odds of each task; nodes behind those of the last task
-    /// are passed on to [`ZooModel::build_loss`] and [`ZooModel::name_outputs`].
+    /// Builds the model and returns the log odds of each task. Further nodes after those of the
+    /// tasks are passed on to [`ZooModel::build_loss`] and [`ZooModel::name_outputs`].
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>>;
 
     /// Builds the loss of a model that does not learn each task by a loss of its own.
@@ -78,7 +78,7 @@ pub(super) trait ZooModel {
     }
 }
 
-/// Checks that a model that learns any number of labels has one at least.
+/// Checks that a model that learns any number of labels has at least one.
 pub(super) fn check_some_label(kind: &str, labels: usize) -> Result<()> {
     match labels {
         0 => Err(wrong_labels(format!("{kind} needs at least one label"))),
@@ -86,7 +86,7 @@ pub(super) fn check_some_label(kind: &str, labels: usize) -> Result<()> {
     }
 }
 
-/// Returns the refusal of a number of labels.
+/// Returns the error for a number of labels that the model cannot learn.
 pub(super) fn wrong_labels(reason: String) -> Error {
     Error::Setting { name: "labels", reason }
 }

@@ -1,7 +1,7 @@
 //! A model in the vocabulary of a job: the `[model]` section.
 //!
-//! Each kind has its own keys, which stand in the file of the model; a key of another kind is
-//! refused, because a hyper-parameter that is silently ignored is an accuracy bug. Defaults are
+//! Each kind has its own keys, which are defined in the file of the model. A key of another kind is
+//! refused, because a hyper-parameter that is silently ignored is an accuracy bug. The defaults are
 //! FuxiCTR's.
 
 #[cfg(test)]
@@ -46,15 +46,15 @@ pub enum ModelSpec {
     Dcn(DcnSpec),
     /// A deep & cross network with matrix crosses, full or of low rank.
     Dcnv2(Dcnv2Spec),
-    /// Numeric features through a bottom MLP, an interaction, a top MLP.
+    /// A bottom MLP over numeric features, an interaction of the vectors, and a top MLP.
     Dlrm(DlrmSpec),
-    /// Histories, summed by attention, beside the vectors.
+    /// An MLP over the vectors and over histories that attention sums.
     Din(DinSpec),
     /// A shared MLP, and a tower for each label.
     SharedBottom(SharedBottomSpec),
     /// Shared experts, and for each label a gate that mixes them and a tower.
     Mmoe(MmoeSpec),
-    /// Click, and conversion after a click, learned over all impressions.
+    /// A tower for clicks and one for conversions after a click, learned over all impressions.
     Esmm(EsmmSpec),
     /// A tower for the side that asks and one for the side that is asked for.
     TwoTower(TwoTowerSpec),
@@ -66,13 +66,14 @@ impl ModelSpec {
     /// Reads a job's `[model]` section.
     ///
     /// # Errors
-    /// Names the key, and the nearest valid one if a key, a value or a node is unknown.
+    /// Fails, and names the key, if a key, a value or a node is unknown; suggests the nearest valid
+    /// one.
     pub fn from_job(job: &Value) -> Result<Self, ConfigError> {
         let empty = Value::Table(Table::new());
         Self::from_section(job.get("model").unwrap_or(&empty), "model")
     }
 
-    /// Reads the section that stands at `path` of a job.
+    /// Reads the section at `path` of a job.
     pub(super) fn from_section(section: &Value, path: &str) -> Result<Self, ConfigError> {
         let kind = section.get("kind");
         if kind.and_then(Value::as_str) == Some("graph") {
@@ -86,8 +87,8 @@ impl ModelSpec {
         config::from_value(section, path)
     }
 
-    /// Checks that the model has all of these keys. The keys of flattened structs are unknown to
-    /// serde's own check, so that its message could not name the nearest one.
+    /// Checks that the model has all of these keys. Serde's own check does not know the keys of
+    /// flattened structs, so its message could not suggest the nearest one.
     fn check_keys(&self, keys: &Table, path: &str) -> Result<(), ConfigError> {
         let own = Table::try_from(self).map_err(|e| ConfigError::at(path, e.to_string()))?;
         let mut valid: Vec<&str> = own.keys().map(String::as_str).collect();
@@ -132,7 +133,7 @@ impl ModelSpec {
         self.model().needs()
     }
 
-    /// Returns λ of the loss term `(λ/2)·|w|²` over the dense parameters.
+    /// Returns the λ of the loss term `(λ/2)·|w|²` over the dense parameters.
     #[must_use]
     pub fn l2(&self) -> f64 {
         self.model().l2()

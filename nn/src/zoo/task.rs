@@ -1,15 +1,15 @@
-//! The tasks of a model: its scores of a row, and the labels that they are held against.
+//! The tasks of a model: its scores of a row, and the labels that the scores are compared with.
 
 /// One score of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The name in outputs and reports: the name of the label where the task has one of its own.
     pub name: String,
-    /// The label that the score is held against.
+    /// The label that the score is compared with.
     pub label: TaskLabel,
 }
 
-/// The label that a score is held against, by indices of labels.
+/// The label that a score is compared with, by indices of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskLabel {
     /// A label, over the rows that have it.
@@ -17,25 +17,25 @@ pub enum TaskLabel {
         /// The index of the label.
         label: usize,
     },
-    /// Whether both labels are 1, over all rows where that is known: the first is 0, or both are
-    /// there.
+    /// The product of two labels, over all rows where it is known: the first label is 0, or neither
+    /// is missing.
     Both {
         /// The label that comes first.
         first: usize,
-        /// The one that only means something after it.
+        /// The label that has a meaning only after the first.
         second: usize,
     },
     /// The second label over the rows whose first one is 1.
     Given {
         /// The label that comes first.
         first: usize,
-        /// The one that only means something after it.
+        /// The label that has a meaning only after the first.
         second: usize,
     },
 }
 
 impl TaskLabel {
-    /// Returns the label whose name and weight are the task's.
+    /// Returns the label that gives the task its name and weight.
     #[must_use]
     pub fn of(self) -> usize {
         match self {

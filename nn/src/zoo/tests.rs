@@ -1,4 +1,4 @@
-//! Every model against the published parameter counts, finite differences, and its own loss.
+//! Tests of every model against published parameter counts, finite differences and its own loss.
 
 mod batch;
 mod counts;

@@ -1,10 +1,9 @@
-//! Two towers: a vector for the user and one for the item; the closer they are, the
-//! better.
+//! Two towers: one vector for the user and one for the item, whose similarity is the score.
 //!
-//! What is learned is to tell a row's item from those of the other rows of its batch (Yi et al.,
-//! "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", RecSys 2019).
-//! Items come into a batch as often as they are asked for, so each is scored down by the logarithm
-//! of how often that is; without this the model would learn to avoid what is popular.
+//! The model learns to distinguish a row's item from the items of the other rows of its batch (Yi
+//! et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", RecSys
+//! 2019). Popular items are in a batch more often, so the logarithm of an item's frequency is
+//! subtracted from its score; otherwise the model would learn to avoid popular items.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +17,8 @@ use crate::graph::op::{Binary, InBatch, Op, Unary};
 use crate::graph::shape::NodeId;
 use crate::optim::not_negative;
 
-/// The input of a training graph that has, for each row, the logarithm of its item's share of all
-/// rows.
+/// The input of a training graph with, for each row, the logarithm of the share of all rows that
+/// have its item.
 pub const LOG_FREQUENCY: &str = "log_frequency";
 /// The output of a graph for inference: the user's vector, `[B, dim]`.
 pub const USER: &str = "user";
@@ -99,9 +98,9 @@ impl ZooModel for TwoTowerSpec {
         Ok(vec![score, user, item])
     }
 
-    /// Builds the mean over the rows that count of `ln Σ_j e^(s_ij − c_j) − (s_ii − c_i)`. A row
-    /// labelled 0 does not count, nor one without a label; its item stands against the others all
-    /// the same.
+    /// Builds the mean of `ln Σ_j e^(s_ij − c_j) − (s_ii − c_i)` over the rows that count. A row
+    /// that is labelled 0 or has no label does not count, but its item is still compared with the
+    /// others.
     fn build_loss(
         &self,
         b: &mut GraphBuilder,
@@ -165,14 +164,14 @@ fn build_tower(
         return Ok(x);
     }
     let square = b.row_dot(&format!("{name}.square"), x, x)?;
-    // A vector of zeros stays one.
+    // The summand keeps a vector of zeros at zero.
     let square = b.unary(&format!("{name}.square.far"), Unary::Offset { by: 1e-12 }, square)?;
     let length = b.unary(&format!("{name}.length"), Unary::Sqrt, square)?;
     b.binary(&format!("{name}.direction"), Binary::Div, x, length)
 }
 
 impl TwoTowerSpec {
-    /// Returns the feature that identifies items; empty if the item's tower has none.
+    /// Returns the feature that identifies items; empty if the item's tower has no features.
     #[must_use]
     pub fn item_feature(&self) -> &str {
         let first = self.item.first().map_or("", String::as_str);

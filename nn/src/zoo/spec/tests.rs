@@ -1,4 +1,4 @@
-//! Sections to models, and what is refused.
+//! Tests of the reading of model sections, and of what is refused.
 
 use super::*;
 use crate::zoo::{Activation, MlpKeys, Structure};

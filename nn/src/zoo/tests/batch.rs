@@ -6,7 +6,7 @@ use super::inputs;
 use crate::inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
 use crate::zoo::ModelInputs;
 
-/// Unique rows of the one table.
+/// The number of unique rows of the one table.
 pub(super) const UNIQUE: usize = 9;
 
 pub(super) struct TestBatch {
@@ -47,7 +47,7 @@ impl TestBatch {
         let mut columns = Vec::new();
         let mut base = 0;
         for column in 0..3 {
-            // Lists of 0 to 3 values.
+            // Each list has 0 to 3 values.
             let lengths: Vec<i32> =
                 (0..rows).map(|_| if column == 1 { (draw() % 4) as i32 } else { 1 }).collect();
             let values: i32 = lengths.iter().sum();

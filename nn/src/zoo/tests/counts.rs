@@ -23,7 +23,7 @@ use super::super::{Needs, build};
 use super::{inputs, spec};
 use crate::graph::builder::Mode;
 
-/// Rows of the published tables.
+/// The number of rows of the published tables.
 const PUBLISHED_ROWS: usize = 5_389;
 
 const BARS_MLP: &str = "hidden = [400, 400, 400]\nbatch_norm = true\ndropout = 0.2";
@@ -55,7 +55,7 @@ fn match_the_leaderboard() {
     ] {
         assert_eq!(frappe(&text), published, "{text}");
     }
-    // The published DNN is two of ours on one table.
+    // The published DNN has two of our MLPs on one table.
     let dnn = format!("kind = 'dnn'\n{mlp}");
     assert_eq!(frappe(&dnn), 417_891);
     assert_eq!(frappe(&dnn) + dense(&dnn, 10, 10, 0), 781_892);

@@ -1,4 +1,4 @@
-//! Models run: their logits and gradients against the f64 reference, and a loss that falls.
+//! Tests of running models: logits and gradients against the f64 reference, and a loss that falls.
 
 use std::num::NonZeroUsize;
 
@@ -18,7 +18,7 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// Returns small tiles and lanes, so that a small batch is cut.
+/// Returns settings with small tiles and lanes, so that a small batch is cut.
 fn settings() -> Settings {
     Settings { lanes: 3, tile_rows: 4, ..Settings::default() }
 }
@@ -38,8 +38,8 @@ fn executor(text: &str, batch: &TestBatch, mode: Mode) -> Executor {
     Executor::new(program.unwrap())
 }
 
-/// Returns parameters away from their special starts: biases, slopes and running statistics
-/// included.
+/// Returns parameters that differ from their initial values, including biases, slopes and running
+/// statistics.
 fn random_params(executor: &Executor, seed: u64) -> Params {
     let mut params = Params::init(&executor.program().graph().params, seed);
     for (index, (_, values)) in params.iter_mut().enumerate() {
@@ -74,7 +74,8 @@ fn inference_gives_what_the_formulas_say() {
     }
 }
 
-/// A few elements of every parameter and of the rows, against the slope of the reference's loss.
+/// Compares a few elements of the gradient of every parameter and of the rows with the slope of the
+/// reference's loss.
 #[test]
 fn gradients_are_slopes() {
     let h = 1e-5;

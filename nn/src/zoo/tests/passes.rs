@@ -12,7 +12,7 @@ use crate::{
     Executor, Mode, Params, Passes, Program, Settings, StepSeed, TrainGraph, differentiate,
 };
 
-/// Everything that a step and a look at the scores leave behind.
+/// The results of a step and of a scoring run: everything that they leave behind.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     numbers: Vec<Vec<f32>>,

@@ -1,4 +1,4 @@
-//! The models written down a second time: f64, one row after another, nothing shared with the graph
+//! A second definition of the models: in f64, one row after another, sharing nothing with the graph
 //! but the names of parameters.
 
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ pub(super) struct Reference<'a> {
     pub(super) batch: &'a TestBatch,
     /// The floats of the table's rows.
     pub(super) table: Vec<f64>,
-    /// Columns and floats of each parameter.
+    /// The number of columns and the floats of each parameter.
     pub(super) params: BTreeMap<String, (usize, Vec<f64>)>,
-    /// Batch norm takes the batch's statistics.
+    /// Whether batch norm uses the statistics of the batch.
     pub(super) train: bool,
 }
 
@@ -152,7 +152,8 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Returns each item of each row's list by its weight, added up.
+    /// Returns, for each row, the sum of the items of its list, each multiplied by its attention
+    /// weight.
     fn attend(&self, s: &DinSpec, name: &str, query: &Matrix, column: usize) -> Matrix {
         let offsets = self.batch.columns[column].offsets.as_ref().unwrap();
         let list = |row: usize| offsets[row] as usize..offsets[row + 1] as usize;
@@ -210,7 +211,8 @@ impl<'a> Reference<'a> {
         one(self.linear("output", &x))
     }
 
-    /// Returns Σ of the ids' weights, of the numbers' weights, and the bias if the model has one.
+    /// Returns, for each row, the weights of its ids, plus its numbers times their weights, plus
+    /// the bias if the model has one.
     fn wide(&self) -> Vec<f64> {
         let mut sum = vec![0.0; self.batch.rows];
         for column in 0..self.batch.columns.len() {

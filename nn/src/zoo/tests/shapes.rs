@@ -6,7 +6,7 @@ use crate::graph::ParamInit;
 use crate::graph::builder::Mode;
 use crate::graph::shape::Shape;
 
-/// A spec of each kind, small, with every layer the kind can have.
+/// A small spec of each kind, with every layer that the kind can have.
 pub(super) const SMALL: [&str; 17] = [
     "kind = 'lr'",
     "kind = 'fm'",

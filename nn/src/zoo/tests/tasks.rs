@@ -1,4 +1,4 @@
-//! Models of several labels: their scores and gradients against formulas of their own, masks,
+//! Tests of models with several labels: scores and gradients against separate formulas, masks, and
 //! weights.
 
 use std::num::NonZeroUsize;
@@ -25,7 +25,7 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// A batch with two labels, each missing here and there.
+/// A batch with two labels, each of which is missing in some rows.
 struct Two {
     batch: TestBatch,
     second: Vec<f32>,
@@ -52,7 +52,7 @@ impl Two {
         Inputs { labels, ..self.batch.view() }
     }
 
-    /// Returns the label that a task's score is held against in a row, if any.
+    /// Returns the label that a task's score is compared with in a row, if any.
     fn label(&self, spec: &ModelSpec, task: usize, row: usize) -> Option<f64> {
         let first = self.masks[0][row].then_some(f64::from(self.batch.labels[row]));
         let second = self.masks[1][row].then_some(f64::from(self.second[row]));
@@ -256,8 +256,8 @@ fn masked_labels_are_not_read() {
     }
 }
 
-/// Checks that the loss stays finite where both probabilities are next to 0 or 1: their product in
-/// f32 would be exactly that and its log odds infinite.
+/// Checks that the loss stays finite if both probabilities are close to 0 or 1, where their product
+/// in f32 would be exactly 0 or 1 and its log odds infinite.
 #[test]
 fn the_product_of_two_probabilities_keeps_its_log_odds() {
     let text = "kind = 'esmm'\nhidden = []";
@@ -294,7 +294,7 @@ fn a_label_of_weight_zero_is_scored_and_not_learned() {
         let graph = build(&spec(text), &two.batch.model, Mode::Train).unwrap();
         assert!(graph.output(LOGITS).is_some() && graph.output("logits/buy").is_some());
         let losses = [0.0, 1.0].map(|fill| {
-            // Of esmm, the second label needs the first.
+            // In esmm, the second label needs the first.
             if !text.contains("esmm") {
                 two.batch.labels.fill(fill);
             }

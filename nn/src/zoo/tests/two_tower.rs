@@ -1,4 +1,4 @@
-//! Two towers: the loss against its definition, over the vectors that the towers give.
+//! Tests of two towers: the loss against its definition over the vectors of the towers.
 
 use std::num::NonZeroUsize;
 
@@ -16,8 +16,8 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// Returns the loss of training, and that of its definition from vectors and scores of inference,
-/// in f64.
+/// Returns the loss of training, and the loss by its definition in f64, from the vectors and scores
+/// of inference.
 fn losses(text: &str, batch: &TestBatch, correction: Option<&[f32]>) -> (f64, f64) {
     let settings = Settings { lanes: 3, tile_rows: 4, ..Settings::default() };
     let spec = spec(text);
@@ -86,7 +86,7 @@ fn a_batch_of_one_item_or_of_no_positive_has_no_loss() {
     let shares = [-1.0; 9];
     batch.labels.fill(0.0);
     assert_eq!(losses(SPEC, &batch, Some(&shares)).0, 0.0);
-    // All rows of one item: each is told from itself alone.
+    // All rows have the same item, so each row is compared with itself alone.
     batch.labels.fill(1.0);
     let first = batch.columns[0].inverse[0];
     let one = (0..9).all(|row| batch.columns[0].inverse[row] == first);

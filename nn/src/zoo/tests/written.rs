@@ -1,4 +1,4 @@
-//! Models of the zoo, written as a job's graph.
+//! Tests of models of the zoo, written as the graph of a job.
 
 use std::num::NonZeroUsize;
 
@@ -72,7 +72,7 @@ inputs = ['joined']
 width = 1
 ";
 
-/// Loss, gradients of rows and of parameters by name, bit by bit.
+/// The bits of the loss, of the gradients of rows, and of the gradients of parameters by name.
 type Bits = (Option<u32>, Vec<u32>, Vec<(String, Vec<u32>)>);
 
 fn train(spec: &ModelSpec, batch: &TestBatch) -> Bits {
