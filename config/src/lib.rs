@@ -15,7 +15,7 @@ use toml::Value;
 /// The error about one key of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// From the root to the key, for example `["tables", "ids", "dim"]`.
+    /// The path from the root to the key, for example `["tables", "ids", "dim"]`.
     path: Vec<String>,
     problem: Problem,
 }
@@ -135,7 +135,7 @@ pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<
     let score = |name: &str| {
         let name = name.to_lowercase();
         let score = strsim::jaro_winkler(&lowered, &name);
-        // In a short name two letters that changed places weigh more than they should.
+        // In a short name, two swapped letters would count for more than they should.
         let swapped = name.len() > 2 && strsim::osa_distance(&lowered, &name) == 1;
         if swapped { score.max(0.8) } else { score }
     };
@@ -146,7 +146,7 @@ pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, name)| name)
 }
 
-/// Reads a section: `path` is where `value` stands in the job (empty for the root).
+/// Reads a section; `path` is the place of `value` in the job (empty for the root).
 pub fn from_value<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, ConfigError> {
     T::deserialize(Node(value)).map_err(|e| e.under(path))
 }
@@ -157,8 +157,8 @@ pub fn section<T: DeserializeOwned>(job: &Value, key: &str) -> Result<T, ConfigE
     from_value(job.get(key).unwrap_or(&empty), key)
 }
 
-/// Lays `patch` over `into`: tables are merged key by key, anything else replaces what was there.
-/// Two tables of different `kind` share no settings, so there the new one replaces the old.
+/// Merges `patch` into `into`: tables are merged key by key, any other value replaces the old one.
+/// Two tables of different `kind` share no settings, so the new one replaces the old.
 pub fn merge(into: &mut toml::Table, patch: toml::Table) {
     for (key, value) in patch {
         match (into.get_mut(&key), value) {
