@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::key::SLOTS;
 
-/// Splits the slots into contiguous ranges of nearly equal size, one a shard.
+/// A division of the slots into contiguous ranges of nearly equal size, one for each shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardMap {
     shards: usize,
@@ -22,7 +22,8 @@ impl ShardMap {
         self.shards
     }
 
-    /// Returns the slots that a shard owns. Empty for a shard beyond [`ShardMap::shards`].
+    /// Returns the slots that a shard owns; the range is empty for a shard beyond
+    /// [`ShardMap::shards`].
     pub fn range(&self, shard: usize) -> Range<usize> {
         let bound = |s: usize| s.min(self.shards) * SLOTS / self.shards;
         bound(shard)..bound(shard + 1)

@@ -80,7 +80,7 @@ impl SideTable {
     }
 }
 
-/// One feature's values as the side table's file has them, one a row.
+/// The values of one feature as the side table's file has them, one for each row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SideColumn {
     /// The keys of an id feature.
@@ -91,8 +91,8 @@ pub enum SideColumn {
     Numbers(Vec<f64>),
 }
 
-/// One feature's values as a batch has them: one a row of the side table, and one more for the row
-/// that is missing.
+/// The values of one feature as a batch has them: one for each row of the side table, and one more
+/// for a key that the side table does not have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
     target: Target,

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Statistics by feature name. Frozen in the checkpoint, so that evaluation and serving transform a
-/// value exactly as training did.
+/// The statistics by feature name. A checkpoint holds them unchanged, so that evaluation and
+/// serving transform a value exactly as training did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Statistics {
-    /// One entry a numeric or bucketized feature that needs one.
+    /// The statistics of each numeric or bucketized feature that needs them.
     pub columns: BTreeMap<String, ColumnStatistics>,
 }
 
@@ -17,7 +17,7 @@ pub struct Statistics {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnStatistics {
-    /// Number of present values.
+    /// The number of present values.
     pub count: u64,
     /// The mean of the present values.
     pub mean: f64,
@@ -27,7 +27,7 @@ pub struct ColumnStatistics {
     pub min: f64,
     /// The largest of the present values.
     pub max: f64,
-    /// Upper bounds of the buckets, ascending, where the feature asked for quantile buckets.
+    /// The upper bounds of the buckets, ascending, if the feature asks for quantile buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundaries: Option<Vec<f32>>,
 }

@@ -1,4 +1,4 @@
-//! Numeric values to what the model sees. Training, evaluation and serving all go through here.
+//! The transforms of numeric values, which training, evaluation and serving share.
 
 use crate::error::SchemaError;
 use crate::key::FeatureKey;
@@ -14,7 +14,7 @@ pub enum NumericMap {
     Log1p,
     /// `(x − mean) / std`; a constant column becomes 0.
     Standardise {
-        /// Mean over the training data.
+        /// The mean over the training data.
         mean: f64,
         /// One over the standard deviation, or 0 for a constant column.
         inverse_std: f64,

@@ -7,23 +7,23 @@ use crate::key::TableId;
 /// One feature of a schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FeatureSpec {
-    /// Name in the job.
+    /// The name in the job.
     pub name: String,
-    /// Column of the data, or of the side table where [`FeatureSpec::side`] names one. A cross
-    /// reads none; there this is its name.
+    /// The column of the data, or of the side table if [`FeatureSpec::side`] names one. A cross
+    /// reads no column; for a cross this is its name.
     pub column: String,
     /// The kind of the feature, with its settings.
     pub kind: FeatureKind,
-    /// The side table that holds the value; `None`: the data itself does.
+    /// The side table that holds the value; with `None`, the data itself holds it.
     pub side: Option<SideRef>,
 }
 
-/// The row of a side table that a feature's value is in.
+/// A reference to the row of a side table that holds a feature's value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideRef {
     /// The position in [`Schema::sides`](crate::Schema::sides).
     pub side: usize,
-    /// Column of the data that holds the side table's key.
+    /// The column of the data that holds the side table's key.
     pub by: String,
 }
 
@@ -31,16 +31,16 @@ pub struct SideRef {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureKind {
-    /// One id a row.
+    /// One id for each row.
     Id {
-        /// Declared type of the raw value.
+        /// The declared type of the raw value.
         raw: RawType,
         /// The table that its keys index.
         table: TableId,
     },
-    /// Any number of ids a row, pooled.
+    /// Any number of ids for each row, whose table rows are pooled.
     Ids {
-        /// Declared type of the raw values.
+        /// The declared type of the raw values.
         raw: RawType,
         /// The table that its keys index.
         table: TableId,
@@ -49,11 +49,11 @@ pub enum FeatureKind {
     },
     /// Ids in order, the most recent last: a history.
     Sequence {
-        /// Declared type of the raw values.
+        /// The declared type of the raw values.
         raw: RawType,
         /// The table that its keys index.
         table: TableId,
-        /// Ids that are kept of a longer list: the last ones.
+        /// The number of ids that are kept of a longer list, counted from its end.
         max_len: u32,
         /// The way in which a model that does not look at the order pools the rows.
         pooling: Pooling,
@@ -62,7 +62,7 @@ pub enum FeatureKind {
     Numeric {
         /// The transform that is applied first.
         transform: NumericTransform,
-        /// The number that stands for a missing value, before the transform; `None`: a missing
+        /// The number that stands for a missing value, before the transform; with `None`, a missing
         /// value is an error.
         missing: Option<f64>,
     },
@@ -75,22 +75,22 @@ pub enum FeatureKind {
     },
     /// One id for each combination of other features' ids; see [`Crosses`](crate::Crosses).
     Cross {
-        /// Positions of the members in [`Schema::features`](crate::Schema::features), in the job's
-        /// order: earlier features with one id a row.
+        /// The positions of the members in [`Schema::features`](crate::Schema::features), in the
+        /// job's order; the members are earlier features with one id for each row.
         of: Vec<usize>,
         /// The table that its keys index.
         table: TableId,
     },
 }
 
-/// Declared type of an id, so that 42 in a CSV, in Parquet and in JSON agree.
+/// The declared type of an id, so that 42 in a CSV, in Parquet and in JSON agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RawType {
     /// Signed integers of 64 bits.
     #[default]
     I64,
-    /// Unsigned 64-bit integers; a negative value is an error.
+    /// Unsigned integers of 64 bits; a negative value is an error.
     U64,
     /// Texts, which are UTF-8.
     String,
@@ -103,11 +103,11 @@ pub enum Pooling {
     /// The sum of the rows.
     #[default]
     Sum,
-    /// The sum over n.
+    /// The sum of the rows, divided by their number n.
     Mean,
-    /// The sum over √n.
+    /// The sum of the rows, divided by √n for n rows.
     Sqrtn,
-    /// The largest, element by element.
+    /// The maximum of the rows, element by element.
     Max,
 }
 
@@ -118,9 +118,9 @@ pub enum NumericTransform {
     /// The number is left as it is.
     #[default]
     Raw,
-    /// `sign(x) · ln(1 + |x|)`.
+    /// The transform `sign(x) · ln(1 + |x|)`.
     Log1p,
-    /// Minus the mean, over the standard deviation of the training data.
+    /// The transform `(x − mean) / std`, with the statistics of the training data.
     Standardise,
 }
 
@@ -128,36 +128,37 @@ pub enum NumericTransform {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buckets {
-    /// Given, ascending; n boundaries make n + 1 buckets.
+    /// The boundaries that the job gives, ascending; n boundaries make n + 1 buckets.
     Boundaries(Vec<f32>),
-    /// This many buckets of equal count, from the training data.
+    /// The boundaries of this many buckets of equal count, computed from the training data.
     Quantiles(u32),
 }
 
 /// One label of a schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LabelSpec {
-    /// Name of the task.
+    /// The name of the task.
     pub name: String,
-    /// Column of the data.
+    /// The column of the data.
     pub column: String,
-    /// The label is 1 where the column's number is at least this, else 0; `None`: the column is 0
-    /// or 1.
+    /// The threshold: the label is 1 where the column's number is at least this, else 0. With
+    /// `None`, the column itself is 0 or 1.
     pub at_least: Option<f64>,
-    /// Factor of the task's loss; 0: it is judged and not learned.
+    /// The factor of the task's loss; with 0 the task is evaluated and not trained.
     pub weight: f32,
 }
 
-/// A side table: attributes of users, items and the like in a file of their own, one row a key.
+/// A side table: attributes of users, items and the like in a file of their own, one row for each
+/// key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideSpec {
-    /// Name in the job.
+    /// The name in the job.
     pub name: String,
-    /// Its file (or folder, or glob), relative to the data's root.
+    /// The file (or folder, or glob), relative to the data's root.
     pub path: String,
     /// The column of its keys.
     pub key: String,
-    /// Declared type of the keys, here and in the data.
+    /// The declared type of the keys, in the side table and in the data.
     pub raw: RawType,
 }
 
@@ -192,12 +193,13 @@ impl FeatureSpec {
         }
     }
 
-    /// Returns whether it is a cross: computed from other features instead of read from a column.
+    /// Returns whether the feature is a cross, which is computed from other features and reads no
+    /// column.
     pub fn is_cross(&self) -> bool {
         matches!(self.kind, FeatureKind::Cross { .. })
     }
 
-    /// Returns whether its transform needs a first pass over the training data.
+    /// Returns whether the feature's transform needs a first pass over the training data.
     pub fn needs_statistics(&self) -> bool {
         matches!(
             self.kind,
@@ -206,7 +208,7 @@ impl FeatureSpec {
         )
     }
 
-    /// Returns whether a row without a value for it cannot be used.
+    /// Returns whether a row without a value for the feature cannot be used.
     pub fn needs_value(&self) -> bool {
         matches!(self.kind, FeatureKind::Numeric { missing: None, .. })
     }

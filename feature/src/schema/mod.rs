@@ -1,8 +1,8 @@
-//! The schema: which columns a row has and what each of them means.
+//! The schema: the columns of a row and the meaning of each.
 //!
-//! It is read from a job's `[features]`, `[labels]`, `[columns]` and `[side]` sections. Order is
-//! the order of the file: columns of a [`Batch`](crate::Batch), and so sums over features, follow
-//! it.
+//! The schema is read from a job's `[features]`, `[labels]`, `[columns]` and `[side]` sections.
+//! Their order is the order of the file: columns of a [`Batch`](crate::Batch), and so sums over
+//! features, follow it.
 
 mod kinds;
 mod print;
@@ -25,19 +25,19 @@ pub use time::TimeUnit;
 /// A schema that has been validated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Schema {
-    /// Features in job order.
+    /// The features, in job order.
     pub features: Vec<FeatureSpec>,
-    /// Names of the tables, in order of first mention.
+    /// The names of the tables, in order of first mention.
     pub tables: Vec<String>,
-    /// Labels in job order.
+    /// The labels, in job order.
     pub labels: Vec<LabelSpec>,
-    /// Side tables in job order. Each is read by some feature.
+    /// The side tables, in job order; at least one feature reads each of them.
     pub sides: Vec<SideSpec>,
-    /// Column of sample weights.
+    /// The column of sample weights.
     pub weight: Option<String>,
-    /// Column of group ids for grouped metrics.
+    /// The column of group ids for grouped metrics.
     pub group: Option<String>,
-    /// Column of event times.
+    /// The column of event times.
     pub event_time: Option<String>,
     /// The unit in which the event times count from 1970; without it they are not taken for
     /// moments.
@@ -46,7 +46,8 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Features that index a table, in order: the columns of [`Batch::sparse`](crate::Batch).
+    /// Returns the features that index a table, in order: the columns of
+    /// [`Batch::sparse`](crate::Batch).
     pub fn sparse(&self) -> impl Iterator<Item = &FeatureSpec> {
         self.features.iter().filter(|f| f.table().is_some())
     }

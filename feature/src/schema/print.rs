@@ -1,4 +1,4 @@
-//! A schema back to the sections that it was read from.
+//! The conversion of a schema back to the sections that it was read from.
 
 use serde::Serialize;
 use toml::{Table, Value};

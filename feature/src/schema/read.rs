@@ -1,4 +1,4 @@
-//! A job's sections to a schema.
+//! The reading of a schema from the sections of a job.
 
 use std::collections::BTreeSet;
 
@@ -128,7 +128,7 @@ struct SideConfig {
     raw: RawType,
 }
 
-/// Every key that some kind of feature has; those of other kinds are refused.
+/// The keys of all kinds of features; a key that belongs to another kind is refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FeatureConfig {
@@ -190,7 +190,7 @@ impl FeatureConfig {
 struct Resolver<'a> {
     /// The schema as far as it has been read.
     schema: &'a mut Schema,
-    /// Names of all features, later ones included.
+    /// The names of all features, including later ones.
     names: &'a [&'a str],
     name: &'a str,
     path: &'a str,

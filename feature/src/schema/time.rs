@@ -25,12 +25,13 @@ pub enum TimeUnit {
     Nanosecond,
 }
 
-/// Milliseconds of the first moment of 1980, and of 2200: what is outside counts something else.
+/// The range of plausible times in milliseconds, from 1980 to the end of 2199; a number outside
+/// counts something else.
 const PLAUSIBLE_MS: std::ops::Range<i64> = 315_532_800_000..7_258_118_400_000;
 
 impl TimeUnit {
-    /// Returns the time in milliseconds, rounded towards the past; `None` where no event can have
-    /// been then: before 1980 or after 2199.
+    /// Returns the time in milliseconds, rounded towards the past, or `None` if the time is not
+    /// plausible for an event: before 1980 or after 2199.
     pub fn to_ms(self, time: i64) -> Option<i64> {
         let ms = match self {
             Self::Second => time.checked_mul(1000)?,
