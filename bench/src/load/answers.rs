@@ -288,7 +288,7 @@ mod tests {
         let mut answers = Answers::new(true);
         answers.add(0, v2(4, &[0.1, 0.2]));
         let other = answers.check(Protocol::V2, Some(VersionId(3)), expected);
-        assert!(other.first.unwrap().contains("version 3 was asked for and 4 answered"));
+        assert!(other.first.unwrap().contains("version 4 answered a request for version 3"));
         let as_rank = answers.check(Protocol::Rank, None, expected);
         assert_eq!(as_rank.mismatches, 1);
     }

@@ -298,7 +298,9 @@ mod tests {
                 .contains("input `x`")
         );
         assert!(
-            of(vec![RawValue::Float(f64::INFINITY)]).unwrap_err().contains("no number for inf")
+            of(vec![RawValue::Float(f64::INFINITY)])
+                .unwrap_err()
+                .contains("inf, which JSON cannot write")
         );
     }
 }

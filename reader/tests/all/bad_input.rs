@@ -117,7 +117,7 @@ fn empty_and_rowless_files_are_refused() {
     assert_eq!(csv("\n\r\n"), "a.csv is empty; remove it from the list or write it again");
     assert_eq!(
         csv("user,age,label\n\n"),
-        "no rows: 1 file(s) hold a header or metadata but no data; the first is a.csv"
+        "a.csv has no rows, only a header or metadata (1 file(s) looked at); give a file with rows"
     );
     let error = parquet(vec![("user", ints(&[])), ("age", ints(&[])), ("label", ints(&[]))]);
     assert!(error.contains(" has no rows, only a header"), "{error}");

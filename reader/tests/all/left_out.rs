@@ -452,7 +452,7 @@ fn settings_that_mean_nothing_are_refused() {
     let said = refused("negatives = { keep = 0.5 }", "[labels.x]\n[labels.y]");
     assert!(said.contains("x, y") && said.contains("`data.negatives.label`"), "{said}");
     let said = refused("negatives = { keep = 0.5, label = 'z' }", "[labels.x]");
-    assert!(said.contains("`z` is not a label"), "{said}");
+    assert!(said.contains("unknown label `z` (labels: x)"), "{said}");
     for (settings, key) in [
         ("sample = 0.0", "data.sample"),
         ("sample = 1.5", "data.sample"),

@@ -384,7 +384,7 @@ fn bad_side_tables_and_keys_are_named() {
             "a.csv",
             numeric,
             "huge.csv",
-            "row 2 of side table `users`: the transformed value is too large for 32-bit floats; scale column `age`: `features.age`",
+            "`features.age`: row 2 of side table `users`: the transformed value is too large for 32-bit floats; scale column `age`",
         ),
         (
             "a.csv",
