@@ -246,7 +246,7 @@ def models_are_loaded_and_unloaded(tensors, wanted):
         for _ in range(2):
             assert state() == {"UNAVAILABLE"}, state()
             assert not client.is_model_ready(MODEL)
-            refused("NOT_FOUND", "it serves none", client.infer, MODEL, inputs(tensors))
+            refused("NOT_FOUND", "served here: none", client.infer, MODEL, inputs(tensors))
             client.load_model(MODEL)
             assert client.is_model_ready(MODEL) and state() == {"READY"}
             check(client.infer(MODEL, inputs(tensors), outputs=outputs()), wanted)
@@ -254,7 +254,7 @@ def models_are_loaded_and_unloaded(tensors, wanted):
             client.load_model(MODEL)
             client.unload_model(MODEL)
         refused("NOT_FOUND", f"`{MODEL}`", client.load_model, "nobody")
-        refused("NOT_FOUND", "it serves none", client.unload_model, MODEL)
+        refused("NOT_FOUND", "served here: none", client.unload_model, MODEL)
         refused("INVALID_ARGUMENT", "`config`", client.load_model, MODEL, config="{}")
 
 

@@ -136,9 +136,12 @@ fn impossible_histories_are_refused() {
         let said = stderr(&result);
         assert!(said.contains(message), "{said}");
     };
-    fails(&["--in", "train.csv"], "write it as Parquet first");
+    fails(&["--in", "train.csv"], "convert it to Parquet first");
     fails(&["--in", "train.parquet", "--out", "."], "cannot be used multiple times");
-    fails(&["--in", "train.parquet", "--name", "item"], "has a column of this name already");
+    fails(
+        &["--in", "train.parquet", "--name", "item"],
+        "has a column of this name; choose another name",
+    );
     fails(&["--in", "train.parquet", "--when", "labl=1"], "did you mean `label`?");
     fails(&["--in", "train.parquet", "--when", "time=noon"], "holds whole numbers");
     fails(&["--in", "train.parquet", "--when", "label"], "COLUMN=VALUE");

@@ -253,7 +253,11 @@ fn a_key_s_row_is_explained() {
         crate::server::operator(&place, &["explain", "--table", "users", "--key", "1"]).output();
     let refused = refused.expect("the binary runs");
     assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("`user`"), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("unknown table `users` (the model has: user, "),
+        "{}",
+        stderr(&refused)
+    );
 }
 
 #[test]

@@ -212,7 +212,9 @@ impl Module {
         let mut at = 0;
         while at < tokens.len() {
             let text = tokens[at].text.as_str();
-            if text == "use" {
+            // `use<'a>` in a bound names lifetimes and imports nothing.
+            let imports = text == "use" && tokens.get(at + 1).is_some_and(|next| next.text != "<");
+            if imports {
                 let is_public = is_public(&tokens[..at]);
                 at = module.read_use(&tokens, at + 1, &mut Vec::new(), is_public);
                 continue;
@@ -255,8 +257,10 @@ impl Module {
                     at += 1;
                     while at < tokens.len() && tokens[at].text != "}" {
                         at = self.read_use(tokens, at, prefix, is_public);
-                        if tokens[at].text == "," {
-                            at += 1;
+                        match tokens[at].text.as_str() {
+                            "," => at += 1,
+                            "}" => {}
+                            other => panic!("{}: `{other}` in a `use`", self.file),
                         }
                     }
                     prefix.truncate(depth);

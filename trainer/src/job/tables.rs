@@ -399,7 +399,7 @@ mod tests {
             ),
             (
                 "[tables.user]\neviction = { kind = 'unseen', steps = 5 }\npinned = [7]",
-                "7 is a number",
+                "has the number 7",
             ),
             ("[tables.item]\nmax_bytes = '4 GB and more'", "tables.item.max_bytes"),
             ("[tables.item]\nstatistics = { decay = 2, every_steps = 1 }", "statistics.decay"),
