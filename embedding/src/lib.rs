@@ -12,7 +12,8 @@
 //! use zillion_rows::conformance::plan_of;
 //! use zillion_rows::*;
 //!
-//! let vector = SegmentSpec::new("vector", 8, InitializerSpec::Normal { mean: 0.0, std: 0.01 }, OptimizerSpec::Sgd { lr: 0.1 });
+//! let initial = InitializerSpec::Normal { mean: 0.0, std: 0.01 };
+//! let vector = SegmentSpec::new("vector", 8, initial, OptimizerSpec::Sgd { lr: 0.1 });
 //! let users = TableSpec { seed: 1, ..TableSpec::new("users", vec![vector]) };
 //! let workers = Workers::new(NonZeroUsize::MIN)?;
 //! let mut tables = TableSet::new(vec![users], DEFAULT_SHARDS)?;

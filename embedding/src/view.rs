@@ -139,7 +139,7 @@ pub struct Bin {
 pub struct Norms {
     /// The mean of the norms.
     pub mean: f64,
-    /// The smallest norm.
+    /// The smallest norm of a row.
     pub min: f32,
     /// The norm below which a tenth of the rows lie.
     pub p10: f32,
@@ -149,7 +149,7 @@ pub struct Norms {
     pub p90: f32,
     /// The norm below which 99 of 100 rows lie.
     pub p99: f32,
-    /// The largest norm.
+    /// The largest norm of a row.
     pub max: f32,
 }
 

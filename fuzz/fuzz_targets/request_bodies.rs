@@ -1,5 +1,5 @@
-//! Bodies of requests, as they come from anybody: read by each protocol, with and without binary tensors, refused or
-//! taken, and never a panic.
+//! Bodies of requests from the outside: each protocol reads them, with and without binary tensors,
+//! and accepts or refuses them, and never panics.
 
 #![no_main]
 

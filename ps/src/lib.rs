@@ -16,8 +16,10 @@
 //!     Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
 //! };
 //!
-//! let linear = SegmentSpec::new("linear", 1, InitializerSpec::Constant { value: 0.0 }, OptimizerSpec::Sgd { lr: 0.5 });
-//! let items = TableSpec { unknown: Unknown::Zero, seed: 1, ..TableSpec::new("items", vec![linear]) };
+//! let initial = InitializerSpec::Constant { value: 0.0 };
+//! let linear = SegmentSpec::new("linear", 1, initial, OptimizerSpec::Sgd { lr: 0.5 });
+//! let items =
+//!     TableSpec { unknown: Unknown::Zero, seed: 1, ..TableSpec::new("items", vec![linear]) };
 //! let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
 //! let mut client = LocalClient::new(vec![items], NonZeroUsize::MIN, workers)?;
 //!

@@ -37,8 +37,8 @@ use crate::model::Model;
 use crate::stack::stack;
 use crate::version::{VersionId, VersionManifest};
 
-/// The number of bytes that are hashed or copied between two calls of [`Throttle::piece`]. They take
-/// about 0.1 ms, or three times that if their pages are touched for the first time.
+/// The number of bytes that are hashed or copied between two calls of [`Throttle::piece`]. They
+/// take about 0.1 ms, or three times that if their pages are touched for the first time.
 const PIECE_BYTES: usize = 64 << 10;
 /// The age after which an unfinished file is a leftover of a process that was killed.
 const LONGEST_WRITE: Duration = Duration::from_secs(3600);

@@ -1,7 +1,9 @@
-//! The commands of README.md and of the examples run as printed, and print the lines that stand below them.
+//! The commands of README.md and of the examples run as printed, and print the lines that stand
+//! below them.
 //!
-//! A `console` block holds commands (`$ `) and lines that they print. Numbers are not compared, because times
-//! and last digits depend on the machine; `...` stands for other lines. Blocks of other kinds are not run.
+//! A `console` block holds commands (`$ `) and lines that they print. Numbers are not compared,
+//! because times and last digits depend on the machine; `...` stands for other lines. Blocks of
+//! other kinds are not run.
 
 use std::collections::BTreeSet;
 use std::fs;

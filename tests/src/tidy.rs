@@ -12,7 +12,8 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 use crate::harness::{root, sources};
 
-/// Who may know whom. `console`, `bench`, `cli` and `tests` may know all.
+/// The crates that each crate may depend on. `console`, `bench`, `cli` and `tests` may depend on
+/// all.
 const EDGES: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("feature", &["config"]),
@@ -113,8 +114,8 @@ fn unsafe_code_lives_in_device_only() {
     }
 }
 
-/// Without the attribute LLVM may leave the closure outside of the frame that has the wide instructions,
-/// and it silently runs at the baseline.
+/// Without the attribute LLVM may leave the closure outside of the frame that has the wide
+/// instructions, and the closure silently runs at the baseline.
 #[test]
 fn vectorised_closures_are_inlined() {
     for (path, text) in sources(root()) {

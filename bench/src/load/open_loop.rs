@@ -65,7 +65,7 @@ pub(crate) enum Outcome {
     NotSent,
 }
 
-/// A finished request.
+/// A request that has been answered or has failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) request: u64,

@@ -106,7 +106,7 @@ pub struct CachePoint {
 }
 
 impl Tracker {
-    /// Computes the curves.
+    /// Computes the curves from what has been counted.
     pub fn finish(mut self) -> Usage {
         self.end_rows();
         let mut events = self.events[self.level].clone();

@@ -9,7 +9,7 @@
 //! | 0 to 5 | bits 0 to 31 of each key |
 //! | 6 to 11 | the rows |
 //! | 12 to 14 | bits 32 to 47 of each key, two keys to a word |
-//! | 15 | from the lowest bit: bits 48 to 51 of each key; the entries in use; the count of passing keys |
+//! | 15 | from the lowest bit: bits 48 to 51 of each key; entries in use; count of passing keys |
 
 use zillion_device::lines::CacheLine;
 use zillion_device::simd::equal_lanes;

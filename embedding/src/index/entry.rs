@@ -3,7 +3,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | below 2³¹ | the number of a full row in memory |
-//! | from 2³¹ to 2³² - 3 | by the kind of the table: a full row, a narrow row, or a record on disk |
+//! | from 2³¹ to 2³² - 3 | by the kind of table: a full row, a narrow row or a record on disk |
 //! | 2³² - 2 | the search is not finished: the key must be looked up again |
 //! | 2³² - 1 | the key has no row |
 //!

@@ -1,6 +1,7 @@
 //! Import circles: files of a crate that import from each other, directly or through others.
 //!
-//! A parent and its child may know each other, as may two files that share one idea; more is a knot.
+//! A parent and its child may import from each other, and so may two files that share one idea.
+//! More than that is a knot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +108,7 @@ impl Crate {
         }
     }
 
-    /// Returns the module that defines what a path names, followed through re-exports, and the name.
+    /// Returns the module that defines what a path names, and the name. Re-exports are followed.
     fn resolve(&self, path: &[String], depth: usize) -> Option<(ModulePath, Option<String>)> {
         if depth > 8 {
             return None;

@@ -1,7 +1,8 @@
 //! The language of comments, held by counts that may only fall (`tests/language.toml`).
 //!
-//! The counts find the worst: docs of three words or fewer, docs that begin with a question word or a pronoun, comment
-//! lines that are too wide. `docs/STYLE.md` has the rules that a program cannot check.
+//! The counts find the worst: docs of three words or fewer, docs that begin with a question word
+//! or a pronoun, and comment lines that are too wide. `docs/STYLE.md` has the rules that a program
+//! cannot check.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -50,7 +51,7 @@ impl Faults {
     }
 }
 
-/// The record is lowered by `TIDY_LOWER=1 cargo test -p zillion-tests --release tidy`, and never raised.
+/// `TIDY_LOWER=1 cargo test -p zillion-tests --release tidy` lowers the record and never raises it.
 #[test]
 fn counts_of_poor_language_only_fall() {
     let mut faults: BTreeMap<String, Faults> = BTreeMap::new();

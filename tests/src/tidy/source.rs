@@ -1,4 +1,5 @@
-//! The workspace's Rust files as tokens, so that rules about code do not trip over comments or strings.
+//! The workspace's Rust files as tokens, so that rules about code do not trip over comments or
+//! strings.
 
 use std::path::PathBuf;
 use std::str::FromStr;
