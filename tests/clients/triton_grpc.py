@@ -270,8 +270,8 @@ async def asynchronous(tensors, wanted):
         assert not (await client.get_trace_settings()).settings
         assert not (await client.get_log_settings()).settings
         assert not (await client.get_system_shared_memory_status()).regions
-        await refused_later("PERMISSION_DENIED", "--model-control", client.load_model(MODEL))
-        await refused_later("PERMISSION_DENIED", "--model-control", client.unload_model(MODEL))
+        await refused_later("PERMISSION_DENIED", "serve.model_control", client.load_model(MODEL))
+        await refused_later("PERMISSION_DENIED", "serve.model_control", client.unload_model(MODEL))
         at_once = [client.infer(MODEL, inputs(tensors), outputs=outputs()) for _ in range(50)]
         for result in await asyncio.gather(*at_once):
             check(result, wanted)
