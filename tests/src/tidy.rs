@@ -15,6 +15,7 @@ use crate::harness::{root, sources};
 /// The crates that each crate may depend on. `console`, `bench`, `cli` and `tests` may depend on
 /// all.
 const EDGES: &[(&str, &[&str])] = &[
+    ("access", &["device"]),
     ("config", &[]),
     ("feature", &["config"]),
     ("device", &[]),
@@ -25,7 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("nn", &["config", "feature", "device"]),
     ("ps", &["feature", "device", "rows", "embedding"]),
     ("store", &["device"]),
-    ("registry", &["feature", "device", "rows", "store"]),
+    ("registry", &["access", "feature", "device", "rows", "store"]),
     ("scorer", &["feature", "device", "rows", "nn", "registry"]),
     (
         "trainer",
@@ -43,7 +44,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "scorer",
         ],
     ),
-    ("serving", &["config", "feature", "device", "rows", "store", "registry", "scorer"]),
+    ("serving", &["access", "config", "feature", "device", "rows", "store", "registry", "scorer"]),
 ];
 
 /// Words that mean a lock or an atomic on the way of a key.

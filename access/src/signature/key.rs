@@ -1,0 +1,159 @@
+//! Keys: a private key that signs, and the id of its public key.
+
+use std::fmt;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+use serde::{Deserialize, Serialize};
+use zillion_device::Files;
+
+use crate::error::{Error, Result};
+use crate::identities::read_text;
+use crate::token::{from_hex, to_hex};
+
+/// The bytes of a SubjectPublicKeyInfo before the 32 bytes of an ed25519 key (RFC 8410).
+const PUBLIC_PREFIX: [u8; 12] =
+    [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+/// The id of a public key: the first 16 bytes of its BLAKE3 hash, in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeyId(pub String);
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl KeyId {
+    /// Returns the id of a public key.
+    pub(crate) fn of(public: &[u8; 32]) -> Self {
+        Self(to_hex(&blake3::hash(public).as_bytes()[..16]))
+    }
+}
+
+/// A signature, with the id of the key that made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Signature {
+    /// The id of the public key.
+    pub key: KeyId,
+    /// The 64 bytes of the ed25519 signature, in hexadecimal.
+    pub ed25519: String,
+}
+
+impl Signature {
+    /// Returns the bytes of the signature, or `None` if the text has another form.
+    pub(crate) fn bytes(&self) -> Option<[u8; 64]> {
+        from_hex(&self.ed25519)
+    }
+}
+
+/// A private key.
+pub struct SigningKey {
+    pair: Ed25519KeyPair,
+    public: [u8; 32],
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningKey").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+impl SigningKey {
+    /// Creates a key and writes it to two new files: the private key to `private`, which only its
+    /// owner can read, and the public key to `public`.
+    ///
+    /// # Errors
+    /// Returns an error if one of the files exists or cannot be written.
+    pub fn create(private: &Path, public: &Path, files: &Files) -> Result<Self> {
+        for path in [private, public] {
+            if path.exists() {
+                let reason =
+                    "the file exists already; a key is never overwritten, choose another name";
+                return Err(Error::invalid(path, reason));
+            }
+        }
+        let pkcs8 =
+            Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| Error::Random)?;
+        let key = Self::from_pkcs8(pkcs8.as_ref(), private)?;
+        write_private(private, &pem("PRIVATE KEY", pkcs8.as_ref()))?;
+        files.write_bytes(public, public_pem(&key.public).as_bytes())?;
+        Ok(key)
+    }
+
+    /// Reads a private key.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or holds no ed25519 key.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = read_text(path)?;
+        let der = from_pem("PRIVATE KEY", &text)
+            .ok_or_else(|| Error::invalid(path, "the file is not a private key in PEM (PKCS#8)"))?;
+        Self::from_pkcs8(&der, path)
+    }
+
+    fn from_pkcs8(der: &[u8], path: &Path) -> Result<Self> {
+        // OpenSSL writes the private key alone (version 1), and *ring* the public key beside it.
+        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der)
+            .map_err(|e| Error::invalid(path, format!("the private key is not ed25519: {e}")))?;
+        let mut public = [0u8; 32];
+        public.copy_from_slice(pair.public_key().as_ref());
+        Ok(Self { pair, public })
+    }
+
+    /// Returns the id of the public key.
+    pub fn id(&self) -> KeyId {
+        KeyId::of(&self.public)
+    }
+
+    /// Signs a statement.
+    pub fn sign(&self, statement: &[u8]) -> Signature {
+        Signature { key: self.id(), ed25519: to_hex(self.pair.sign(statement).as_ref()) }
+    }
+}
+
+/// Writes a file that only its owner can read.
+fn write_private(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = file.map_err(Error::file("write", path))?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(Error::file("write", path))
+}
+
+/// Writes a public key in PEM.
+pub(crate) fn public_pem(public: &[u8; 32]) -> String {
+    pem("PUBLIC KEY", &[&PUBLIC_PREFIX[..], public].concat())
+}
+
+/// Reads a public key from PEM, or returns `None` if the text holds no ed25519 key.
+pub(crate) fn parse_public_pem(text: &str) -> Option<[u8; 32]> {
+    let der = from_pem("PUBLIC KEY", text)?;
+    der.strip_prefix(&PUBLIC_PREFIX[..])?.try_into().ok()
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let body = STANDARD.encode(der);
+    let mut text = format!("-----BEGIN {label}-----\n");
+    for line in body.as_bytes().chunks(64) {
+        text.push_str(&String::from_utf8_lossy(line));
+        text.push('\n');
+    }
+    text.push_str(&format!("-----END {label}-----\n"));
+    text
+}
+
+fn from_pem(label: &str, text: &str) -> Option<Vec<u8>> {
+    let (_, rest) = text.split_once(&format!("-----BEGIN {label}-----"))?;
+    let (body, _) = rest.split_once(&format!("-----END {label}-----"))?;
+    let body: String = body.split_whitespace().collect();
+    STANDARD.decode(body).ok()
+}

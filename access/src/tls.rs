@@ -1,0 +1,93 @@
+//! The TLS settings of a listener: its certificate and key, and the authority of its clients.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+use crate::certificate::CertificateNames;
+use crate::error::{Error, Result};
+
+/// The protocols that a listener offers, the preferred one first.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// The files of a listener's TLS settings, all in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate of the server, with the certificates between it and the root.
+    pub certificate: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+    /// The certificates of the authorities that sign clients' certificates. Clients are not asked
+    /// for a certificate where this is absent.
+    pub client_authority: Option<PathBuf>,
+    /// Whether a client without a certificate is refused in the handshake.
+    pub require_client: bool,
+}
+
+impl TlsFiles {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read, or the key does not belong to the certificate.
+    pub fn load(&self) -> Result<Arc<ServerConfig>> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|e| Error::invalid(&self.certificate, e.to_string()))?;
+        let builder = match &self.client_authority {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                for root in certificates(authority)? {
+                    roots.add(root).map_err(|e| Error::invalid(authority, e.to_string()))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = match self.require_client {
+                    true => verifier,
+                    false => verifier.allow_unauthenticated(),
+                };
+                let verifier =
+                    verifier.build().map_err(|e| Error::invalid(authority, e.to_string()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| {
+            Error::invalid(&self.key, format!("the private key cannot be read: {e}"))
+        })?;
+        let mut config = builder
+            .with_single_cert(certificates(&self.certificate)?, key)
+            .map_err(|e| Error::invalid(&self.certificate, e.to_string()))?;
+        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+        // A client that comes again shows a ticket, so that the server keeps no session.
+        config.ticketer = rustls::crypto::ring::Ticketer::new()
+            .map_err(|e| Error::invalid(&self.certificate, e.to_string()))?;
+        Ok(Arc::new(config))
+    }
+
+    /// Lists the paths of the files.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let mut paths = vec![self.certificate.clone(), self.key.clone()];
+        paths.extend(self.client_authority.clone());
+        paths
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let invalid = |e: String| Error::invalid(path, format!("the certificates cannot be read: {e}"));
+    let all = CertificateDer::pem_file_iter(path).map_err(|e| invalid(e.to_string()))?;
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(|e| invalid(e.to_string()))?;
+    match all.is_empty() {
+        true => Err(invalid("the file has no `BEGIN CERTIFICATE`".to_owned())),
+        false => Ok(all),
+    }
+}
+
+/// Returns the names of the client's certificate, or `None` if the client showed none.
+pub fn client_names(connection: &ServerConnection) -> Option<CertificateNames> {
+    connection.peer_certificates()?.first().map(CertificateNames::read)
+}
