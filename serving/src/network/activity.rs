@@ -1,0 +1,236 @@
+//! The activity of a connection: by it a connection is closed that is silent, idle, or does not
+//! take its answers.
+//!
+//! # Concurrency
+//! The counters are written by the task of the connection, and read by the task that accepts
+//! connections when it looks for the longest idle one.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::config::Limits;
+
+/// The bytes that tell HTTP/2 from HTTP/1: the preface of an HTTP/2 connection.
+const PREFACE_BYTES: u64 = 24;
+
+/// The bytes that a client must take within the time for writing. A client that takes fewer is
+/// holding memory.
+const PROGRESS_BYTES: u64 = 64 << 10;
+
+/// The reason why the server closes a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expired {
+    /// The client sent no request.
+    Silent,
+    /// The client made no request for a long time.
+    Idle,
+    /// The client does not take its answers.
+    Unread,
+    /// All connections were taken, and this one was idle for the longest time.
+    Evicted,
+}
+
+impl Expired {
+    /// Returns the name of the reason in metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::Idle => "idle",
+            Self::Unread => "unread",
+            Self::Evicted => "evicted",
+        }
+    }
+}
+
+/// The activity of one connection.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    began: Instant,
+    /// The bytes that were read.
+    read: AtomicU64,
+    /// The number of requests that were begun, and the number of them that are open.
+    begun: AtomicU64,
+    open: AtomicUsize,
+    /// The time of the end of the last request, in milliseconds after the beginning.
+    ended_ms: AtomicU64,
+    /// The time since which an answer waits for the client, in milliseconds after the beginning,
+    /// plus one. 0 means that no answer waits.
+    blocked_ms: AtomicU64,
+    /// The bytes that the client took since then.
+    taken: AtomicU64,
+    close: Notify,
+}
+
+/// An open request of a connection, until the value is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenStream(std::sync::Arc<Activity>);
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.ended_ms.store(self.0.now_ms(), Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Activity {
+    /// Creates the activity of a connection that begins now.
+    pub(crate) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            read: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            ended_ms: AtomicU64::new(0),
+            blocked_ms: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            close: Notify::new(),
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Counts bytes that were read.
+    pub(crate) fn record_read(&self, bytes: usize) {
+        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Records that bytes of an answer wait for the client.
+    pub(crate) fn record_blocked(&self) {
+        if self.blocked_ms.load(Ordering::Relaxed) == 0 {
+            self.taken.store(0, Ordering::Relaxed);
+            self.blocked_ms.store(self.now_ms() + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that the client took bytes.
+    pub(crate) fn record_written(&self, bytes: usize) {
+        if self.blocked_ms.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let taken = self.taken.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if taken >= PROGRESS_BYTES {
+            self.blocked_ms.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that all bytes of the answers left.
+    pub(crate) fn record_flushed(&self) {
+        self.blocked_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a request as open until the returned value is dropped.
+    pub(crate) fn begin_request(self: &std::sync::Arc<Self>) -> OpenStream {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        OpenStream(self.clone())
+    }
+
+    /// Returns the time for which the connection has had no open request, or `None` if it has one.
+    pub(crate) fn idle(&self) -> Option<Duration> {
+        if self.open.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let since = self.ended_ms.load(Ordering::Relaxed);
+        Some(Duration::from_millis(self.now_ms().saturating_sub(since)))
+    }
+
+    /// Makes [`Activity::expired`] return at once.
+    pub(crate) fn evict(&self) {
+        self.close.notify_one();
+    }
+
+    /// Returns the reason once the connection is to be closed.
+    pub(crate) async fn expired(&self, limits: &Limits) -> Expired {
+        loop {
+            let now = self.now_ms();
+            let (reason, since, limit) = self.next_limit(limits);
+            let due = since.saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+            if now >= due && reason.is_some() {
+                return reason.unwrap_or(Expired::Idle);
+            }
+            // An open request is looked at again later.
+            let wait = due.saturating_sub(now).clamp(1, 3_600_000);
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(wait)) => {}
+                () = self.close.notified() => return Expired::Evicted,
+            }
+        }
+    }
+
+    /// Returns the limit that comes next: its reason, the time from which it counts, and its
+    /// length.
+    fn next_limit(&self, limits: &Limits) -> (Option<Expired>, u64, Duration) {
+        let blocked = self.blocked_ms.load(Ordering::Relaxed);
+        if blocked > 0 {
+            return (Some(Expired::Unread), blocked - 1, limits.write_time);
+        }
+        if self.open.load(Ordering::Relaxed) > 0 {
+            return (None, self.now_ms(), limits.write_time.min(limits.idle_time));
+        }
+        if self.begun.load(Ordering::Relaxed) == 0
+            && self.read.load(Ordering::Relaxed) < PREFACE_BYTES
+        {
+            return (Some(Expired::Silent), 0, limits.head_time);
+        }
+        (Some(Expired::Idle), self.ended_ms.load(Ordering::Relaxed), limits.idle_time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn limits() -> Limits {
+        let millis = Duration::from_millis;
+        Limits { head_time: millis(30), idle_time: millis(60), write_time: millis(30), ..Limits::default() }
+    }
+
+    fn expired(activity: &Activity) -> Expired {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(activity.expired(&limits()))
+    }
+
+    #[test]
+    fn silent_idle_unread_and_evicted_connections_expire() {
+        let silent = Activity::new();
+        silent.record_read(10);
+        assert_eq!(expired(&silent), Expired::Silent);
+
+        let idle = Arc::new(Activity::new());
+        drop(idle.begin_request());
+        let began = Instant::now();
+        assert_eq!(expired(&idle), Expired::Idle);
+        assert!(began.elapsed() >= Duration::from_millis(55) && idle.idle().is_some());
+
+        let unread = Arc::new(Activity::new());
+        let open = unread.begin_request();
+        unread.record_blocked();
+        // A client that takes a few bytes holds the rest.
+        unread.record_written(100);
+        assert!(unread.idle().is_none());
+        assert_eq!(expired(&unread), Expired::Unread);
+        drop(open);
+
+        let evicted = Activity::new();
+        evicted.evict();
+        assert_eq!(expired(&evicted), Expired::Evicted);
+    }
+
+    #[test]
+    fn a_client_that_takes_its_answers_is_not_closed() {
+        let activity = Arc::new(Activity::new());
+        let _open = activity.begin_request();
+        activity.record_blocked();
+        activity.record_written(64 << 10);
+        assert_eq!(activity.next_limit(&limits()).0, None);
+        activity.record_blocked();
+        activity.record_flushed();
+        assert_eq!(activity.next_limit(&limits()).0, None);
+    }
+}

@@ -1,0 +1,261 @@
+//! One connection: its TLS handshake, its protocol, its requests, and its end.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::response::Response;
+use bytes::Bytes;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tonic::codegen::Service as _;
+use zillion_access::{CertificateNames, Reloading, client_names};
+
+use super::Phase;
+use super::activity::{Activity, OpenStream};
+use super::connections::{Connections, Crowded, Member};
+use super::listener::Listener;
+use super::peer::{Peer, Rules};
+use super::stream::{Transport, Watched};
+use crate::domain::Domain;
+use crate::error::Result;
+use crate::grpc::{Grpc, is_grpc};
+use crate::http;
+
+/// The largest number of open requests of an HTTP/2 connection.
+const STREAMS: u32 = 256;
+
+/// The number of bytes of a request that may be on their way before the server acknowledges any: a
+/// request of many candidates comes without a pause.
+const STREAM_WINDOW: u32 = 2 << 20;
+
+/// The number of bytes that all requests of a connection may have on their way.
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// The largest size of an HTTP/2 head, unpacked.
+const HEAD_BYTES: u32 = 16 << 10;
+
+/// The time after which a silent HTTP/2 connection is asked whether it still exists.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// The time for the answer to that question.
+const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
+
+/// The largest number of TLS handshakes of a listener at a time, and the time that each has.
+const HANDSHAKES: usize = 64;
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+
+/// The parts that the connections of a listener share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    domain: Arc<Domain>,
+    connections: Arc<Connections>,
+    http: axum::Router,
+    grpc: Grpc,
+    rules: Arc<Rules>,
+    tls: Option<Arc<Reloading<Arc<rustls::ServerConfig>, zillion_access::Error>>>,
+    handshakes: Semaphore,
+}
+
+impl Shared {
+    /// Creates the shared parts of a listener, and returns them with its sockets.
+    ///
+    /// # Errors
+    /// Returns an error if a service cannot be created, which is a bug.
+    pub(super) fn new(
+        domain: &Arc<Domain>,
+        connections: &Arc<Connections>,
+        listener: Listener,
+    ) -> Result<(Self, Vec<std::net::TcpListener>)> {
+        let Listener { sockets, apis, tls, proofs, identities } = listener;
+        let shared = Self {
+            domain: domain.clone(),
+            connections: connections.clone(),
+            http: http::router(domain.clone()),
+            grpc: Grpc::new(domain.clone())?,
+            rules: Arc::new(Rules { apis, proofs, identities }),
+            tls,
+            handshakes: Semaphore::new(HANDSHAKES),
+        };
+        Ok((shared, sockets))
+    }
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    address: SocketAddr,
+    member: Member,
+}
+
+/// Takes in a connection, or closes it if there are too many.
+pub(super) fn begin(
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    address: SocketAddr,
+) -> Option<Connection> {
+    // An answer is one small write, which must not wait for the next one.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!("cannot turn off Nagle's algorithm: {error}");
+    }
+    match shared.connections.admit(address.ip(), &shared.domain.limits()) {
+        Ok(member) => Some(Connection { shared: shared.clone(), stream, address, member }),
+        Err(reason) => {
+            let reason = match reason {
+                Crowded::All => "full",
+                Crowded::Address => "address_full",
+            };
+            shared.domain.metrics().record_closed(reason);
+            None
+        }
+    }
+}
+
+impl Connection {
+    /// Serves the connection to its end.
+    pub(super) async fn run(self, mut phase: watch::Receiver<Phase>) {
+        let Self { shared, stream, address, member } = self;
+        let domain = &shared.domain;
+        let (transport, certificate) = match shared.handshake(stream).await {
+            Ok(shaken) => shaken,
+            Err(error) => {
+                domain.metrics().record_closed("handshake");
+                tracing::debug!("a TLS handshake failed: {error}");
+                return;
+            }
+        };
+        let activity = member.activity();
+        let peer =
+            Arc::new(Peer { address: address.ip(), certificate, rules: shared.rules.clone() });
+        let service = Requests { shared: shared.clone(), peer, activity: activity.clone() };
+        let limits = domain.limits();
+        let builder = protocols(limits.head_time);
+        let io = TokioIo::new(Watched::new(transport, activity.clone()));
+        let mut connection = pin!(builder.serve_connection(io, service));
+        let mut expired = pin!(activity.expired(&limits));
+        domain.metrics().open_connections.inc();
+        let mut is_ending = false;
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    // Clients leave in many ways, and none of them is worth more than a debug line.
+                    if let Err(error) = ended {
+                        tracing::debug!("a connection ended: {error}");
+                    }
+                    break;
+                }
+                reason = expired.as_mut() => {
+                    domain.metrics().record_closed(reason.name());
+                    break;
+                }
+                changed = phase.wait_for(|phase| *phase != Phase::Serving), if !is_ending => {
+                    drop(changed);
+                    is_ending = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+        domain.metrics().open_connections.dec();
+    }
+}
+
+impl Shared {
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+    ) -> std::io::Result<(Transport, Option<CertificateNames>)> {
+        let Some(tls) = &self.tls else { return Ok((Transport::Plain(stream), None)) };
+        let closed = |_| std::io::Error::other("the listener was closed");
+        let shaken = async {
+            let _turn = self.handshakes.acquire().await.map_err(closed)?;
+            let config = Arc::clone(&tls.get());
+            TlsAcceptor::from(Arc::clone(&config)).accept(stream).await
+        };
+        let stream = tokio::time::timeout(HANDSHAKE_TIME, shaken).await??;
+        let names = client_names(stream.get_ref().1);
+        Ok((Transport::Tls(Box::new(stream)), names))
+    }
+}
+
+fn protocols(head_time: Duration) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(head_time).keep_alive(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE_ANSWER);
+    builder
+}
+
+/// The requests of a connection, for HTTP and for gRPC.
+#[derive(Clone, Debug)]
+struct Requests {
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    activity: Arc<Activity>,
+}
+
+impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
+        let open = self.activity.begin_request();
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(self.peer.clone());
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let response = if is_grpc(request.headers()) {
+                shared.grpc.clone().answer(request).await
+            } else {
+                match shared.http.clone().call(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                }
+            };
+            Ok(response.map(|body| Body::new(AnswerBody { body, _open: open })))
+        })
+    }
+}
+
+/// The body of an answer. The request is open until its client has taken all of it.
+struct AnswerBody {
+    body: Body,
+    _open: OpenStream,
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
