@@ -1,11 +1,11 @@
 //! Serving of published versions: hot loading, limits, HTTP and gRPC.
 //!
-//! A [`Domain`] holds the models: it follows the registry, loads versions beside those that answer,
-//! and publishes them to requests as a whole. Protocols are thin adapters over it, and [`serve`]
-//! runs all of them. A request is one task on the pool, and one version answers it from its first
-//! byte to its last.
+//! A [`Domain`] holds the models: it follows the registry, loads versions beside those that
+//! answer, and publishes each version to requests as a whole. Protocols are thin adapters over
+//! the domain, and [`serve`] runs all of them. A request is one task on the pool, and one
+//! version answers it from its first byte to its last.
 //!
-//! It is *not* a trainer, and it knows no files of data. [`Servable`](zillion_scorer::Servable)
+//! Training and files of data are outside of this crate. [`Servable`](zillion_scorer::Servable)
 //! turns raw values into scores, here as in `predict --version`.
 
 mod config;

@@ -46,7 +46,7 @@ impl Stage {
     }
 }
 
-/// The series of the server.
+/// The series of a server, registered in one registry of metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -74,7 +74,7 @@ impl Metrics {
     /// Registers the series.
     ///
     /// # Errors
-    /// A registry that has series of these names already.
+    /// Returns an error if the registry has series of these names already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         let seconds = |name: &str, help: &str, labels: &[&str]| {
             // The buckets go from 50 µs to 13 s by factors of the square root of two.
@@ -197,7 +197,7 @@ impl Metrics {
     /// Writes all series in the text format of Prometheus.
     ///
     /// # Errors
-    /// A series that cannot be written.
+    /// Returns an error if a series cannot be written.
     pub fn text(&self) -> prometheus::Result<String> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
@@ -237,7 +237,7 @@ impl Metrics {
     }
 
     /// Records that the registry has answered.
-    pub(crate) fn record_look(&self, model: &str) {
+    pub(crate) fn record_registry_answer(&self, model: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         self.registry_seen.with_label_values(&[model]).set(now);

@@ -1,8 +1,9 @@
 //! The counters of a version's requests, and the time of their stages: Triton's model statistics.
 //!
 //! # Concurrency
-//! A request costs a few additions, by the task that waited for it, and none for a key or a row.
-//! Each number is exact, but two of them may be read a request apart.
+//! A request costs a few atomic additions in the task that waited for it; a key or a row costs
+//! none. Each counter is exact, but a reader may see one counter before and another one after
+//! the same request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -38,27 +39,29 @@ pub struct Total {
 /// The counters of a version at one moment. All but `fail` belong to requests that were answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Requests that were answered, from the arrival of the body to the answer.
+    /// The requests that were answered, with the time from the arrival of the body to the
+    /// answer.
     pub success: Total,
-    /// Requests that were not answered: refused, too late, or abandoned by their client.
+    /// The requests that were not answered: refused, too late, or abandoned by their
+    /// client.
     pub fail: Total,
-    /// The wait for a thread.
+    /// The time that requests waited for a thread.
     pub queue: Total,
-    /// The stage from the body to raw columns.
+    /// The time of reading bodies into raw columns.
     pub compute_input: Total,
-    /// The stage from raw columns to keys, lookup and model.
+    /// The time from raw columns to scores: keys, lookup and model.
     pub compute_infer: Total,
-    /// The stage from scores to the body of the answer.
+    /// The time of writing scores into the bodies of answers.
     pub compute_output: Total,
     /// The number of scored rows.
     pub inference_count: u64,
-    /// The number of runs of the model, one a request.
+    /// The number of runs of the model, one for each request.
     pub execution_count: u64,
     /// The time of the last answer, in milliseconds since 1970; 0 before the first.
     pub last_inference_ms: u64,
 }
 
-/// The time of the stages of one request.
+/// The time of the stages of one request, and the numbers of its rows and runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub(crate) queue: Duration,
@@ -70,7 +73,7 @@ pub(crate) struct Spent {
 }
 
 impl VersionStatistics {
-    /// Returns the present numbers.
+    /// Returns the current values of the counters.
     pub fn totals(&self) -> Totals {
         Totals {
             success: self.success.total(),
@@ -98,8 +101,8 @@ impl VersionStatistics {
     }
 }
 
-/// A request that has begun. It counts as answered by [`Begun::finish`], and as failed if it is
-/// dropped before, for whatever reason.
+/// A request that is being answered. [`Begun::finish`] counts it as answered; a drop before
+/// that counts it as failed.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     statistics: &'a VersionStatistics,
@@ -126,7 +129,7 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// A [`Total`] that grows.
+/// The atomic counters behind a [`Total`].
 #[derive(Debug, Default)]
 struct Tally {
     count: AtomicU64,

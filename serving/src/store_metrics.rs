@@ -1,14 +1,14 @@
 //! The counters of the registry's store as metrics: requests by outcome, retries, and the time
 //! waited between them.
 //!
-//! The store keeps plain counters, which are read when `/metrics` is.
+//! The store keeps plain counters, which each scrape of `/metrics` reads.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, IntCounter, IntCounterVec, Opts};
 use zillion_store::{Operation, Outcome, Store, StoreStats};
 
-/// The counters of a store as series.
+/// A collector that exports the counters of a store.
 pub struct StoreMetrics {
     store: Store,
     descriptions: Vec<Desc>,
@@ -18,7 +18,7 @@ impl StoreMetrics {
     /// Creates the series of a store.
     ///
     /// # Errors
-    /// There are none for the names that are used here.
+    /// Returns an error if the description of a series is invalid, which is a bug.
     pub fn new(store: &Store) -> prometheus::Result<Self> {
         let series = Series::of(store.stats())?;
         let descriptions = series.all().iter().flat_map(|s| s.desc()).cloned().collect();
@@ -45,7 +45,7 @@ impl Collector for StoreMetrics {
     }
 }
 
-/// The series with the values of one moment.
+/// The series of a store, with the values of one moment.
 struct Series {
     requests: IntCounterVec,
     request_seconds: CounterVec,

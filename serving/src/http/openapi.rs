@@ -4,8 +4,9 @@
 //! `components.json`. The paths that score are listed for each model, because the inputs of the
 //! model define the body.
 //!
-//! A schema cannot say that lists have one length. Where a protocol needs that, the document has
-//! the forms for one, two and three rows, and says in words that any number of rows is accepted.
+//! A schema cannot require that several lists have the same length. Where a protocol needs that,
+//! the document has the forms for one, two and three rows, and its texts state that any number of
+//! rows is accepted.
 
 mod requests;
 
@@ -86,7 +87,7 @@ struct Document {
     label: Value,
 }
 
-/// A way to name a version in a path.
+/// A form of a path that names a version, with the parameters of the path.
 struct Which {
     path: &'static str,
     suffix: &'static str,

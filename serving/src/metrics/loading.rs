@@ -34,7 +34,7 @@ enum Outcome {
     Ok,
     /// No version was published, or the pointer was never set.
     Absent,
-    /// The store of the registry refused.
+    /// The store of the registry returned an error.
     Store,
     /// A manifest, or a link of the chain, is damaged.
     Chain,
@@ -232,8 +232,8 @@ impl Loading {
         }
     }
 
-    /// Records the version that answers by default. `gone` are tables of the version before that it
-    /// does not have.
+    /// Records the version that answers by default. `gone` has the tables of the previous
+    /// version that this version does not have.
     pub(crate) fn record_current(&self, version: &Servable, gone: &[String]) {
         let manifest = version.manifest();
         let model = manifest.model.as_str();

@@ -1,7 +1,7 @@
 //! The counters of versions under the names that Triton exports, by model and version.
 //!
-//! They are collected from the versions that are loaded at that moment: a version that was closed
-//! is not in the next scrape, however many versions came and went before it.
+//! Each scrape reads the versions that are loaded at that moment. The series of a version that
+//! was closed are not in the next scrape, so that their number does not grow with the versions.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn micros(nanos: u64) -> f64 {
     (nanos / 1000) as f64
 }
 
-/// A collector for a registry of metrics.
+/// The collector of these series for a registry of metrics.
 #[derive(Debug)]
 pub(crate) struct TritonSeries {
     hosts: Arc<Hosts>,

@@ -1,6 +1,6 @@
-//! Tensors as bytes: little-endian elements one after the other, and a text as the length of its
-//! UTF-8 in four bytes and then itself. Triton's binary extension of HTTP and `raw_input_contents`
-//! of gRPC have this form.
+//! The raw form of tensors: little-endian elements in sequence. A text is its length in four
+//! bytes, followed by its UTF-8. Triton's binary extension of HTTP and `raw_input_contents` of
+//! gRPC have this form.
 //!
 //! Bytes may lie at any address, so that elements are copied and never cast.
 
@@ -10,12 +10,12 @@ use zillion_feature::{RawValue, RawValues};
 
 use super::Datatype;
 
-/// Reads this number of elements. NaN is a missing value, because bytes have no other way to
-/// express it.
+/// Reads this number of elements of a datatype. NaN is a missing value, because bytes have no
+/// other way to express it.
 ///
 /// # Errors
-/// The reason why the bytes are not so many elements of this type. The caller adds the name of the
-/// input.
+/// Returns the reason if the bytes are not so many elements of this type. The caller adds the
+/// name of the input.
 pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawValues<'_>, String> {
     let fixed = |width: usize| {
         if elements.checked_mul(width) == Some(bytes.len()) {
@@ -23,7 +23,7 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
         }
         let name = datatype.name();
         Err(format!(
-            "the raw data has {} bytes, and {elements} elements of {name} have {width} each",
+            "the raw data has {} bytes, and {elements} elements of {name} need {width} each",
             bytes.len()
         ))
     };
@@ -160,7 +160,7 @@ fn as_texts(values: &[RawValue<'_>]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Cuts bytes into pieces of `N`. The caller has checked that there is no rest.
+/// Splits bytes into arrays of `N` bytes. The caller has checked that no bytes remain.
 fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
     bytes.as_chunks::<N>().0.iter().copied()
 }
@@ -179,7 +179,7 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
     // believed.
     if elements.checked_mul(4).is_none_or(|least| least > bytes.len()) {
         return Err(format!(
-            "the raw data has {} bytes, and {elements} texts have 4 each for their lengths alone",
+            "the raw data has {} bytes, and {elements} texts need 4 each for their lengths alone",
             bytes.len()
         ));
     }
@@ -194,7 +194,7 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
     }
     match bytes.len() {
         0 => Ok(values),
-        more => Err(format!("the raw data goes on for {more} bytes after {elements} texts")),
+        more => Err(format!("the raw data has {more} bytes behind its {elements} texts")),
     }
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn from_half(datatype: Datatype, bits: u16) -> f32 {
     }
 }
 
-/// Returns a half-precision number, which `f32` holds exactly.
+/// Returns the value of the bits of a half-precision number, which `f32` represents exactly.
 fn half(bits: u16) -> f32 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
@@ -273,7 +273,7 @@ mod tests {
         assert!(refused(Datatype::Bool, 1, &[2]).contains("BOOL is 0 or 1"));
         assert!(refused(Datatype::Bytes, 2, b"\x02\0\0\0ab\0\0\0").contains("within text 1 of 2"));
         assert!(refused(Datatype::Bytes, 1, b"\xff\xff\xff\xffab").contains("within text 0"));
-        assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0ab").contains("goes on for 1 bytes"));
+        assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0ab").contains("has 1 bytes behind"));
         assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0\xff").contains("not UTF-8"));
         assert!(refused(Datatype::Bytes, usize::MAX, b"").contains("lengths alone"));
         assert!(refused(Datatype::Fp64, usize::MAX, b"12345678").contains("8 each"));

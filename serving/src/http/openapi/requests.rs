@@ -1,8 +1,8 @@
-//! Schemas of the bodies that a model takes.
+//! The schemas of the request bodies of a model.
 //!
-//! They are as narrow as the server: a body that they allow is scored, and a body that they do not
-//! allow is refused. Three rules are described in words instead, because a schema cannot express
-//! them: see the module above.
+//! The schemas are as narrow as the server: the server scores a body that they allow, and refuses a
+//! body that they do not allow. Three rules are described in words instead, because a schema cannot
+//! express them: see the module above.
 
 use serde_json::{Map, Value, json};
 use zillion_feature::{Encoder, InputKind, RawType};
@@ -12,7 +12,7 @@ use super::super::rows::SIGNATURE;
 use crate::score::output_names;
 use crate::tensor::LENGTHS;
 
-/// The kind of a body.
+/// The kind of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Infer,
@@ -32,7 +32,7 @@ impl Form {
     }
 }
 
-/// The inputs of a model, in the form of the document.
+/// The inputs of a model, with the values that they accept.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Inputs(Vec<Input>);
 
@@ -47,7 +47,8 @@ struct Input {
     floats: (f64, f64),
 }
 
-/// The number of values in the rows of each form of a request, for an input with lists.
+/// The number of values in each row of an input with lists, for the forms of one, two and three
+/// rows.
 const ROWS: [&[usize]; 3] = [&[1], &[2, 1], &[0, 1, 3]];
 
 impl Inputs {
