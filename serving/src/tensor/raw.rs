@@ -17,71 +17,35 @@ use super::Datatype;
 /// Returns the reason if the bytes are not so many elements of this type. The caller adds the
 /// name of the input.
 pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawValues<'_>, String> {
-    let fixed = |width: usize| {
-        if elements.checked_mul(width) == Some(bytes.len()) {
-            return Ok(());
-        }
-        let name = datatype.name();
-        Err(format!(
-            "the raw data has {} bytes, and {elements} elements of {name} need {width} each",
-            bytes.len()
-        ))
-    };
+    if let Some(width) = datatype.width()
+        && elements.checked_mul(width) != Some(bytes.len())
+    {
+        return Err(format!(
+            "the raw data has {} bytes, and {elements} elements of {} need {width} each",
+            bytes.len(),
+            datatype.name()
+        ));
+    }
     Ok(match datatype {
         Datatype::Bool => {
-            fixed(1)?;
             if let Some(at) = bytes.iter().position(|&byte| byte > 1) {
-                return Err(format!(
-                    "value {at} of the raw data is {}, and BOOL is 0 or 1",
-                    bytes[at]
-                ));
+                let value = bytes[at];
+                return Err(format!("value {at} of the raw data is {value}, and BOOL is 0 or 1"));
             }
             RawValues::Any(bytes.iter().map(|&x| RawValue::Bool(x == 1)).collect())
         }
-        Datatype::Int8 => {
-            fixed(1)?;
-            RawValues::Ints(words(bytes).map(|x| i8::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Int16 => {
-            fixed(2)?;
-            RawValues::Ints(words(bytes).map(|x| i16::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Int32 => {
-            fixed(4)?;
-            RawValues::Ints(words(bytes).map(|x| i32::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Int64 => {
-            fixed(8)?;
-            RawValues::Ints(words(bytes).map(i64::from_le_bytes).collect())
-        }
-        Datatype::Uint8 => {
-            fixed(1)?;
-            RawValues::Uints(bytes.iter().map(|&x| x.into()).collect())
-        }
-        Datatype::Uint16 => {
-            fixed(2)?;
-            RawValues::Uints(words(bytes).map(|x| u16::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Uint32 => {
-            fixed(4)?;
-            RawValues::Uints(words(bytes).map(|x| u32::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Uint64 => {
-            fixed(8)?;
-            RawValues::Uints(words(bytes).map(u64::from_le_bytes).collect())
-        }
+        Datatype::Int8 => RawValues::Ints(numbers(bytes, i8::from_le_bytes)),
+        Datatype::Int16 => RawValues::Ints(numbers(bytes, i16::from_le_bytes)),
+        Datatype::Int32 => RawValues::Ints(numbers(bytes, i32::from_le_bytes)),
+        Datatype::Int64 => RawValues::Ints(numbers(bytes, i64::from_le_bytes)),
+        Datatype::Uint8 => RawValues::Uints(numbers(bytes, u8::from_le_bytes)),
+        Datatype::Uint16 => RawValues::Uints(numbers(bytes, u16::from_le_bytes)),
+        Datatype::Uint32 => RawValues::Uints(numbers(bytes, u32::from_le_bytes)),
+        Datatype::Uint64 => RawValues::Uints(numbers(bytes, u64::from_le_bytes)),
+        Datatype::Fp32 => floats(numbers(bytes, f32::from_le_bytes)),
+        Datatype::Fp64 => floats(numbers(bytes, f64::from_le_bytes)),
         Datatype::Fp16 | Datatype::Bf16 => {
-            fixed(2)?;
-            let wide = |x| from_half(datatype, u16::from_le_bytes(x)).into();
-            floats(words(bytes).map(wide).collect())
-        }
-        Datatype::Fp32 => {
-            fixed(4)?;
-            floats(words(bytes).map(|x| f32::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Fp64 => {
-            fixed(8)?;
-            floats(words(bytes).map(f64::from_le_bytes).collect())
+            floats(numbers(bytes, |x| from_half(datatype, u16::from_le_bytes(x))))
         }
         Datatype::Bytes => RawValues::Any(texts(elements, bytes)?),
     })
@@ -160,9 +124,9 @@ fn as_texts(values: &[RawValue<'_>]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Splits bytes into arrays of `N` bytes. The caller has checked that no bytes remain.
-fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
-    bytes.as_chunks::<N>().0.iter().copied()
+/// Reads numbers of `N` bytes each. The caller has checked that no bytes remain.
+fn numbers<const N: usize, T, U: From<T>>(bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Vec<U> {
+    bytes.as_chunks::<N>().0.iter().map(|&bytes| read(bytes).into()).collect()
 }
 
 /// Returns numbers, with NaN as a missing value.
@@ -335,13 +299,13 @@ mod tests {
         fn scores_keep_their_bits(bits in prop::collection::vec(any::<u32>(), 0..20)) {
             let scores: Vec<f32> = bits.iter().map(|&x| f32::from_bits(x)).collect();
             let bytes = encode_scores(&scores);
-            let again: Vec<u32> = words(&bytes).map(u32::from_le_bytes).collect();
+            let again: Vec<u32> = numbers(&bytes, u32::from_le_bytes);
             prop_assert_eq!(again, bits);
         }
 
         #[test]
         fn no_bytes_are_a_panic(
-            datatype in prop::sample::select(Datatype::ALL.to_vec()),
+            datatype in prop::sample::select(Datatype::all().collect::<Vec<_>>()),
             elements in prop_oneof![0usize..40, any::<usize>()],
             bytes in prop::collection::vec(any::<u8>(), 0..80),
             lengths in prop::collection::vec(0u8..3, 0..12),
