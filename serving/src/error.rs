@@ -176,35 +176,30 @@ impl ServeError {
 }
 
 impl Kind {
-    /// Returns the code of a gRPC answer. An overload is `UNAVAILABLE`, because clients
-    /// repeat a call after this code.
+    /// Returns the code of a gRPC answer. An overload is `UNAVAILABLE`, because clients repeat a call
+    /// after this code.
     pub fn grpc_code(self) -> Code {
-        match self {
-            Self::Invalid => Code::InvalidArgument,
-            Self::Forbidden => Code::PermissionDenied,
-            Self::NotFound => Code::NotFound,
-            Self::WrongMethod | Self::Unsupported => Code::Unimplemented,
-            Self::TooLarge => Code::ResourceExhausted,
-            Self::Overloaded | Self::Unavailable => Code::Unavailable,
-            Self::Slow | Self::Deadline => Code::DeadlineExceeded,
-            Self::Internal => Code::Internal,
-        }
+        self.codes().0
     }
 
     /// Returns the status of an HTTP answer.
     pub fn http_status(self) -> u16 {
+        self.codes().1
+    }
+
+    fn codes(self) -> (Code, u16) {
         match self {
-            Self::Invalid => 400,
-            Self::Forbidden => 403,
-            Self::NotFound => 404,
-            Self::WrongMethod => 405,
-            Self::Slow => 408,
-            Self::TooLarge => 413,
-            Self::Unsupported => 415,
-            Self::Overloaded => 429,
-            Self::Internal => 500,
-            Self::Unavailable => 503,
-            Self::Deadline => 504,
+            Self::Invalid => (Code::InvalidArgument, 400),
+            Self::Forbidden => (Code::PermissionDenied, 403),
+            Self::NotFound => (Code::NotFound, 404),
+            Self::WrongMethod => (Code::Unimplemented, 405),
+            Self::Slow => (Code::DeadlineExceeded, 408),
+            Self::TooLarge => (Code::ResourceExhausted, 413),
+            Self::Unsupported => (Code::Unimplemented, 415),
+            Self::Overloaded => (Code::Unavailable, 429),
+            Self::Internal => (Code::Internal, 500),
+            Self::Unavailable => (Code::Unavailable, 503),
+            Self::Deadline => (Code::DeadlineExceeded, 504),
         }
     }
 }
