@@ -12,26 +12,6 @@ pub enum Follow {
     Latest,
 }
 
-/// The settings of the loader of a model.
-#[derive(Clone, Debug)]
-pub struct LoadConfig {
-    /// The folder for fetched files.
-    pub cache: PathBuf,
-    /// The interval between two reads of the registry.
-    pub poll: Duration,
-    /// The number of former current versions that stay loaded. A rollback to one of them
-    /// swaps a pointer.
-    pub retain: usize,
-    /// The number of former current versions whose files stay in the cache. A rollback to
-    /// one of them opens its files.
-    pub retain_cached: usize,
-    /// The duration of the server's lease: the registry keeps the files of loaded versions
-    /// for this time after the last renewal.
-    pub lease: Duration,
-    /// The name of the server in the registry.
-    pub server: String,
-}
-
 /// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
@@ -43,11 +23,11 @@ pub struct ServeConfig {
     pub threads: usize,
     /// The interval between two reads of the registry.
     pub poll: Duration,
-    /// The number of former current versions that stay loaded: see
-    /// [`LoadConfig::retain`](crate::LoadConfig).
+    /// The number of former current versions that stay loaded. A rollback to one of them swaps a
+    /// pointer.
     pub retain: usize,
-    /// The number of former current versions in the cache: see
-    /// [`LoadConfig::retain_cached`](crate::LoadConfig).
+    /// The number of former current versions whose files stay in the cache. A rollback to one of
+    /// them opens its files.
     pub retain_cached: usize,
     /// The name of the server in the leases of the registry.
     pub server: String,

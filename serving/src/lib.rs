@@ -27,7 +27,7 @@ mod store_metrics;
 pub mod tensor;
 mod trace;
 
-pub use config::{Follow, Limits, LoadConfig, ServeConfig};
+pub use config::{Follow, Limits, ServeConfig};
 pub use domain::{Domain, RowsRequest, Scored};
 pub use error::{Kind, Result, ServeError};
 pub use grpc::http_status;

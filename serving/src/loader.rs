@@ -20,13 +20,17 @@ use zillion_rows::layer::Throttle;
 use zillion_scorer::{Error, Servable};
 use zillion_store::{LAST_WORDS, StoreStop};
 
-use crate::config::{Follow, LoadConfig};
+use crate::config::{Follow, ServeConfig};
 use crate::host::{Host, OpenVersions};
 use crate::metrics::Metrics;
 use crate::trace::span;
 
 /// The number of loads between two clean-ups of the cache.
 const TRIM_EVERY: u64 = 16;
+
+/// The duration of a lease on loaded versions. A server renews its lease after a third of this time
+/// at the latest.
+const LEASE: Duration = Duration::from_secs(300);
 
 /// The longest time between two attempts to load the same version.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -45,7 +49,7 @@ impl Loader {
     pub(crate) fn start(
         model: Model,
         host: Arc<Host>,
-        config: LoadConfig,
+        config: Arc<ServeConfig>,
         files: Files,
         workers: Arc<Workers>,
         busy: Arc<AtomicUsize>,
@@ -115,7 +119,7 @@ impl Drop for Loader {
 struct Follower {
     model: Model,
     host: Arc<Host>,
-    config: LoadConfig,
+    config: Arc<ServeConfig>,
     cache: Cache,
     workers: Arc<Workers>,
     metrics: Arc<Metrics>,
@@ -124,8 +128,8 @@ struct Follower {
     recent: Vec<VersionId>,
     /// The number of loads that have changed the published versions so far.
     loads: u64,
-    /// The versions of the last lease, and the time when it was taken.
-    leased: Option<(Vec<VersionId>, Instant)>,
+    /// The time of the last lease.
+    leased: Option<Instant>,
     /// The version that could not be loaded, the time of the next attempt, and the length of the
     /// last wait.
     failed: Option<(VersionId, Instant, Duration)>,
@@ -143,21 +147,17 @@ struct Follower {
 impl Follower {
     /// Reads the registry and loads the versions that its pointers name.
     fn poll(&mut self) {
-        let name = self.model.name().to_owned();
-        match self.refresh() {
-            Ok(()) => {}
-            Err(error) => {
-                self.fresh.clear();
-                self.metrics.loading.record_failure(&name, &error);
-                let before = self.host.open();
-                let problem = error.to_string();
-                if before.problem.as_deref() != Some(problem.as_str()) {
-                    tracing::error!(model = name, "{problem}");
-                    self.metrics.record_load_failure(&name);
-                }
-                self.host.publish(OpenVersions { problem: Some(problem), ..(*before).clone() });
-            }
+        let Err(error) = self.refresh() else { return };
+        let name = self.model.name();
+        self.fresh.clear();
+        self.metrics.loading.record_failure(name, &error);
+        let before = self.host.open();
+        let problem = error.to_string();
+        if before.problem.as_deref() != Some(problem.as_str()) {
+            tracing::error!(model = name, "{problem}");
+            self.metrics.record_load_failure(name);
         }
+        self.host.publish(OpenVersions { problem: Some(problem), ..(*before).clone() });
     }
 
     fn refresh(&mut self) -> Result<(), Error> {
@@ -319,16 +319,15 @@ impl Follower {
     }
 
     fn renew_lease(&mut self, open: &OpenVersions, changed: bool) -> Result<(), Error> {
-        let due = |at: &Instant| at.elapsed() * 3 > self.config.lease;
-        if changed || self.leased.as_ref().is_none_or(|(_, at)| due(at)) {
+        if changed || self.leased.is_none_or(|at| at.elapsed() * 3 > LEASE) {
             self.lease(open.versions.keys().copied().collect())?;
         }
         Ok(())
     }
 
     fn lease(&mut self, versions: Vec<VersionId>) -> Result<(), Error> {
-        self.model.lease(&self.config.server, versions.clone(), self.config.lease)?;
-        self.leased = Some((versions, Instant::now()));
+        self.model.lease(&self.config.server, versions, LEASE)?;
+        self.leased = Some(Instant::now());
         Ok(())
     }
 

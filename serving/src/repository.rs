@@ -9,20 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use zillion_device::{Files, Workers};
 use zillion_registry::{Registry, STABLE, VersionId};
 
-use crate::config::{Follow, LoadConfig, ServeConfig};
+use crate::config::{Follow, ServeConfig};
 use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::loader::Loader;
 use crate::metrics::Metrics;
-
-/// The duration of a lease on loaded versions. A server renews its lease after a third of this time
-/// at the latest.
-const LEASE: Duration = Duration::from_secs(300);
 
 /// The models of a server by name.
 #[derive(Debug, Default)]
@@ -90,10 +85,8 @@ pub(crate) struct Repository {
     /// The loaders of the models, locked while a model is loaded or unloaded. The loaders stop with
     /// the server.
     loaders: Mutex<BTreeMap<String, Loader>>,
-    /// The models of the configuration, each with the version that it follows.
-    configured: BTreeMap<String, Follow>,
+    config: Arc<ServeConfig>,
     registry: Registry,
-    load: LoadConfig,
     files: Files,
     workers: Arc<Workers>,
     busy: Arc<AtomicUsize>,
@@ -113,16 +106,8 @@ impl Repository {
         let repository = Self {
             hosts: Arc::default(),
             loaders: Mutex::default(),
-            configured: config.models.iter().cloned().collect(),
+            config: Arc::new(config.clone()),
             registry: registry.clone(),
-            load: LoadConfig {
-                cache: config.cache.clone(),
-                poll: config.poll,
-                retain: config.retain,
-                retain_cached: config.retain_cached,
-                lease: LEASE,
-                server: config.server.clone(),
-            },
             files: files.clone(),
             workers,
             busy,
@@ -141,8 +126,8 @@ impl Repository {
     /// Returns the version that the configuration names for a model, or else the pointer
     /// `stable`.
     pub(crate) fn default_follow(&self, model: &str) -> Follow {
-        let stable = || Follow::Pointer(STABLE.to_owned());
-        self.configured.get(model).cloned().unwrap_or_else(stable)
+        let own = self.config.models.iter().rfind(|(name, _)| name == model);
+        own.map_or_else(|| Follow::Pointer(STABLE.to_owned()), |(_, follow)| follow.clone())
     }
 
     /// Loads a model as [`Domain::load`](crate::Domain::load) does. Returns the model, and
@@ -237,7 +222,7 @@ impl Repository {
         let loader = Loader::start(
             model,
             host.clone(),
-            self.load.clone(),
+            self.config.clone(),
             self.files.clone(),
             self.workers.clone(),
             self.busy.clone(),
