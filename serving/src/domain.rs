@@ -21,8 +21,8 @@ use crate::host::{Host, Resolved};
 use crate::metrics::{Metrics, Stage};
 use crate::repository::{Indexed, Repository};
 use crate::score::{Answer, Scoring};
-use crate::statistics::{Begun, Spent, TritonSeries};
-use crate::store_metrics::StoreMetrics;
+use crate::statistics::{Begun, Spent, triton_series};
+use crate::store_metrics::store_metrics;
 use crate::trace::span;
 
 /// The models of a server, its limits, and the pool that scores requests.
@@ -63,8 +63,6 @@ impl Domain {
         all_metrics: &MetricsRegistry,
     ) -> Result<Self, ServeError> {
         let internal = |e: String| ServeError::Internal(e);
-        let store = StoreMetrics::new(registry.store()).map_err(|e| internal(e.to_string()))?;
-        all_metrics.register(Box::new(store)).map_err(|e| internal(e.to_string()))?;
         let metrics = Arc::new(Metrics::new(all_metrics).map_err(|e| internal(e.to_string()))?);
         // The caller does not work in the pool, so that the pool needs one thread more than it has
         // workers.
@@ -74,8 +72,9 @@ impl Domain {
         let busy = scoring.open();
         let repository =
             Repository::start(config, registry, files, workers, busy, metrics.clone())?;
-        let series = TritonSeries::new(repository.hosts().clone());
-        series
+        store_metrics(registry.store().clone())
+            .and_then(|series| all_metrics.register(Box::new(series)))
+            .and_then(|()| triton_series(repository.hosts().clone()))
             .and_then(|series| all_metrics.register(Box::new(series)))
             .map_err(|e| internal(e.to_string()))?;
         Ok(Self {

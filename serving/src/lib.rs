@@ -38,5 +38,4 @@ pub use repository::{Indexed, ModelState};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
 pub use server::serve;
 pub use statistics::{Total, Totals, VersionStatistics};
-pub use store_metrics::StoreMetrics;
 pub use trace::request_span;

@@ -1,31 +1,20 @@
 //! The counters of a version's requests, and the time of their stages: Triton's model statistics.
 //!
 //! # Concurrency
-//! A request costs a few atomic additions in the task that waited for it; a key or a row costs
-//! none. Each counter is exact, but a reader may see one counter before and another one after
-//! the same request.
+//! A request takes one lock when it ends, for a few additions by the task that waited for it. A key
+//! or a row costs nothing. A reader sees the counters of whole requests.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 mod series;
 
-pub(crate) use series::TritonSeries;
+pub(crate) use series::triton_series;
 
 /// The counters of the requests of one loaded version. They begin at zero when the version is
 /// loaded.
 #[derive(Debug, Default)]
-pub struct VersionStatistics {
-    success: Tally,
-    fail: Tally,
-    queue: Tally,
-    compute_input: Tally,
-    compute_infer: Tally,
-    compute_output: Tally,
-    rows: AtomicU64,
-    executions: AtomicU64,
-    last: AtomicU64,
-}
+pub struct VersionStatistics(Mutex<Totals>);
 
 /// A number of events and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,29 +64,33 @@ pub(crate) struct Spent {
 impl VersionStatistics {
     /// Returns the current values of the counters.
     pub fn totals(&self) -> Totals {
-        Totals {
-            success: self.success.total(),
-            fail: self.fail.total(),
-            queue: self.queue.total(),
-            compute_input: self.compute_input.total(),
-            compute_infer: self.compute_infer.total(),
-            compute_output: self.compute_output.total(),
-            inference_count: self.rows.load(Ordering::Relaxed),
-            execution_count: self.executions.load(Ordering::Relaxed),
-            last_inference_ms: self.last.load(Ordering::Relaxed),
-        }
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Totals> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record_answer(&self, took: Duration, spent: &Spent) {
-        self.success.add(took);
-        self.queue.add(spent.queue);
-        self.compute_input.add(spent.input);
-        self.compute_infer.add(spent.infer);
-        self.compute_output.add(spent.output);
-        self.rows.fetch_add(spent.rows, Ordering::Relaxed);
-        self.executions.fetch_add(spent.executions, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        self.last.fetch_max(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        let mut totals = self.lock();
+        totals.success.add(took);
+        totals.queue.add(spent.queue);
+        totals.compute_input.add(spent.input);
+        totals.compute_infer.add(spent.infer);
+        totals.compute_output.add(spent.output);
+        totals.inference_count += spent.rows;
+        totals.execution_count += spent.executions;
+        totals.last_inference_ms = totals.last_inference_ms.max(now);
+    }
+}
+
+impl Total {
+    fn add(&mut self, time: Duration) {
+        self.count += 1;
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos = self.nanos.wrapping_add(nanos);
     }
 }
 
@@ -124,28 +117,8 @@ impl<'a> Begun<'a> {
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.statistics.fail.add(self.at.elapsed());
+            self.statistics.lock().fail.add(self.at.elapsed());
         }
-    }
-}
-
-/// The atomic counters behind a [`Total`].
-#[derive(Debug, Default)]
-struct Tally {
-    count: AtomicU64,
-    nanos: AtomicU64,
-}
-
-impl Tally {
-    fn add(&self, time: Duration) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
-    }
-
-    fn total(&self) -> Total {
-        let (count, nanos) = (&self.count, &self.nanos);
-        Total { count: count.load(Ordering::Relaxed), nanos: nanos.load(Ordering::Relaxed) }
     }
 }
 
