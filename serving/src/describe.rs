@@ -1,4 +1,4 @@
-//! Descriptions of the inputs and outputs of a version, which all protocols share.
+//! The descriptions of a version's inputs and outputs, which all protocols share.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::tensor::{Datatype, LENGTHS};
 pub(crate) const EXTENSIONS: [&str; 4] =
     ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
 
-/// An input or output, whose shape is one dimension of any size.
+/// The description of an input or output, whose shape is one dimension of any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {
     pub(crate) name: String,

@@ -1,11 +1,11 @@
-//! HTTP: paths to the domain, and answers back.
+//! The HTTP protocols: the router from paths to the domain, and the responses.
 //!
-//! This module is an adapter and nothing else: it finds the model and the version in the path,
-//! hands the body to a task of the pool, and puts the bytes of the task into an answer. The
-//! network's thread parses no JSON but the few bytes of the repository's requests.
+//! This module is a thin adapter over the domain: it finds the model and the version in the path,
+//! passes the body to a task of the pool, and puts the bytes of the task into a response. The
+//! network's thread parses no JSON except the small bodies of requests to the repository.
 //!
-//! axum's router chooses by path and method. It matches whole segments, so that [`answer_tf`]
-//! itself chooses between the requests of TF-Serving whose last segment may end with a verb, as in
+//! axum's router chooses a handler by path and method. It matches whole segments, so that
+//! [`answer_tf`] itself reads the verb at the end of the last segment of TF-Serving's paths, as in
 //! `/v1/models/m:predict`.
 
 mod answers;
@@ -42,12 +42,12 @@ use crate::error::{Result, ServeError};
 use crate::host::{Resolved, Selector};
 use crate::trace::request_span;
 
-/// The largest number of bytes of a request to the repository, which is read on the network's
-/// thread.
+/// The largest size in bytes of the body of a request to the repository. The network's thread reads
+/// such a body.
 const REPOSITORY_BODY_BYTES: usize = 64 << 10;
 
-/// Reads a body as each protocol would, and returns which of them accepted it: the entrance for
-/// fuzzers. The first two bytes are the length of the JSON of a body with binary tensors.
+/// Reads a body with the reader of each protocol, and returns which readers accept it. Fuzzers call
+/// this function. The first two bytes are the length of the JSON of a body with binary tensors.
 pub fn read_body(body: &[u8]) -> [bool; 5] {
     let with_binary = body.split_at_checked(2).is_some_and(|(length, body)| {
         let length = usize::from(length[0]) | usize::from(length[1]) << 8;
@@ -126,8 +126,8 @@ async fn observe(domain: &Domain, span: Span, answer: impl Future<Output = Respo
     response
 }
 
-/// Runs a request that does not ask for scores through [`observe`]. Its span is named by the
-/// method, because a path could be anything.
+/// Runs a request that does not ask for scores through [`observe`]. The span has the name of the
+/// method, because a client could invent any number of paths.
 async fn observe_plain(
     State(domain): State<Arc<Domain>>,
     request: Request,

@@ -1,5 +1,5 @@
-//! TensorFlow Serving's services except `Predict`: metadata, status, and the calls that are not
-//! supported.
+//! The services of TensorFlow Serving except `Predict`: metadata, status, and refusals of the calls
+//! that are not supported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use crate::proto::tensorflow::tensor_info::Encoding;
 use crate::proto::tensorflow::{DataType, SignatureDef, TensorInfo, error};
 use crate::tensor::Datatype;
 
-/// The one kind of metadata.
+/// The name of the only kind of metadata that a client can request.
 const FIELD: &str = "signature_def";
 
-/// The services over a domain.
+/// The services of TensorFlow Serving for a domain.
 #[derive(Clone, Debug)]
 pub(super) struct Tf(pub(super) Arc<Domain>);
 

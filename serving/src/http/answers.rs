@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use crate::score::Answer;
 
-/// The answer to a predict request.
+/// The answer to a predict request, in rows or in columns.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum PredictAnswer<'a> {
-    /// One number a row, of a model with one label.
+    /// One number for each row, from a model with one label.
     Single { predictions: &'a [f32] },
-    /// One object a row, of a model with several.
+    /// One object for each row, from a model with several labels.
     Several { predictions: Vec<BTreeMap<&'a str, f32>> },
-    /// One column, of a model with one label.
+    /// One column, from a model with one label.
     Column { outputs: &'a [f32] },
-    /// One column for each output.
+    /// One column for each output, from a model with several labels.
     Columns { outputs: BTreeMap<&'a str, &'a [f32]> },
 }
 
@@ -38,7 +38,7 @@ impl<'a> PredictAnswer<'a> {
     }
 }
 
-/// The answer to a regress request: one number an example, of the first label.
+/// The answer to a regress request: one number for each example, from the first label.
 #[derive(Debug, Serialize)]
 pub(super) struct RegressAnswer<'a> {
     results: &'a [f32],

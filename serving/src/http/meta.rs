@@ -1,4 +1,5 @@
-//! Descriptions of the server and of its models: metadata, configuration, statistics, status.
+//! The descriptions of the server and of its models: metadata, configuration, statistics and
+//! status.
 
 use std::sync::Arc;
 
@@ -22,8 +23,8 @@ pub(super) fn server() -> Value {
     json!({ "name": "zillion", "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS })
 }
 
-/// Answers `GET /v2/health/ready`: whether the server is ready, and otherwise which models it waits
-/// for.
+/// Answers `GET /v2/health/ready`. Returns whether the server is ready, and a body with the models
+/// that are not.
 pub(super) fn ready(domain: &Domain) -> (bool, Value) {
     if domain.is_ready() {
         return (true, json!({ "ready": true }));
@@ -59,9 +60,8 @@ pub(super) fn v2_model(host: &Host, servable: &Servable) -> Value {
     })
 }
 
-/// Answers `GET /v2/models/{m}/config`: the part of Triton's model configuration that has a meaning
-/// here. Clients make the batches: the first dimension of a tensor is its rows, so that there is no
-/// further batch dimension.
+/// Answers `GET /v2/models/{m}/config` with the part of Triton's model configuration that has a
+/// meaning here. The first dimension of a tensor is its rows, so that there is no batch dimension.
 pub(super) fn config(host: &Host, servable: &Servable) -> Value {
     let tensor = |described: &Described| {
         let name = match described.datatype {
@@ -87,7 +87,7 @@ pub(super) fn config(host: &Host, servable: &Servable) -> Value {
     })
 }
 
-/// Answers `GET /v2/models/{m}/stats` for one version, or for all loaded ones.
+/// Answers `GET /v2/models/{m}/stats` for one version, or for all loaded versions.
 pub(super) fn statistics(host: &Arc<Host>, selector: &Selector) -> Result<Vec<Value>> {
     let open = host.open();
     let only = match selector {
@@ -137,7 +137,7 @@ pub(super) fn index(indexed: &[Indexed], only_ready: bool) -> Value {
     indexed.iter().filter(is_wanted).map(entry).collect()
 }
 
-/// Answers `GET /v1/models/{m}`: the loaded versions, the newest first.
+/// Answers `GET /v1/models/{m}` with the loaded versions, the newest first.
 pub(super) fn tf_status(host: &Arc<Host>, selector: &Selector) -> Result<Value> {
     let status = |version: &VersionId| {
         json!({

@@ -1,4 +1,4 @@
-//! Triton's model repository over HTTP: the models of the registry, and those that are served.
+//! Triton's model repository over HTTP: the models of the registry, and the models that are served.
 
 use std::sync::Arc;
 

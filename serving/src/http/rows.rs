@@ -1,4 +1,4 @@
-//! Requests that consist of rows: TF-Serving's predict, classify and regress, and rank.
+//! The requests that consist of rows: TF-Serving's predict, classify and regress, and rank.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -34,7 +34,8 @@ pub(crate) struct Rows<'a> {
     pub(crate) is_columnar: bool,
     /// The number of best candidates to return in order.
     pub(crate) top_k: Option<usize>,
-    /// The values of an input without a name, which a model with one input accepts.
+    /// The values of an input without a name, if the rows are values and not objects. A model with
+    /// one input accepts such rows.
     nameless: Option<RawColumn<'a>>,
     /// The inputs that have a text outside of a list, each with the first such row.
     bare_texts: Vec<(String, Option<usize>)>,
@@ -43,7 +44,8 @@ pub(crate) struct Rows<'a> {
 /// Reads a request.
 ///
 /// # Errors
-/// The problem with the request: line and column, and the input and the row that it belongs to.
+/// Returns an error with the line, the column, the input and the row of the problem if the request
+/// is invalid.
 pub(crate) fn parse(form: Form, body: &[u8]) -> Result<Rows<'_>> {
     let mut read = Body { form, parts: Parts::default(), trouble: Trouble::default() };
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -96,9 +98,9 @@ impl Rows<'_> {
     /// Fits the request to the inputs of the model.
     ///
     /// # Errors
-    /// Rows without names for a model of several inputs, or a text in the place of a list of texts.
-    /// Files may have such texts, because their job says what separates the parts, which a version
-    /// does not know.
+    /// Returns an error if rows without names are sent to a model of several inputs, or if a text
+    /// stands in the place of a list of texts. Files may have such texts, because their job names
+    /// the separator of the parts; a version does not know the separator.
     pub(crate) fn fit(&mut self, encoder: &Encoder) -> Result<()> {
         if let Some(column) = self.nameless.take() {
             let mut names: Vec<&str> = encoder.inputs().map(|input| input.name.as_str()).collect();
@@ -122,7 +124,7 @@ impl Rows<'_> {
                 return Err(ServeError::Input(zillion_feature::RequestError {
                     input: name.clone(),
                     row: *row,
-                    reason: "this input takes a list in every row, and this value is a text; send a list of texts"
+                    reason: "the value is a text, and this input has a list of texts in each row; send a list of texts"
                         .to_owned(),
                 }));
             }
@@ -131,7 +133,7 @@ impl Rows<'_> {
     }
 }
 
-/// The parts of a body that were read so far.
+/// The parts of a body that have been read so far.
 #[derive(Debug, Default)]
 struct Parts<'a> {
     signature: Option<Cow<'a, str>>,
@@ -155,7 +157,8 @@ impl<'a> Parts<'a> {
             (Some(table), None) | (None, Some(table)) => table,
             _ if form == Form::Predict => {
                 return malformed(
-                    "a predict request needs either `instances` or `inputs`".to_owned(),
+                    "a predict request needs either `instances` or `inputs`; send one of them"
+                        .to_owned(),
                 );
             }
             _ => return malformed(format!("{} needs `{}`", form.name(), form.list())),
@@ -185,7 +188,9 @@ impl<'a> Parts<'a> {
         }
         let nameless = if is_nameless { columns.remove("") } else { None };
         if columns.is_empty() && nameless.is_none() && is_columnar {
-            return malformed("the request has no inputs".to_owned());
+            return malformed(
+                "the request has no inputs; send a list for each input of the model".to_owned(),
+            );
         }
         Ok(Rows { rows, columns, is_columnar, top_k: self.top_k, nameless, bare_texts })
     }
@@ -239,7 +244,7 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
                 }
                 "top_k" => {
                     let number = map.next_value::<Option<serde_json::Number>>()?;
-                    parts.top_k = number.map(|number| count(&number)).transpose()?;
+                    parts.top_k = number.map(|number| read_top_k(&number)).transpose()?;
                 }
                 "inputs" => {
                     let table = parts.inputs.insert(Table::default());
@@ -261,8 +266,8 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
     }
 }
 
-/// Reads a number of rows.
-fn count<E: serde::de::Error>(number: &serde_json::Number) -> Result<usize, E> {
+/// Reads the value of `top_k`.
+fn read_top_k<E: serde::de::Error>(number: &serde_json::Number) -> Result<usize, E> {
     let integer = number.as_f64().and_then(to_integer).and_then(|x| u64::try_from(x).ok());
     let count =
         number.as_u64().or(integer).map(|count| usize::try_from(count).unwrap_or(usize::MAX));

@@ -1,5 +1,5 @@
-//! Requests that ask for scores: the network's thread receives the body, and one task of the pool
-//! does everything else.
+//! The requests that ask for scores: the network's thread receives the body, and one task of the
+//! pool does all other work.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,7 +56,7 @@ pub(super) async fn answer(
     response
 }
 
-/// Receives the body and does the work of the request with it.
+/// Receives the body and scores it on the pool.
 async fn score(
     domain: &Domain,
     host: &Arc<Host>,
@@ -71,7 +71,7 @@ async fn score(
         None => None,
         Some(_) if verb != Verb::Infer => {
             let reason = "the header `Inference-Header-Content-Length` announces binary tensors, which only \
-                          `/v2/models/<model>/infer` reads";
+                          `/v2/models/<model>/infer` reads; leave the header out";
             return Err(ServeError::Malformed(reason.to_owned()));
         }
         // A header that is no text is no number either.
@@ -134,8 +134,7 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     };
     if verb == Verb::Classify && !scored.servable().has_probabilities() {
         return Err(ServeError::Malformed(
-            "the model has no labels, so that its scores are no probabilities of classes; ask `:regress` or \
-             `:predict`"
+            "the model has no labels, so that it cannot classify; ask `:regress` or `:predict`"
                 .to_owned(),
         ));
     }

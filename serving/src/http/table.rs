@@ -1,7 +1,8 @@
-//! Rows and columns of JSON to raw columns, value by value, with the place of any problem.
+//! The reader of rows and columns in JSON, which fills raw columns value by value and keeps the
+//! place of a problem.
 //!
-//! serde's derived readers do not fit: values go straight into columns, which an intermediate tree
-//! of JSON values would double, and an error names the input and the row.
+//! serde's derived readers were rejected: they build a tree of JSON values first, which doubles the
+//! memory, and their errors do not name the input and the row.
 //!
 //! # Invariants
 //! Between two rows every column has as many rows as the table.
@@ -22,7 +23,7 @@ const IN_ROW: Nesting = Nesting { lists: 1, base64: true };
 #[derive(Debug, Default)]
 pub(super) struct Table<'a> {
     columns: Vec<Column<'a>>,
-    /// The places of columns that were not found by guessing.
+    /// The place of each named column in `columns`.
     places: HashMap<Cow<'a, str>, usize>,
     rows: usize,
     /// Whether the rows have no names, so that each row is the value of the one input.
@@ -94,8 +95,8 @@ impl<'a> Table<'a> {
         self.columns
     }
 
-    /// Returns the place of the column of a name, which is created if there is none. `guess` is
-    /// tried first, because rows mostly have one order.
+    /// Returns the place of the column of a name, and creates the column if there is none. `guess`
+    /// is tried first, because most rows have the same order.
     fn place(&mut self, name: Cow<'a, str>, guess: usize) -> usize {
         if self.columns.get(guess).is_some_and(|column| column.name == name) {
             return guess;
@@ -110,14 +111,14 @@ impl<'a> Table<'a> {
 }
 
 impl Trouble {
-    /// Refuses the request with a reason of this module.
+    /// Keeps a reason of this module, and returns the error that ends the parser.
     fn refuse<E: Error>(&mut self, reason: impl Into<String>) -> E {
         let reason = reason.into();
         self.reason.get_or_insert_with(|| reason.clone());
         E::custom(reason)
     }
 
-    /// Notes the place of an error that is being returned.
+    /// Records the place of an error that is being returned.
     fn at(&mut self, input: &str, part: Option<(&'static str, Option<usize>)>) {
         self.input.get_or_insert_with(|| input.to_owned());
         self.part = self.part.or(part);
@@ -191,8 +192,8 @@ pub(super) struct RowSeed<'s, 'a> {
 }
 
 impl<'a> RowSeed<'_, 'a> {
-    /// Adds a row without a name, whose value `read` puts into the one column.
-    fn value<'de: 'a, E: Error>(
+    /// Adds a row without names. `read` puts the value of the row into the only column.
+    fn add_nameless<'de: 'a, E: Error>(
         self,
         read: impl FnOnce(Values<'_, 'a>) -> Result<bool, E>,
     ) -> Result<(), E> {
@@ -269,35 +270,35 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
     }
 
     fn visit_bool<E: Error>(self, x: bool) -> Result<(), E> {
-        self.value(|values| values.visit_bool(x))
+        self.add_nameless(|values| values.visit_bool(x))
     }
 
     fn visit_i64<E: Error>(self, x: i64) -> Result<(), E> {
-        self.value(|values| values.visit_i64(x))
+        self.add_nameless(|values| values.visit_i64(x))
     }
 
     fn visit_u64<E: Error>(self, x: u64) -> Result<(), E> {
-        self.value(|values| values.visit_u64(x))
+        self.add_nameless(|values| values.visit_u64(x))
     }
 
     fn visit_f64<E: Error>(self, x: f64) -> Result<(), E> {
-        self.value(|values| values.visit_f64(x))
+        self.add_nameless(|values| values.visit_f64(x))
     }
 
     fn visit_str<E: Error>(self, x: &str) -> Result<(), E> {
-        self.value(|values| values.visit_str(x))
+        self.add_nameless(|values| values.visit_str(x))
     }
 
     fn visit_borrowed_str<E: Error>(self, x: &'de str) -> Result<(), E> {
-        self.value(|values| values.visit_borrowed_str(x))
+        self.add_nameless(|values| values.visit_borrowed_str(x))
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.value(|values| values.visit_unit())
+        self.add_nameless(|values| values.visit_unit())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
-        self.value(|values| values.visit_seq(list))
+        self.add_nameless(|values| values.visit_seq(list))
     }
 }
 
@@ -401,7 +402,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
     }
 }
 
-/// A reader of a key, which is borrowed if possible.
+/// A reader of a key, which borrows the key from the body if possible.
 pub(super) struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {
