@@ -41,7 +41,7 @@ pub use certificate::CertificateNames;
 pub use error::{Error, Result};
 pub use identities::{Credentials, Identities};
 pub use principal::{Models, Principal, Role};
-pub use quota::{Quota, QuotaUse, Usage};
+pub use quota::{OpenRequest, Quota, QuotaUse, Usage};
 pub use refusal::Refusal;
 pub use reload::Reloading;
 pub use signature::{

@@ -36,6 +36,11 @@ impl Budget {
 }
 
 impl HeldBytes {
+    /// Returns another claim on the same budget, on no bytes.
+    pub(crate) fn another(&self) -> Self {
+        self.budget.empty()
+    }
+
     /// Takes more bytes if all bytes in flight then stay within `most`, and returns whether they
     /// do.
     #[must_use]

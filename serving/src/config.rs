@@ -1,7 +1,10 @@
 //! The settings of a server: the models that it serves, and its limits.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use zillion_access::AuditLog;
 
 /// The version of a model that a server follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct ServeConfig {
     pub server: String,
     /// Whether clients may load and unload models.
     pub model_control: bool,
+    /// The audit log of control actions and refused callers, if there is one.
+    pub audit: Option<Arc<AuditLog>>,
     /// The limits of requests.
     pub limits: Limits,
 }
@@ -48,14 +53,27 @@ pub struct Limits {
     pub values: usize,
     /// The largest number of requests that wait or are being processed.
     pub waiting: usize,
+    /// The largest estimated time until the work of a request begins. A request that comes when
+    /// more work waits is refused.
+    pub queue_time: Duration,
+    /// The largest number of bytes in flight: bodies, their unpacked forms, and answers.
+    pub bytes_in_flight: usize,
+    /// The largest number of bytes of an answer.
+    pub answer_bytes: usize,
     /// The largest number of open connections.
     pub connections: usize,
+    /// The largest number of open connections from one address.
+    pub connections_per_address: usize,
     /// The longest time from the arrival of a request's body to the answer.
     pub request_time: Duration,
     /// The longest time in which the head of a request must arrive.
     pub head_time: Duration,
     /// The longest time in which the body of a request must arrive.
     pub body_time: Duration,
+    /// The time after which a connection without requests is closed.
+    pub idle_time: Duration,
+    /// The longest time in which a client must take the next 64 KiB of an answer.
+    pub write_time: Duration,
     /// The longest time that open requests have to end when the server stops.
     pub drain_time: Duration,
 }
@@ -67,10 +85,16 @@ impl Default for Limits {
             rows: 16_384,
             values: 4 << 20,
             waiting: 1024,
+            queue_time: Duration::from_millis(30),
+            bytes_in_flight: 512 << 20,
+            answer_bytes: 64 << 20,
             connections: 1024,
+            connections_per_address: 1024,
             request_time: Duration::from_secs(1),
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(300),
+            write_time: Duration::from_secs(10),
             drain_time: Duration::from_secs(10),
         }
     }
@@ -87,6 +111,7 @@ impl Default for ServeConfig {
             retain_cached: 128,
             server: "server".to_owned(),
             model_control: false,
+            audit: None,
             limits: Limits::default(),
         }
     }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access::Actor;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::Host;
@@ -30,8 +31,15 @@ impl Domain {
     /// # Errors
     /// Returns [`ServeError::NoControl`] if clients may not choose models, and another
     /// error if the registry does not have the model or the model cannot be loaded.
-    pub async fn load_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
+    pub async fn load_for_client(self: &Arc<Self>, actor: &Actor, model: &str) -> Result<()> {
         self.allow("load", model)?;
+        self.audit(actor, "load", model, "asked", "")?;
+        let done = self.load_and_wait(model).await;
+        self.audit_outcome(actor, "load", model, &done)?;
+        done
+    }
+
+    async fn load_and_wait(self: &Arc<Self>, model: &str) -> Result<()> {
         let name = model.to_owned();
         let (host, is_new) = self.run_control(move |domain| domain.load_known(&name)).await?;
         loop {
@@ -54,10 +62,27 @@ impl Domain {
     /// # Errors
     /// Returns [`ServeError::NoControl`] if clients may not choose models, and
     /// [`ServeError::UnknownModel`] if the server does not have the model.
-    pub async fn unload_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
+    pub async fn unload_for_client(self: &Arc<Self>, actor: &Actor, model: &str) -> Result<()> {
         self.allow("unload", model)?;
+        self.audit(actor, "unload", model, "asked", "")?;
         let name = model.to_owned();
-        self.run_control(move |domain| domain.unload(&name)).await
+        let done = self.run_control(move |domain| domain.unload(&name)).await;
+        self.audit_outcome(actor, "unload", model, &done)?;
+        done
+    }
+
+    /// Writes the outcome of a control action to the audit log.
+    fn audit_outcome(
+        &self,
+        actor: &Actor,
+        action: &str,
+        model: &str,
+        done: &Result<()>,
+    ) -> Result<()> {
+        match done {
+            Ok(()) => self.audit(actor, action, model, "done", ""),
+            Err(error) => self.audit(actor, action, model, "failed", &error.to_string()),
+        }
     }
 
     fn allow(&self, what: &'static str, model: &str) -> Result<()> {

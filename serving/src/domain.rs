@@ -10,17 +10,20 @@ use std::time::{Duration, Instant};
 use prometheus::Registry as MetricsRegistry;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tracing::span::EnteredSpan;
+use zillion_access::AuditLog;
 use zillion_device::{Files, Workers};
 use zillion_feature::RawColumns;
 use zillion_registry::Registry;
 use zillion_scorer::Servable;
 
+use crate::admission::{Admitted, Caller, Head, Scoring};
+use crate::budget::HeldBytes;
 use crate::config::{Follow, Limits, ServeConfig};
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Resolved};
 use crate::metrics::{Metrics, Stage};
 use crate::repository::{Indexed, Repository};
-use crate::score::{Answer, Scoring};
+use crate::score::Answer;
 use crate::statistics::{Begun, Spent, triton_series};
 use crate::store_metrics::store_metrics;
 use crate::trace::span;
@@ -36,6 +39,7 @@ pub struct Domain {
     model_control: bool,
     /// The semaphore that lets one client at a time read the whole registry.
     control: Arc<Semaphore>,
+    audit: Option<Arc<AuditLog>>,
 }
 
 /// The raw rows of a request.
@@ -68,7 +72,7 @@ impl Domain {
         // workers.
         let threads = NonZeroUsize::new(config.threads + 1).unwrap_or(NonZeroUsize::MIN);
         let workers = Arc::new(Workers::new(threads).map_err(|e| internal(e.to_string()))?);
-        let scoring = Scoring::new(workers.clone(), metrics.clone());
+        let scoring = Scoring::new(workers.clone(), config.threads, metrics.clone());
         let busy = scoring.open();
         let repository =
             Repository::start(config, registry, files, workers, busy, metrics.clone())?;
@@ -85,6 +89,7 @@ impl Domain {
             draining: AtomicBool::new(false),
             model_control: config.model_control,
             control: Arc::new(Semaphore::new(1)),
+            audit: config.audit.clone(),
         })
     }
 
@@ -106,6 +111,8 @@ impl Domain {
     /// Returns an error if a series cannot be written.
     pub fn metrics_text(&self) -> Result<String> {
         self.metrics.set_ready(self.is_ready());
+        let (waiting, work, bytes) = self.scoring.load();
+        self.metrics.set_load(waiting, work, bytes);
         self.metrics.text().map_err(|e| ServeError::Internal(e.to_string()))
     }
 
@@ -182,6 +189,11 @@ impl Domain {
         self.repository.index()
     }
 
+    /// Returns the audit log, if the server writes one.
+    pub(crate) fn audit_log(&self) -> Option<&AuditLog> {
+        self.audit.as_deref()
+    }
+
     /// Returns whether clients may load and unload models.
     pub fn has_model_control(&self) -> bool {
         self.model_control
@@ -199,27 +211,52 @@ impl Domain {
         self.repository.load(model, self.repository.default_follow(model))
     }
 
-    /// Runs the work of a request on the pool, against one version: `work` reads the body,
-    /// calls [`Scored::score`], and writes the answer.
+    /// Checks that the server has room for any request, before the model of the request is known.
     ///
     /// # Errors
-    /// Returns [`ServeError::Overloaded`] if too many requests wait,
+    /// Returns [`ServeError::Overloaded`] if twice the work that may wait is waiting.
+    pub(crate) fn check_crowded(&self) -> Result<()> {
+        self.scoring.check_crowded(&self.limits())
+    }
+
+    /// Returns a claim on no bytes of the budget of bytes in flight.
+    pub(crate) fn hold_bytes(&self) -> HeldBytes {
+        self.scoring.hold_bytes()
+    }
+
+    /// Admits a request by its head, before its body is received.
+    ///
+    /// # Errors
+    /// Returns [`ServeError::Overloaded`] or [`ServeError::Quota`] if the request must come again
+    /// later, and [`ServeError::TooLarge`] if its body is larger than the limit.
+    pub(crate) fn admit(&self, head: &Head<'_>) -> Result<Admitted> {
+        self.scoring.admit(head, &self.limits())
+    }
+
+    /// Runs the work of a request on the pool, against one version: `work` reads the body, which has
+    /// `bytes` bytes, calls [`Scored::score`], and writes the answer.
+    ///
+    /// # Errors
+    /// Returns [`ServeError::Overloaded`] if too much work waits,
     /// [`ServeError::Deadline`] if the time of the request is over, and the error of `work`
     /// if it fails.
-    pub async fn request<T: Send + 'static>(
+    pub(crate) async fn request<T: Send + 'static>(
         &self,
         version: Resolved,
+        admitted: &Admitted,
+        bytes: usize,
         work: impl FnOnce(&Scored) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let statistics = version.statistics.clone();
         let begun = Begun::now(&statistics);
         let (limits, metrics) = (self.limits(), self.metrics.clone());
-        let work = move |queue: Duration| {
+        let caller = admitted.caller.clone();
+        let work = move |queue: Duration, deadline: Instant| {
             let spent = Cell::new(Spent { queue, ..Spent::default() });
-            let scored = Scored { version, limits, metrics, spent };
+            let scored = Scored { version, limits, metrics, spent, caller, deadline };
             work(&scored).map(|done| (done, scored.spent.get()))
         };
-        let (done, spent) = self.scoring.run(&limits, work).await?;
+        let (done, spent) = self.scoring.run(admitted, bytes, &limits, work).await?;
         begun.finish(&spent);
         Ok(done)
     }
@@ -231,6 +268,8 @@ pub struct Scored {
     limits: Limits,
     metrics: Arc<Metrics>,
     spent: Cell<Spent>,
+    caller: Arc<Caller>,
+    deadline: Instant,
 }
 
 /// A running stage of a request. The stage ends when the value is dropped.
@@ -304,6 +343,7 @@ impl Scored {
         if request.rows > self.limits.rows {
             return Err(too_large("the number of rows", self.limits.rows, "serve.max_rows"));
         }
+        self.caller.take_rows(request.rows)?;
         let values: usize = request.columns.values().map(|column| column.values.len()).sum();
         // A shared value stands for one value in every row.
         let shared = request.columns.values().filter(|column| column.is_shared);

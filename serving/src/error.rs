@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tonic::Code;
+use zillion_access::Refusal;
 use zillion_feature::RequestError;
 
 /// The result of a request.
@@ -80,11 +81,30 @@ pub enum ServeError {
     },
     /// A request that arrived while too many others were waiting.
     #[error(
-        "the server is overloaded: {waiting} requests are waiting, which is the limit; try again in a moment"
+        "the server is overloaded: {waiting} requests wait for {} ms of work; try again in a moment",
+        backlog.as_millis()
     )]
     Overloaded {
         /// The number of requests that wait.
         waiting: usize,
+        /// The estimated time of their work.
+        backlog: Duration,
+    },
+    /// A request above the quota of its principal.
+    #[error("the quota of `{caller}` is used up; try again in {} ms", wait.as_millis())]
+    Quota {
+        /// The name of the principal.
+        caller: String,
+        /// The time after which the principal may try again.
+        wait: Duration,
+    },
+    /// A caller that is unknown, or may not make the call. The reason stands in the audit log.
+    #[error("{}", refused_text(*refusal))]
+    Refused {
+        /// The reason, which the caller does not see.
+        refusal: Refusal,
+        /// The name of the principal, or an empty text if the caller is unknown.
+        caller: String,
     },
     /// A body in an unknown encoding.
     #[error(
@@ -121,11 +141,21 @@ pub enum ServeError {
     Internal(String),
 }
 
+/// Returns the text that a refused caller sees, which says nothing about the reason.
+fn refused_text(refusal: Refusal) -> &'static str {
+    match refusal.is_unauthenticated() {
+        true => "the request needs valid credentials",
+        false => "the caller may not make this request",
+    }
+}
+
 /// The kind of a failure. Each protocol has its own code for a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The request is wrong.
     Invalid,
+    /// The caller is unknown.
+    Unauthenticated,
     /// The request asks for something that this server does not have.
     NotFound,
     /// The request asks for something that this server does not allow.
@@ -167,7 +197,9 @@ impl ServeError {
             Self::TooLarge { .. } => Kind::TooLarge,
             Self::Encoding { .. } => Kind::Unsupported,
             Self::SlowBody { .. } => Kind::Slow,
-            Self::Overloaded { .. } => Kind::Overloaded,
+            Self::Overloaded { .. } | Self::Quota { .. } => Kind::Overloaded,
+            Self::Refused { refusal, .. } if refusal.is_unauthenticated() => Kind::Unauthenticated,
+            Self::Refused { .. } => Kind::Forbidden,
             Self::Deadline { .. } => Kind::Deadline,
             Self::NotReady(_) => Kind::Unavailable,
             Self::Scoring(_) | Self::Internal(_) => Kind::Internal,
@@ -190,6 +222,7 @@ impl Kind {
     fn codes(self) -> (Code, u16) {
         match self {
             Self::Invalid => (Code::InvalidArgument, 400),
+            Self::Unauthenticated => (Code::Unauthenticated, 401),
             Self::Forbidden => (Code::PermissionDenied, 403),
             Self::NotFound => (Code::NotFound, 404),
             Self::WrongMethod => (Code::Unimplemented, 405),

@@ -4,11 +4,14 @@
 //! task of the pool reads it; the network's thread reads only the name of the model. All other
 //! messages are small, and generated servers answer them.
 
+mod counted;
 mod deadline;
 mod health;
 mod infer;
+mod permission;
 mod predict;
 mod raw;
+mod scan;
 mod server;
 mod status;
 mod tf;
@@ -33,9 +36,10 @@ use self::server::inference::grpc_inference_service_server::GrpcInferenceService
 use self::server::tensorflow::serving::model_service_server::ModelServiceServer;
 use self::server::tensorflow::serving::prediction_service_server::PredictionServiceServer;
 pub use self::status::http_status;
-use self::status::status;
+use self::status::{not_supported, status};
 use self::tf::Tf;
 use self::v2::V2;
+use crate::admission::Wire;
 use crate::domain::{Domain, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::Selector;
@@ -48,10 +52,17 @@ const SERVICES: [&str; 3] = [
     "tensorflow.serving.ModelService",
 ];
 
+/// The largest number of bytes of a message that holds no rows. Generated servers decode such
+/// messages on the network's thread.
+const SMALL_MESSAGE: usize = 64 << 10;
+
 /// A call whose message holds rows.
 trait Scores: Copy + Send + Sync + 'static {
     /// Returns the name of the protocol in metrics.
     fn protocol(self) -> &'static str;
+
+    /// Returns the protocol by which the rows come.
+    fn wire(self) -> Wire;
 
     /// Reads the model and the time limit of a message.
     fn target(self, message: &Bytes) -> Result<Target>;
@@ -89,7 +100,7 @@ impl Grpc {
     /// # Errors
     /// Returns an error if the built-in descriptors cannot be read, which is a bug.
     pub(crate) fn new(domain: Arc<Domain>) -> Result<Self> {
-        let limit = domain.limits().body_bytes;
+        let limit = SMALL_MESSAGE;
         let v2 = GrpcInferenceServiceServer::new(V2(domain.clone()));
         let tf = Tf(domain.clone());
         let routes = Routes::new(v2.max_decoding_message_size(limit))
@@ -109,7 +120,7 @@ impl Grpc {
     }
 
     /// Answers a call to any service.
-    pub(crate) async fn answer(self, request: Request) -> Response {
+    pub(crate) async fn answer(self, mut request: Request) -> Response {
         if request.version() != Version::HTTP_2 {
             let text = "{\"error\":\"gRPC needs HTTP/2; connect over HTTP/2\"}";
             let kind = [(header::CONTENT_TYPE, "application/json")];
@@ -117,6 +128,16 @@ impl Grpc {
         }
         let path = request.uri().path().to_owned();
         let _open = self.domain.metrics().enter_request();
+        if let Some(api) = permission::api(&path) {
+            let (extensions, headers) = (request.extensions(), request.headers());
+            match self.domain.authorize(extensions, headers, api, &path, None) {
+                Ok(caller) => request.extensions_mut().insert(caller),
+                Err(ServeError::UnknownPath(_)) => {
+                    return not_supported("this listener does not answer the call").into_http();
+                }
+                Err(error) => return status(&error).into_http(),
+            };
+        }
         let limits = self.domain.limits();
         let most = limits.body_time + limits.request_time;
         let asked = deadline::read(request.headers());
@@ -132,7 +153,7 @@ impl Grpc {
                 let mut routes = self.routes.clone();
                 let answer =
                     async move { routes.call(request).await.unwrap_or_else(|e| match e {}) };
-                limit_time(limit, answer, &self.domain).await
+                limit_time(limit, answer, SMALL_MESSAGE).await
             }
         }
     }
@@ -151,7 +172,7 @@ fn has_no_end(path: &str) -> bool {
 async fn limit_time(
     limit: Option<Duration>,
     answer: impl Future<Output = Response>,
-    domain: &Domain,
+    most_bytes: usize,
 ) -> Response {
     let response = match limit {
         None => answer.await,
@@ -167,7 +188,7 @@ async fn limit_time(
     // Generated servers answer "out of range" to a message that is too large, and "internal" to one
     // that cannot be read.
     match status_code(&response) {
-        Code::OutOfRange => status(&too_large(domain)).into_http::<Body>(),
+        Code::OutOfRange => status(&too_large(most_bytes)).into_http::<Body>(),
         Code::Internal if is_no_message(&response) => {
             let reason = "the message does not have the type of this call; send the message type of the service's definition".to_owned();
             status(&ServeError::Malformed(reason)).into_http::<Body>()
@@ -184,8 +205,7 @@ fn is_no_message(response: &Response) -> bool {
         || text.starts_with(b"Missing%20request%20message")
 }
 
-fn too_large(domain: &Domain) -> ServeError {
-    let limit = domain.limits().body_bytes;
+fn too_large(limit: usize) -> ServeError {
     ServeError::TooLarge { what: "the message", limit, setting: "serve.max_body_bytes" }
 }
 

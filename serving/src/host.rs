@@ -17,8 +17,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
+use crate::admission::Wire;
 use crate::config::Follow;
 use crate::error::{Result, ServeError};
+use crate::queue::Estimates;
 use crate::statistics::VersionStatistics;
 
 /// The version that a request asks for.
@@ -61,7 +63,9 @@ pub struct Resolved {
 /// A model of the server, and its loaded versions.
 #[derive(Debug)]
 pub struct Host {
-    name: String,
+    name: Arc<str>,
+    /// The estimates of the work of requests, by their protocol.
+    estimates: [Arc<Estimates>; Wire::COUNT],
     /// Whether the server is ready only if a version of this model is loaded.
     is_required: bool,
     /// The version that the loader follows, which answers by default.
@@ -71,8 +75,9 @@ pub struct Host {
 
 impl Host {
     pub(crate) fn new(name: &str, follow: Follow, is_required: bool) -> Self {
-        let (name, follow) = (name.to_owned(), Mutex::new(follow));
-        Self { name, is_required, follow, open: RwLock::default() }
+        let (name, follow) = (name.into(), Mutex::new(follow));
+        let estimates = Default::default();
+        Self { name, estimates, is_required, follow, open: RwLock::default() }
     }
 
     /// Returns whether the server is ready only if a version of this model is loaded.
@@ -94,6 +99,16 @@ impl Host {
     /// Returns the name of the model.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the name of the model as a shared text.
+    pub(crate) fn shared_name(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
+    /// Returns the estimates of the work of requests of a protocol.
+    pub(crate) fn estimates(&self, wire: Wire) -> &Arc<Estimates> {
+        &self.estimates[wire as usize]
     }
 
     /// Returns the versions that are loaded now.
@@ -138,7 +153,7 @@ impl Host {
         found.ok_or_else(|| {
             let loaded: Vec<String> = open.versions.keys().map(VersionId::to_string).collect();
             ServeError::UnknownVersion {
-                model: self.name.clone(),
+                model: self.name.to_string(),
                 version: asked,
                 loaded: loaded.join(", "),
             }

@@ -25,7 +25,7 @@ mod values;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{RawPathParams, Request, State};
 use axum::handler::Handler;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -37,9 +37,11 @@ use tracing::{Instrument as _, Span};
 
 use self::route::{Target, TfTarget};
 use self::rows::Form;
+use crate::access::Actor;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::{Resolved, Selector};
+use crate::network::Api;
 use crate::trace::request_span;
 
 /// The largest size in bytes of the body of a request to the repository. The network's thread reads
@@ -65,26 +67,30 @@ pub fn read_body(body: &[u8]) -> [bool; 5] {
 
 /// Returns the router of all paths.
 pub(crate) fn router(domain: Arc<Domain>) -> Router {
-    let mut plain = Router::new()
+    let guard = |api: Api, routes: Router<Arc<Domain>>| {
+        routes.route_layer(from_fn_with_state((domain.clone(), api), guard))
+    };
+    let mut health = Router::new()
         .route("/healthz", get_only(get_live))
         .route("/readyz", get_only(get_ready))
-        .route("/metrics", get_only(get_metrics))
+        .route("/v2/health/live", get_only(get_live))
+        .route("/v2/health/ready", get_only(get_ready));
+    let metrics = Router::new().route("/metrics", get_only(get_metrics));
+    let control = Router::new()
+        .route("/v2/repository/index", post_only(post_index))
+        .route("/v2/repository/models/{model}/load", post_only(post_load))
+        .route("/v2/repository/models/{model}/unload", post_only(post_unload));
+    let mut meta = Router::new()
         .route("/openapi.json", get_only(get_openapi))
         .route("/v2", get_only(get_server_metadata))
         .route("/v2/", get_only(get_server_metadata))
-        .route("/v2/health/live", get_only(get_live))
-        .route("/v2/health/ready", get_only(get_ready))
-        .route("/v2/repository/index", post_only(post_index))
-        .route("/v2/repository/models/{model}/load", post_only(post_load))
-        .route("/v2/repository/models/{model}/unload", post_only(post_unload))
         // A model of this name has its metadata at the paths of its versions only, as in Triton.
-        .route("/v2/models/stats", get_only(get_all_statistics))
-        .fallback(refuse_path);
+        .route("/v2/models/stats", get_only(get_all_statistics));
     let mut scoring = Router::new();
     for base in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
-        plain = plain
+        health = health.route(&format!("{base}/ready"), get_only(get_model_ready));
+        meta = meta
             .route(base, get_only(get_metadata))
-            .route(&format!("{base}/ready"), get_only(get_model_ready))
             .route(&format!("{base}/config"), get_only(get_config))
             .route(&format!("{base}/stats"), get_only(get_statistics));
         scoring = scoring.route(&format!("{base}/infer"), post_only(scoring::post_infer));
@@ -94,10 +100,34 @@ pub(crate) fn router(domain: Arc<Domain>) -> Router {
         "/v1/models/{model}/versions/{version}",
         "/v1/models/{model}/labels/{label}",
     ] {
-        plain = plain.route(&format!("{base}/metadata"), get_only(get_tf_metadata));
+        meta = meta.route(&format!("{base}/metadata"), get_only(get_tf_metadata));
         scoring = scoring.route(base, any(answer_tf));
     }
-    plain.layer(from_fn_with_state(domain.clone(), observe_plain)).merge(scoring).with_state(domain)
+    // Paths that score rows check the caller themselves, because the verb is a part of the last
+    // segment.
+    guard(Api::Health, health)
+        .merge(guard(Api::Metrics, metrics))
+        .merge(guard(Api::Control, control))
+        .merge(guard(Api::Meta, meta))
+        .fallback(refuse_path)
+        .layer(from_fn_with_state(domain.clone(), observe_plain))
+        .merge(scoring)
+        .with_state(domain)
+}
+
+/// Lets a request through to its handler if its listener answers calls of this group and its caller
+/// may make them. The handler finds the principal in the extensions.
+async fn guard(
+    State((domain, api)): State<(Arc<Domain>, Api)>,
+    parameters: RawPathParams,
+    mut request: Request,
+    next: Next,
+) -> Result<Response> {
+    let model = parameters.iter().find(|(name, _)| *name == "model").map(|(_, model)| model);
+    let (extensions, headers) = (request.extensions(), request.headers());
+    let caller = domain.authorize(extensions, headers, api, request.uri().path(), model)?;
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
 }
 
 /// Returns the route of a path that answers GET and HEAD.
@@ -179,8 +209,9 @@ async fn post_load(
     Target { model, .. }: Target,
     request: Request,
 ) -> Result<Response> {
+    let actor = Actor::read(request.extensions())?;
     let body = repository_body(&domain, request).await?;
-    Ok(ok(&repository::load(&domain, &model, &body).await?))
+    Ok(ok(&repository::load(&domain, &actor, &model, &body).await?))
 }
 
 async fn post_unload(
@@ -188,8 +219,9 @@ async fn post_unload(
     Target { model, .. }: Target,
     request: Request,
 ) -> Result<Response> {
+    let actor = Actor::read(request.extensions())?;
     let body = repository_body(&domain, request).await?;
-    Ok(ok(&repository::unload(&domain, &model, &body).await?))
+    Ok(ok(&repository::unload(&domain, &actor, &model, &body).await?))
 }
 
 async fn get_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
@@ -227,7 +259,11 @@ async fn answer_tf(
         (Some(verb), &Method::POST) => scoring::answer(&domain, target, verb, request).await,
         (None, &Method::GET | &Method::HEAD) => {
             let span = request_span(format_args!("{}", request.method()), request.headers());
-            let answer = async { tf_status(&domain, &target).into_response() };
+            let (extensions, headers) = (request.extensions(), request.headers());
+            let path = request.uri().path();
+            let model = Some(target.model.as_str());
+            let caller = domain.authorize(extensions, headers, Api::Meta, path, model);
+            let answer = async { caller.and_then(|_| tf_status(&domain, &target)).into_response() };
             observe(&domain, span, answer).await
         }
         (Some(_), _) => wrong_method(request.uri(), "POST").into_response(),
@@ -251,7 +287,8 @@ fn ok(body: &Value) -> Response {
 async fn repository_body(domain: &Domain, request: Request) -> Result<Bytes> {
     let mut limits = domain.limits();
     limits.body_bytes = limits.body_bytes.min(REPOSITORY_BODY_BYTES);
-    body::receive(&limits, request).await?.decode(&limits)
+    let mut held = domain.hold_bytes();
+    body::receive(&limits, &mut held, request).await?.decode(&limits)
 }
 
 #[cfg(test)]

@@ -8,6 +8,9 @@
 //! Training and files of data are outside of this crate. [`Servable`](zillion_scorer::Servable)
 //! turns raw values into scores, here as in `predict --version`.
 
+mod access;
+mod admission;
+mod budget;
 mod config;
 mod control;
 mod describe;
@@ -18,15 +21,17 @@ mod host;
 mod http;
 mod loader;
 mod metrics;
+mod network;
 pub mod proto;
+mod queue;
 mod repository;
 mod score;
-mod server;
 mod statistics;
 mod store_metrics;
 pub mod tensor;
 mod trace;
 
+pub use access::Actor;
 pub use config::{Follow, Limits, ServeConfig};
 pub use domain::{Domain, RowsRequest, Scored};
 pub use error::{Kind, Result, ServeError};
@@ -34,8 +39,8 @@ pub use grpc::http_status;
 pub use host::{Host, OpenVersions, Resolved, Selector};
 pub use http::read_body;
 pub use metrics::{Metrics, Stage};
+pub use network::{Api, Listener, Proof, serve};
 pub use repository::{Indexed, ModelState};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
-pub use server::serve;
 pub use statistics::{Total, Totals, VersionStatistics};
 pub use trace::request_span;

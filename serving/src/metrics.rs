@@ -62,6 +62,11 @@ pub struct Metrics {
     missing_side_rows: IntCounterVec,
     pub(crate) open_requests: IntGauge,
     pub(crate) open_connections: IntGauge,
+    waiting_requests: IntGauge,
+    waiting_work_milliseconds: IntGauge,
+    bytes_in_flight: IntGauge,
+    closed_connections: IntCounterVec,
+    refused_callers: IntCounterVec,
     current_version: IntGaugeVec,
     open_versions: IntGaugeVec,
     layers: IntGaugeVec,
@@ -128,6 +133,28 @@ impl Metrics {
             )?,
             open_requests: gauge("zillion_serving_open_requests", "Requests in the server.")?,
             open_connections: gauge("zillion_serving_open_connections", "Open connections.")?,
+            waiting_requests: gauge(
+                "zillion_serving_waiting_requests",
+                "Requests that wait for a thread.",
+            )?,
+            waiting_work_milliseconds: gauge(
+                "zillion_serving_waiting_work_milliseconds",
+                "Estimated time until a request that comes now begins.",
+            )?,
+            bytes_in_flight: gauge(
+                "zillion_serving_bytes_in_flight",
+                "Bytes of bodies and answers in the server.",
+            )?,
+            closed_connections: counter(
+                "zillion_serving_closed_connections_total",
+                "Connections that the server closed or refused, by reason.",
+                &["reason"],
+            )?,
+            refused_callers: counter(
+                "zillion_serving_refused_callers_total",
+                "Requests of callers that are unknown or may not make them, by reason.",
+                &["reason"],
+            )?,
             current_version: gauges(
                 "zillion_serving_current_version",
                 "The version that answers requests without a version.",
@@ -181,6 +208,15 @@ impl Metrics {
         self.loading.begin(model);
     }
 
+    /// Records the requests that wait, the time of their work, and the bytes in flight.
+    pub(crate) fn set_load(&self, waiting: usize, work: Duration, bytes: usize) {
+        let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        self.waiting_requests.set(gauge(waiting));
+        let work = i64::try_from(work.as_millis()).unwrap_or(i64::MAX);
+        self.waiting_work_milliseconds.set(work);
+        self.bytes_in_flight.set(gauge(bytes));
+    }
+
     /// Records whether the server is ready.
     pub(crate) fn set_ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
@@ -192,6 +228,16 @@ impl Metrics {
     /// Returns an error if a series cannot be written.
     pub fn text(&self) -> prometheus::Result<String> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+
+    /// Counts a connection that the server closed or refused.
+    pub(crate) fn record_closed(&self, reason: &str) {
+        self.closed_connections.with_label_values(&[reason]).inc();
+    }
+
+    /// Counts a request of a caller that was refused.
+    pub(crate) fn record_refused(&self, reason: &str) {
+        self.refused_callers.with_label_values(&[reason]).inc();
     }
 
     pub(crate) fn record_stage(&self, stage: Stage, time: Duration) {

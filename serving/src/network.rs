@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 pub(crate) use self::connections::Connections;
-pub use self::listener::{Api, Listener};
+pub use self::listener::{Api, Listener, Proof};
 pub(crate) use self::peer::Peer;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -104,9 +104,7 @@ fn start_thread(
     let runtime = runtime.map_err(internal)?;
     let thread = thread::Builder::new().name("zillion-network".to_owned());
     let run = move || {
-        let local = tokio::task::LocalSet::new();
-        let outcome = local.block_on(&runtime, accept(shared, socket, phase));
-        if let Err(error) = outcome {
+        if let Err(error) = runtime.block_on(accept(shared, socket, phase)) {
             tracing::error!("a network thread ended: {error}");
         }
     };
@@ -121,12 +119,13 @@ async fn accept(
 ) -> std::io::Result<()> {
     let socket = TcpListener::from_std(socket)?;
     let mut open = tokio::task::JoinSet::new();
+    let follow = phase.clone();
     loop {
         tokio::select! {
             accepted = socket.accept() => match accepted {
                 Ok((stream, address)) => {
                     if let Some(connection) = connection::begin(&shared, stream, address) {
-                        open.spawn(connection.run(phase.clone()));
+                        open.spawn(connection.run(follow.clone()));
                     }
                 }
                 Err(error) => {

@@ -190,7 +190,8 @@ impl Queue {
         state.waiting_work += claim.estimate;
         let served = state.served;
         let key = claim.flow.clone();
-        let flow = state.flows.entry(key.clone()).or_insert_with(|| Flow { served, ..Flow::default() });
+        let flow =
+            state.flows.entry(key.clone()).or_insert_with(|| Flow { served, ..Flow::default() });
         flow.waiting_work += claim.estimate;
         flow.requests.push_back(Waiting { id, arrived: now, claim, work: Box::new(work) });
         Ok(Place { queue: self.clone(), flow: key, id })
@@ -256,7 +257,8 @@ impl State {
             let Some(flow) = self.flows.get_mut(&key) else { return (late, None) };
             let waited = |request: &Waiting| now.saturating_duration_since(request.arrived);
             let is_pressed = flow.requests.front().is_some_and(|oldest| waited(oldest) > bound * 2);
-            let can_finish = |request: &Waiting| now + request.claim.estimate <= request.claim.deadline;
+            let can_finish =
+                |request: &Waiting| now + request.claim.estimate <= request.claim.deadline;
             let is_oldest_late = flow.requests.front().is_some_and(|oldest| !can_finish(oldest));
             let taken = match is_pressed && !is_oldest_late {
                 true => flow.requests.pop_back(),

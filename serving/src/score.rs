@@ -1,27 +1,9 @@
-//! The scoring of requests as tasks of one pool of threads, under limits of number and time.
-//!
-//! The work of a request (reading its body, encoding, lookup, model, writing the answer) is one
-//! task, and the network's thread only waits for it. A task whose client has left is not begun.
-//!
-//! # Concurrency
-//! The threads of the pool run tasks in the order of their arrival. The number of waiting tasks is
-//! bounded, and further requests are refused at once, because a queue that only grows answers every
-//! request too late.
+//! Answers: the outputs of a version for the rows of a request.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-use tokio::sync::oneshot;
-use tracing::Span;
-use zillion_device::Workers;
 use zillion_registry::VersionId;
 use zillion_scorer::{RowScores, Servable};
 
-use crate::config::Limits;
 use crate::error::{Result, ServeError};
-use crate::metrics::{Metrics, Stage};
-use crate::trace::span;
 
 /// The answer of a version to the rows of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +35,16 @@ impl Answer {
     /// Returns an error if the model has no output of a requested name.
     pub fn choose(servable: &Servable, mut scores: RowScores, names: &[String]) -> Result<Self> {
         let all = output_names(servable);
+        for (at, name) in names.iter().enumerate() {
+            if names[..at.min(all.len())].contains(name) || at >= all.len() {
+                let name: String = name.chars().take(100).collect();
+                return Err(ServeError::Malformed(format!(
+                    "output `{name}` is named twice or is one too many; name each of the {} outputs \
+                     at most once",
+                    all.len()
+                )));
+            }
+        }
         let chosen: Vec<&Output> = match names {
             [] => all.iter().filter(|output| output.by_default).collect(),
             names => names.iter().map(|name| find(&all, name)).collect::<Result<_>>()?,
@@ -124,73 +116,4 @@ pub fn output_names(servable: &Servable) -> Vec<Output> {
         })
     };
     servable.tasks().iter().enumerate().flat_map(of).collect()
-}
-
-/// The pool that does the work of requests, and the count of open requests.
-#[derive(Clone, Debug)]
-pub(crate) struct Scoring {
-    workers: Arc<Workers>,
-    /// The number of requests that wait or are being processed.
-    open: Arc<AtomicUsize>,
-    metrics: Arc<Metrics>,
-}
-
-/// A guard that counts one request as open while it lives.
-struct Open(Arc<AtomicUsize>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Scoring {
-    pub(crate) fn new(workers: Arc<Workers>, metrics: Arc<Metrics>) -> Self {
-        Self { workers, open: Arc::default(), metrics }
-    }
-
-    /// Returns the shared number of requests that wait or are being processed. Loaders rest
-    /// while it is above zero.
-    pub(crate) fn open(&self) -> Arc<AtomicUsize> {
-        self.open.clone()
-    }
-
-    /// Runs `work` on the pool and returns its result. The argument of `work` is the time
-    /// for which the request waited.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        limits: &Limits,
-        work: impl FnOnce(Duration) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let waiting = self.open.fetch_add(1, Ordering::Relaxed);
-        let open = Open(self.open.clone());
-        if waiting >= limits.waiting {
-            return Err(ServeError::Overloaded { waiting });
-        }
-        let (sender, receiver) = oneshot::channel();
-        let (asked, metrics) = (Instant::now(), self.metrics.clone());
-        let (request, queued) = (Span::current(), span!("queue"));
-        // The task is held until its answer has come: a task that is dropped before it has begun is
-        // withdrawn.
-        let task = self.workers.spawn(move || {
-            let waited = asked.elapsed();
-            metrics.record_stage(Stage::Queue, waited);
-            drop(queued);
-            let _inside = request.enter();
-            if !sender.is_closed() {
-                // The client may have left meanwhile, so that the result is not wanted any more.
-                let _ = sender.send(work(waited));
-            }
-            drop(open);
-        });
-        let outcome = tokio::time::timeout(limits.request_time, receiver).await;
-        drop(task);
-        match outcome {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(ServeError::Internal(
-                "the task of the request ended without a result".to_owned(),
-            )),
-            Err(_) => Err(ServeError::Deadline { limit: limits.request_time }),
-        }
-    }
 }

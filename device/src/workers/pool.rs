@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::phase::{self, Board, Phase, spin_until};
 use super::record::{Activity, Record, Stretch};
-use super::task::{Job, Task};
+use super::task::{self, Job, Task};
 use crate::error::DeviceError;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, ThreadId};
@@ -94,6 +94,12 @@ impl Workers {
     /// the thread that joins it, whichever comes first.
     pub fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
         Task::begin(&self.shared, work)
+    }
+
+    /// Begins `work` in the background without a handle: nobody waits for it, and it cannot be
+    /// cancelled. A pool without threads of its own does it at once.
+    pub fn spawn_detached(&self, work: impl FnOnce() + Send + 'static) {
+        task::begin_detached(&self.shared, work);
     }
 }
 

@@ -21,6 +21,20 @@ pub(super) trait Job: Send + Sync {
     fn run(&self);
 }
 
+/// Begins a task that has no handle.
+pub(super) fn begin_detached(shared: &Arc<Shared>, work: impl FnOnce() + Send + 'static) {
+    let cell = Cell { state: Mutex::new(State::Waiting(Box::new(work))), done: Condvar::new() };
+    if shared.helpers == 0 {
+        return cell.run();
+    }
+    let job: Arc<dyn Job> = Arc::new(cell);
+    shared.publish(1, |queue| {
+        if !queue.closing {
+            queue.jobs.push_back(job);
+        }
+    });
+}
+
 /// The shared state of a task.
 struct Cell<T> {
     state: Mutex<State<T>>,

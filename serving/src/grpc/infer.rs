@@ -9,7 +9,9 @@ use bytes::Bytes;
 use prost::Message;
 use zillion_feature::{RawColumns, RawValue, RawValues};
 
+use super::scan::{self, Field};
 use super::{Scores, Target};
+use crate::admission::Wire;
 use crate::domain::{RowsRequest, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::Selector;
@@ -27,26 +29,31 @@ use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse, utf8
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Infer;
 
-/// The part of a request that names the model and the time limit. The rest is skipped.
-#[derive(Clone, PartialEq, Message)]
-struct Head {
-    #[prost(string, tag = "1")]
-    model_name: String,
-    #[prost(string, tag = "2")]
-    model_version: String,
-    #[prost(btree_map = "string, message", tag = "4")]
-    parameters: BTreeMap<String, InferParameter>,
-}
-
 impl Scores for Infer {
     fn protocol(self) -> &'static str {
         "grpc_v2"
     }
 
+    fn wire(self) -> Wire {
+        Wire::GrpcTensors
+    }
+
     fn target(self, message: &Bytes) -> Result<Target> {
-        let head = Head::decode(message.clone()).map_err(decode_error)?;
-        let selector = read_selector(&head.model_version)?;
-        Ok(Target { model: head.model_name, selector, time: read_timeout(&head.parameters)? })
+        let (mut model, mut version) = (String::new(), String::new());
+        let mut parameters = BTreeMap::new();
+        for field in scan::fields(message, scan::MOST_FIELDS) {
+            match field? {
+                (1, Field::Bytes(name)) => model = scan::name(name)?,
+                (2, Field::Bytes(name)) => version = scan::name(name)?,
+                (4, Field::Bytes(parameter)) => {
+                    let (name, value) = read_parameter(parameter)?;
+                    parameters.insert(name, value);
+                }
+                _ => {}
+            }
+        }
+        let selector = read_selector(&version)?;
+        Ok(Target { model, selector, time: read_timeout(&parameters)? })
     }
 
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
@@ -63,6 +70,28 @@ impl Scores for Infer {
 
 fn decode_error(error: prost::DecodeError) -> ServeError {
     ServeError::Malformed(format!("the message is not a ModelInferRequest: {error}"))
+}
+
+/// An entry of the map of parameters.
+#[derive(Clone, PartialEq, Message)]
+struct ParameterEntry {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<InferParameter>,
+}
+
+/// Reads a parameter of a request, which is short.
+fn read_parameter(entry: &[u8]) -> Result<(String, InferParameter)> {
+    if entry.len() > 2 * scan::MOST_NAME_BYTES {
+        return Err(ServeError::TooLarge {
+            what: "a parameter of the request",
+            limit: 2 * scan::MOST_NAME_BYTES,
+            setting: "none: parameters are short",
+        });
+    }
+    let entry = ParameterEntry::decode(entry).map_err(decode_error)?;
+    Ok((entry.key, entry.value.unwrap_or_default()))
 }
 
 /// Reads the version of a v2 request: a number, or an empty text for the default version.

@@ -9,7 +9,9 @@ use zillion_feature::{RawColumns, RawValue, RawValues};
 use zillion_registry::VersionId;
 
 use super::infer::{check_range, read_texts};
+use super::scan::{self, Field};
 use super::{Scores, Target};
+use crate::admission::Wire;
 use crate::config::Limits;
 use crate::domain::{RowsRequest, Scored};
 use crate::error::{Result, ServeError};
@@ -30,21 +32,29 @@ pub(super) const SIGNATURE: &str = "serving_default";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predict;
 
-/// The part of a request that names the model. The rest is skipped.
-#[derive(Clone, PartialEq, Message)]
-struct Head {
-    #[prost(message, optional, tag = "1")]
-    model_spec: Option<ModelSpec>,
-}
-
 impl Scores for Predict {
     fn protocol(self) -> &'static str {
         "grpc_tf"
     }
 
+    fn wire(self) -> Wire {
+        Wire::GrpcTf
+    }
+
     fn target(self, message: &Bytes) -> Result<Target> {
-        let head = Head::decode(message.clone()).map_err(decode_error)?;
-        let spec = head.model_spec.unwrap_or_default();
+        let mut spec = ModelSpec::default();
+        for field in scan::fields(message, scan::MOST_FIELDS) {
+            if let (1, Field::Bytes(bytes)) = field? {
+                if bytes.len() > 4 * scan::MOST_NAME_BYTES {
+                    return Err(ServeError::TooLarge {
+                        what: "the model's description in the request",
+                        limit: 4 * scan::MOST_NAME_BYTES,
+                        setting: "none: names are short",
+                    });
+                }
+                spec.merge(bytes).map_err(decode_error)?;
+            }
+        }
         check_signature(&spec)?;
         Ok(Target { selector: selector(&spec)?, model: spec.name, time: None })
     }

@@ -1,6 +1,7 @@
 //! The unary calls whose message and answer stay bytes: a task of the pool reads the message and
 //! writes the answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,14 @@ use tonic::codegen::BoxFuture;
 use tonic::server::UnaryService;
 use tonic::{Code, Status};
 use tracing::Instrument as _;
+use zillion_access::{Principal, Role};
 
+use super::counted::CountedBody;
 use super::status::{http_status, status};
 use super::{Scores, limit_time, status_code};
+use crate::access::check_model;
+use crate::admission::Head;
+use crate::budget::HeldBytes;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::Host;
@@ -43,13 +49,32 @@ async fn answer_call(
 ) -> Response {
     let began = Instant::now();
     let facts = Arc::new(CallFacts::default());
-    let call = Call { domain: domain.clone(), what, began, facts: facts.clone() };
-    let most = domain.limits().body_bytes;
+    let call = Call { domain: domain.clone(), what, began, limit, facts: facts.clone() };
+    let limits = domain.limits();
+    let most = limits.body_bytes;
+    if let Err(error) = domain.check_crowded() {
+        domain.metrics().record_request("unknown", what.protocol(), 429, began.elapsed());
+        return status(&error).into_http::<Body>();
+    }
+    let refused = Arc::new(AtomicBool::new(false));
+    let request = request.map(|body| {
+        let held = domain.hold_bytes();
+        Body::new(CountedBody::new(body, held, limits.bytes_in_flight, refused.clone()))
+    });
     let unary = async move {
         let mut grpc = tonic::server::Grpc::new(Raw).max_decoding_message_size(most);
         grpc.unary(call, request).await.map(Body::new)
     };
-    let response = limit_time(limit, unary, domain).await;
+    let mut response = limit_time(limit, unary, most).await;
+    if refused.load(Ordering::Relaxed) {
+        let error = ServeError::Overloaded { waiting: 0, backlog: Duration::ZERO };
+        let _ = facts.failed.set(error.kind().http_status());
+        response = status(&error).into_http::<Body>();
+    }
+    if let Some(held) = facts.held.get() {
+        // The bytes of the answer are in flight until the client has taken them.
+        response.extensions_mut().insert(held.clone());
+    }
     // An unknown model is no label, because a client could invent any number of them.
     let model = facts.host.get().map_or("unknown", |host| host.name());
     let outcome = match status_code(&response) {
@@ -67,6 +92,8 @@ struct CallFacts {
     host: OnceLock<Arc<Host>>,
     /// The HTTP status of the failure, if the call has failed.
     failed: OnceLock<u16>,
+    /// The bytes of the answer.
+    held: OnceLock<Arc<HeldBytes>>,
 }
 
 /// The handler of one call, which tonic calls when the message has arrived.
@@ -74,6 +101,8 @@ struct Call<S> {
     domain: Arc<Domain>,
     what: S,
     began: Instant,
+    /// The time that the client gives the call.
+    limit: Option<Duration>,
     facts: Arc<CallFacts>,
 }
 
@@ -84,8 +113,9 @@ impl<S: Scores> UnaryService<Bytes> for Call<S> {
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
         let (domain, what, facts) = (self.domain.clone(), self.what, self.facts.clone());
         domain.metrics().record_stage(Stage::Receive, self.began.elapsed());
+        let left = self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()));
         Box::pin(async move {
-            let scored = score(&domain, what, request.into_inner(), &facts).await;
+            let scored = score(&domain, what, request, left, &facts).await;
             scored.map(tonic::Response::new).map_err(|error| {
                 // A call fails at most once, so that this is set at most once.
                 let _ = facts.failed.set(error.kind().http_status());
@@ -98,23 +128,33 @@ impl<S: Scores> UnaryService<Bytes> for Call<S> {
 async fn score(
     domain: &Domain,
     what: impl Scores,
-    message: Bytes,
+    request: tonic::Request<Bytes>,
+    left: Option<Duration>,
     facts: &CallFacts,
 ) -> Result<Bytes> {
-    let target = what.target(&message)?;
+    let target = what.target(request.get_ref())?;
+    check_model(domain, request.extensions(), Role::Score, &target.model)?;
+    let unguarded = || ServeError::Internal("a call passed no guard".to_owned());
+    let caller = request.extensions().get::<Arc<Principal>>().cloned().ok_or_else(unguarded)?;
+    let message = request.into_inner();
     let host = domain.host(&target.model)?;
     let _ = facts.host.set(host.clone());
     let version = host.resolve(&target.selector)?;
+    let bytes = message.len();
+    let time = [left, target.time].into_iter().flatten().min();
+    let head = Head { host: &host, caller: &caller, wire: what.wire(), bytes, time };
+    let admitted = domain.admit(&head)?;
     let work = move |scored: &crate::domain::Scored| what.score(scored, message);
-    let scored = domain.request(version, work);
-    let bytes = match target.time {
-        None => scored.await?,
-        Some(limit) => match tokio::time::timeout(limit, scored).await {
-            Ok(scored) => scored?,
-            Err(_) => return Err(ServeError::Deadline { limit }),
-        },
-    };
-    Ok(bytes.into())
+    let answer = domain.request(version, &admitted, bytes, work).await?;
+    let limit = domain.limits().answer_bytes;
+    if answer.len() > limit {
+        let (what, setting) = ("the answer", "serve.max_answer_bytes");
+        return Err(ServeError::TooLarge { what, limit, setting });
+    }
+    let mut held = admitted.held.another();
+    held.set(answer.len());
+    let _ = facts.held.set(Arc::new(held));
+    Ok(answer.into())
 }
 
 /// A codec that passes messages through as bytes.

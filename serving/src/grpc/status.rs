@@ -96,6 +96,8 @@ pub fn http_status(code: Code) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn an_overload_names_the_time_of_a_retry() {
-        let status = status(&ServeError::Overloaded { waiting: 7 });
+        let status = status(&ServeError::Overloaded { waiting: 7, backlog: Duration::ZERO });
         assert_eq!(status.code(), Code::Unavailable);
         assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "1000");
         let details = RpcStatus::decode(status.details()).unwrap();

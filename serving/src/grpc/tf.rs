@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use tonic::{Request, Response, Status, async_trait};
+use zillion_access::Role;
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
@@ -13,6 +14,7 @@ use super::predict::{SIGNATURE, check_signature, flat, selector, spec};
 use super::server::tensorflow::serving::model_service_server::ModelService;
 use super::server::tensorflow::serving::prediction_service_server::PredictionService;
 use super::status::{not_supported, status};
+use crate::access::check_model;
 use crate::describe::{self, Described};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -70,7 +72,9 @@ impl PredictionService for Tf {
         &self,
         request: Request<GetModelMetadataRequest>,
     ) -> Result<Response<GetModelMetadataResponse>, Status> {
-        let answer = metadata(&self.0, request.get_ref());
+        let model = request.get_ref().model_spec.as_ref().map_or("", |spec| spec.name.as_str());
+        let answer = check_model(&self.0, request.extensions(), Role::Read, model)
+            .and_then(|()| metadata(&self.0, request.get_ref()));
         answer.map(Response::new).map_err(|e| status(&e))
     }
 }
@@ -81,7 +85,9 @@ impl ModelService for Tf {
         &self,
         request: Request<GetModelStatusRequest>,
     ) -> Result<Response<GetModelStatusResponse>, Status> {
-        let answer = versions(&self.0, request.get_ref());
+        let model = request.get_ref().model_spec.as_ref().map_or("", |spec| spec.name.as_str());
+        let answer = check_model(&self.0, request.extensions(), Role::Read, model)
+            .and_then(|()| versions(&self.0, request.get_ref()));
         answer.map(Response::new).map_err(|e| status(&e))
     }
 

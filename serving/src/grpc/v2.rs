@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use tonic::codegen::tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming, async_trait};
+use zillion_access::Role;
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
 use super::infer::read_selector;
 use super::server::inference::grpc_inference_service_server::GrpcInferenceService;
 use super::status::{not_supported, status};
+use crate::access::{Actor, check_model};
 use crate::describe::{self, Described, EXTENSIONS};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -74,6 +76,8 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<ModelMetadataRequest>,
     ) -> Answer<ModelMetadataResponse> {
+        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)
+            .map_err(|e| status(&e))?;
         let ModelMetadataRequest { name, version } = request.into_inner();
         answer(
             self.model(&name, &version).map(|version| metadata(&version.host, &version.servable)),
@@ -84,6 +88,8 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<ModelConfigRequest>,
     ) -> Answer<ModelConfigResponse> {
+        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)
+            .map_err(|e| status(&e))?;
         let ModelConfigRequest { name, version } = request.into_inner();
         let config = |version: Resolved| ModelConfigResponse {
             config: Some(config(&version.host, &version.servable)),
@@ -95,6 +101,8 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<ModelStatisticsRequest>,
     ) -> Answer<ModelStatisticsResponse> {
+        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)
+            .map_err(|e| status(&e))?;
         answer(self.statistics(request.get_ref()))
     }
 
@@ -113,6 +121,9 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Answer<RepositoryModelLoadResponse> {
+        let actor = Actor::read(request.extensions()).map_err(|e| status(&e))?;
+        check_model(&self.0, request.extensions(), Role::Operate, &request.get_ref().model_name)
+            .map_err(|e| status(&e))?;
         let request = request.into_inner();
         check_repository(&request.repository_name).map_err(|e| status(&e))?;
         if let Some(name) = request.parameters.keys().next() {
@@ -121,7 +132,7 @@ impl GrpcInferenceService for V2 {
                 "unknown parameter `{name}`: a model is loaded as it was published; leave the parameter out"
             ))));
         }
-        let loaded = self.0.load_for_client(&request.model_name).await;
+        let loaded = self.0.load_for_client(&actor, &request.model_name).await;
         answer(loaded.map(|()| RepositoryModelLoadResponse {}))
     }
 
@@ -129,6 +140,9 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Answer<RepositoryModelUnloadResponse> {
+        let actor = Actor::read(request.extensions()).map_err(|e| status(&e))?;
+        check_model(&self.0, request.extensions(), Role::Operate, &request.get_ref().model_name)
+            .map_err(|e| status(&e))?;
         let request = request.into_inner();
         check_repository(&request.repository_name).map_err(|e| status(&e))?;
         // No model depends on another one, so that this parameter makes no difference.
@@ -138,7 +152,7 @@ impl GrpcInferenceService for V2 {
                 "unknown parameter `{name}`: the only parameter of an unload request is `unload_dependents`; leave the others out"
             ))));
         }
-        let unloaded = self.0.unload_for_client(&request.model_name).await;
+        let unloaded = self.0.unload_for_client(&actor, &request.model_name).await;
         answer(unloaded.map(|()| RepositoryModelUnloadResponse {}))
     }
 

@@ -2,13 +2,16 @@
 //! same limit of bytes.
 
 use std::io::Read;
+use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 
+use crate::budget::HeldBytes;
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
 
@@ -113,22 +116,72 @@ fn too_large(what: &'static str, limits: &Limits) -> ServeError {
 ///
 /// # Errors
 /// Returns an error if the body is too large, too slow, cut off, or in an unknown encoding.
-pub(super) async fn receive(limits: &Limits, request: Request) -> Result<Received> {
+///
+/// `held` grows with the bytes that arrive, as far as the head did not announce them.
+pub(super) async fn receive(
+    limits: &Limits,
+    held: &mut HeldBytes,
+    request: Request,
+) -> Result<Received> {
     let encoding = Encoding::of(request.headers())?;
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|l| l.to_str().ok()).and_then(|l| l.parse::<u64>().ok());
-    if length.is_some_and(|length| length > limits.body_bytes as u64) {
-        return Err(too_large("the body", limits));
+    let announced = announced_bytes(limits, request.headers())?;
+    let collect = collect(request.into_body(), announced, limits, held);
+    let late = |_| ServeError::SlowBody { limit: limits.body_time };
+    let bytes = tokio::time::timeout(limits.body_time, collect).await.map_err(late)??;
+    Ok(Received { bytes, encoding })
+}
+
+/// Returns the number of bytes that the head of a request announces, or 0 if it announces none.
+///
+/// # Errors
+/// Returns [`ServeError::TooLarge`] if the body is larger than the limit.
+pub(super) fn announced_bytes(limits: &Limits, headers: &HeaderMap) -> Result<usize> {
+    let length = headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()).map_or("0", str::trim);
+    // A length that does not fit is larger than any limit; hyper refuses what is no number.
+    let length = length.parse::<usize>().unwrap_or(usize::MAX);
+    match length > limits.body_bytes {
+        true => Err(too_large("the body", limits)),
+        false => Ok(length),
     }
-    let body = Limited::new(request.into_body(), limits.body_bytes);
-    match tokio::time::timeout(limits.body_time, body.collect()).await {
-        Err(_) => Err(ServeError::SlowBody { limit: limits.body_time }),
-        Ok(Ok(body)) => Ok(Received { bytes: body.to_bytes(), encoding }),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large("the body", limits)),
-        Ok(Err(error)) => Err(ServeError::Malformed(format!(
-            "the body ended before its announced length: {error}"
-        ))),
+}
+
+/// Collects the bytes of a body. A body of one piece is not copied.
+async fn collect(
+    mut body: Body,
+    announced: usize,
+    limits: &Limits,
+    held: &mut HeldBytes,
+) -> Result<Bytes> {
+    let mut first = Bytes::new();
+    let mut all = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            ServeError::Malformed(format!("the body ended before its announced length: {error}"))
+        })?;
+        let Ok(piece) = frame.into_data() else { continue };
+        let before = first.len() + all.len();
+        let length = before + piece.len();
+        if length > limits.body_bytes {
+            return Err(too_large("the body", limits));
+        }
+        // The announced bytes are in the budget already.
+        let new = length.saturating_sub(announced) - before.saturating_sub(announced);
+        if new > 0 && !held.grow(new, limits.bytes_in_flight) {
+            return Err(ServeError::Overloaded { waiting: 0, backlog: Duration::ZERO });
+        }
+        if before == 0 {
+            first = piece;
+            continue;
+        }
+        if all.is_empty() {
+            // Memory for the announced bytes is taken as they come, and not before.
+            all.reserve(announced.min(2 * length));
+            all.extend_from_slice(&std::mem::take(&mut first));
+        }
+        all.extend_from_slice(&piece);
     }
+    Ok(if all.is_empty() { first } else { all.into() })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::meta;
 use super::parameters::Parameters;
+use crate::access::Actor;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 
@@ -35,21 +36,31 @@ pub(super) async fn index(domain: &Arc<Domain>, body: &[u8]) -> Result<Value> {
 }
 
 /// Answers `POST /v2/repository/models/{m}/load` after the load.
-pub(super) async fn load(domain: &Arc<Domain>, model: &str, body: &[u8]) -> Result<Value> {
+pub(super) async fn load(
+    domain: &Arc<Domain>,
+    actor: &Actor,
+    model: &str,
+    body: &[u8],
+) -> Result<Value> {
     let request: ControlRequest = read(body, "a load request")?;
     // A client that may not load models is told that first.
     if domain.has_model_control() {
         request.parameters.check_load()?;
     }
-    domain.load_for_client(model).await?;
+    domain.load_for_client(actor, model).await?;
     Ok(json!({}))
 }
 
 /// Answers `POST /v2/repository/models/{m}/unload` after the unload.
-pub(super) async fn unload(domain: &Arc<Domain>, model: &str, body: &[u8]) -> Result<Value> {
+pub(super) async fn unload(
+    domain: &Arc<Domain>,
+    actor: &Actor,
+    model: &str,
+    body: &[u8],
+) -> Result<Value> {
     let request: ControlRequest = read(body, "an unload request")?;
     request.parameters.flag("unload_dependents")?;
-    domain.unload_for_client(model).await?;
+    domain.unload_for_client(actor, model).await?;
     Ok(json!({}))
 }
 

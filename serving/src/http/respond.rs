@@ -42,7 +42,16 @@ pub(super) fn failure(error: &ServeError) -> Response {
     let body = to_bytes(&Failure { error: error.to_string() }).unwrap_or_default();
     let mut response = json_bytes(status, body);
     let (name, value) = match error {
+        // The body of a refused request may be on its way, and is not read.
         ServeError::Overloaded { .. } => (header::RETRY_AFTER, "1"),
+        ServeError::Quota { wait, .. } => {
+            let seconds = HeaderValue::from(wait.as_secs() + 1);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            return response;
+        }
+        ServeError::Refused { refusal, .. } if refusal.is_unauthenticated() => {
+            (header::WWW_AUTHENTICATE, "Bearer")
+        }
         ServeError::WrongMethod { allowed: "GET", .. } => (header::ALLOW, "GET, HEAD"),
         ServeError::WrongMethod { allowed, .. } => (header::ALLOW, *allowed),
         ServeError::Encoding { .. } => (header::ACCEPT_ENCODING, "gzip, deflate"),

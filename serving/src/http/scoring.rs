@@ -2,11 +2,12 @@
 //! pool does all other work.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
 use axum::response::Response;
 use tracing::Instrument as _;
+use zillion_access::Principal;
 
 use super::answers::{ClassifyAnswer, PredictAnswer, RankAnswer, RegressAnswer};
 use super::body::{self, Encoding};
@@ -14,10 +15,13 @@ use super::respond::{self, HEADER_LENGTH, Reply, to_bytes};
 use super::route::{Target, Verb};
 use super::rows::{self, Form};
 use super::{infer, observe};
+use crate::admission::{Head, Wire};
+use crate::budget::HeldBytes;
 use crate::domain::{Domain, RowsRequest, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Selector};
 use crate::metrics::Stage;
+use crate::network::Api;
 use crate::score::Answer;
 use crate::trace::{request_span, span};
 
@@ -38,17 +42,30 @@ pub(super) async fn answer(
     request: Request,
 ) -> Response {
     let began = Instant::now();
-    let host = domain.host(&target.model);
+    let (extensions, headers) = (request.extensions(), request.headers());
+    let path = request.uri().path();
+    let caller = domain.authorize(extensions, headers, Api::Infer, path, Some(&target.model));
+    let found = caller.and_then(|caller| Ok((domain.host(&target.model)?, caller)));
     // An unknown model is no label, because a client could invent any number of them.
-    let known = host.as_ref().ok().cloned();
+    let known = found.as_ref().ok().map(|(host, _)| host.clone());
     let label = known.as_ref().map_or("unknown", |host| host.name());
     let span = request_span(format_args!("{} {label}", verb.protocol()), request.headers());
     let response = observe(domain, span, async {
-        let reply = match host {
-            Ok(host) => score(domain, &host, &target.selector, verb, request).await,
+        let reply = match found {
+            Ok((host, caller)) => {
+                score(domain, &host, &caller, &target.selector, verb, request).await
+            }
             Err(error) => Err(error),
         };
-        reply.map_or_else(|error| respond::failure(&error), respond::reply)
+        match reply {
+            Ok((reply, held)) => {
+                let mut response = respond::reply(reply);
+                // The bytes of the answer are in flight until the client has taken them.
+                response.extensions_mut().insert(Arc::new(held));
+                response
+            }
+            Err(error) => respond::failure(&error),
+        }
     });
     let response = response.await;
     let status = response.status().as_u16();
@@ -60,10 +77,11 @@ pub(super) async fn answer(
 async fn score(
     domain: &Domain,
     host: &Arc<Host>,
+    caller: &Arc<Principal>,
     selector: &Selector,
     verb: Verb,
     request: Request,
-) -> Result<Reply> {
+) -> Result<(Reply, HeldBytes)> {
     // The version is resolved before the body is received, so that the body of a request for an
     // unknown version need not be sent.
     let version = host.resolve(selector)?;
@@ -79,20 +97,36 @@ async fn score(
     };
     let began = Instant::now();
     let limits = domain.limits();
-    let received = body::receive(&limits, request).instrument(span!("receive")).await?;
+    let wire = if verb == Verb::Infer { Wire::Tensors } else { Wire::Rows };
+    let bytes = body::announced_bytes(&limits, request.headers())?;
+    let mut admitted = domain.admit(&Head { host, caller, wire, bytes, time: None })?;
+    let receive = body::receive(&limits, &mut admitted.held, request);
+    let received = receive.instrument(span!("receive")).await?;
     domain.metrics().record_stage(Stage::Receive, began.elapsed());
     let arrived = Instant::now();
+    let bytes = received.bytes.len();
+    let mut unpacked = admitted.held.another();
     let work = move |scored: &Scored| {
         let body = match received.encoding {
             Encoding::Plain => received.bytes,
             _ => scored.time(Stage::Decompress, || received.decode(&limits))?,
         };
+        if body.len() > bytes && !unpacked.grow(body.len() - bytes, limits.bytes_in_flight) {
+            return Err(ServeError::Overloaded { waiting: 0, backlog: Duration::ZERO });
+        }
         match verb {
             Verb::Infer => score_tensors(scored, &body, header_length.as_deref(), arrived),
             _ => score_rows(scored, verb, &body),
         }
     };
-    domain.request(version, work).await
+    let reply = domain.request(version, &admitted, bytes, work).await?;
+    if reply.bytes.len() > limits.answer_bytes {
+        let (what, setting) = ("the answer", "serve.max_answer_bytes");
+        return Err(ServeError::TooLarge { what, limit: limits.answer_bytes, setting });
+    }
+    let mut held = admitted.held.another();
+    held.set(reply.bytes.len());
+    Ok((reply, held))
 }
 
 /// Scores the tensors of a v2 request.

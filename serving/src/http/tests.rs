@@ -13,6 +13,7 @@ use zillion_registry::Registry;
 use super::{read_body, router};
 use crate::config::ServeConfig;
 use crate::domain::Domain;
+use crate::network::Peer;
 
 /// The router of a server without models.
 fn empty_router(folder: &tempfile::TempDir) -> Router {
@@ -29,7 +30,9 @@ fn send(router: &mut Router, method: &str, path: &str) -> (StatusCode, String, S
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let request = Request::builder().method(method).uri(path).body(Body::empty());
-        let answer = router.call(request.expect("a request")).await;
+        let mut request = request.expect("a request");
+        request.extensions_mut().insert(Arc::new(Peer::for_tests()));
+        let answer = router.call(request).await;
         let answer = answer.unwrap_or_else(|never| match never {});
         let allow = answer.headers().get(header::ALLOW);
         let allow = allow.map_or("", |allow| allow.to_str().expect("text")).to_owned();

@@ -188,7 +188,12 @@ mod tests {
 
     fn limits() -> Limits {
         let millis = Duration::from_millis;
-        Limits { head_time: millis(30), idle_time: millis(60), write_time: millis(30), ..Limits::default() }
+        Limits {
+            head_time: millis(30),
+            idle_time: millis(60),
+            write_time: millis(30),
+            ..Limits::default()
+        }
     }
 
     fn expired(activity: &Activity) -> Expired {

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tonic::codegen::Service as _;
-use zillion_access::{CertificateNames, Reloading, client_names};
+use zillion_access::{CertificateNames, Principal, Reloading, client_names};
 
 use super::Phase;
 use super::activity::{Activity, OpenStream};
@@ -25,6 +25,7 @@ use super::connections::{Connections, Crowded, Member};
 use super::listener::Listener;
 use super::peer::{Peer, Rules};
 use super::stream::{Transport, Watched};
+use crate::budget::HeldBytes;
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::grpc::{Grpc, is_grpc};
@@ -81,7 +82,12 @@ impl Shared {
             connections: connections.clone(),
             http: http::router(domain.clone()),
             grpc: Grpc::new(domain.clone())?,
-            rules: Arc::new(Rules { apis, proofs, identities }),
+            rules: Arc::new(Rules {
+                apis,
+                proofs,
+                identities,
+                anonymous: Arc::new(Principal::anonymous()),
+            }),
             tls,
             handshakes: Semaphore::new(HANDSHAKES),
         };
@@ -178,8 +184,8 @@ impl Shared {
         let closed = |_| std::io::Error::other("the listener was closed");
         let shaken = async {
             let _turn = self.handshakes.acquire().await.map_err(closed)?;
-            let config = Arc::clone(&tls.get());
-            TlsAcceptor::from(Arc::clone(&config)).accept(stream).await
+            let config = Arc::clone(&*tls.get());
+            TlsAcceptor::from(config).accept(stream).await
         };
         let stream = tokio::time::timeout(HANDSHAKE_TIME, shaken).await??;
         let names = client_names(stream.get_ref().1);
@@ -229,7 +235,9 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
                     Err(never) => match never {},
                 }
             };
-            Ok(response.map(|body| Body::new(AnswerBody { body, _open: open })))
+            let mut response = response;
+            let held = response.extensions_mut().remove::<Arc<HeldBytes>>();
+            Ok(response.map(|body| Body::new(AnswerBody { body, _open: open, _held: held })))
         })
     }
 }
@@ -238,6 +246,7 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
 struct AnswerBody {
     body: Body,
     _open: OpenStream,
+    _held: Option<Arc<HeldBytes>>,
 }
 
 impl HttpBody for AnswerBody {

@@ -121,8 +121,7 @@ mod tests {
 
     #[test]
     fn the_longest_idle_connection_makes_room() {
-        let limits =
-            Limits { connections: 3, connections_per_address: 2, ..Limits::default() };
+        let limits = Limits { connections: 3, connections_per_address: 2, ..Limits::default() };
         let connections = Arc::new(Connections::default());
         let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([10, 0, 0, last]));
         let first = connections.admit(a, &limits).unwrap();

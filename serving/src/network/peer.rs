@@ -19,6 +19,8 @@ pub(crate) struct Rules {
     pub(crate) apis: BTreeSet<Api>,
     pub(crate) proofs: BTreeSet<Proof>,
     pub(crate) identities: Option<Arc<Reloading<Identities, zillion_access::Error>>>,
+    /// The principal of callers that need no proof.
+    pub(crate) anonymous: Arc<Principal>,
 }
 
 /// The other end of a connection.
@@ -60,12 +62,11 @@ impl Peer {
             return Err(ServeError::unknown_path(path));
         }
         let Some(role) = api.role().filter(|_| !self.rules.proofs.is_empty()) else {
-            return Ok(Arc::new(Principal::anonymous()));
+            return Ok(self.rules.anonymous.clone());
         };
-        let caller = self.identify(headers).map_err(|refusal| ServeError::Refused {
-            refusal,
-            caller: String::new(),
-        })?;
+        let caller = self
+            .identify(headers)
+            .map_err(|refusal| ServeError::Refused { refusal, caller: String::new() })?;
         match caller.check(role, model) {
             Ok(()) => Ok(caller),
             Err(refusal) => Err(ServeError::Refused { refusal, caller: caller.name.clone() }),
@@ -96,6 +97,15 @@ impl Peer {
         let identities = self.rules.identities.as_ref().ok_or(Refusal::NoCredentials)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         identities.get().identify(&Credentials { bearer, certificate }, now)
+    }
+
+    /// Returns a peer that may make all calls.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        let anonymous = Arc::new(Principal::anonymous());
+        let (apis, proofs) = (Api::ALL.into(), BTreeSet::new());
+        let rules = Arc::new(Rules { apis, proofs, identities: None, anonymous });
+        Self { address: IpAddr::from([127, 0, 0, 1]), certificate: None, rules }
     }
 
     /// Returns the entry of the audit log for a refused request.

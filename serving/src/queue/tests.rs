@@ -79,7 +79,8 @@ fn flows_take_turns_and_each_has_its_share() {
 fn what_cannot_finish_is_not_begun() {
     let queue = Arc::new(Queue::new(1));
     let (order, now) = (Order::default(), Instant::now());
-    let soon = |estimate| Claim { deadline: now + Duration::from_millis(30), ..claim("a", estimate, now) };
+    let soon =
+        |estimate| Claim { deadline: now + Duration::from_millis(30), ..claim("a", estimate, now) };
     let mut places = vec![queue.push(soon(20), BOUND, now, order.work("first")).unwrap()];
     // 20 ms of work come before it, so that 15 ms of work cannot be done in 30.
     assert!(queue.push(soon(15), BOUND, now, order.work("refused")).is_err());

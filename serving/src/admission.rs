@@ -1,0 +1,279 @@
+//! Admission: the way of a request from its head to its turn on the pool.
+//!
+//! [`Scoring::admit`] decides from the head of a request alone: the work is estimated from the bytes
+//! that the head announces, so that a request which will be refused need not send its body. The work
+//! itself (reading the body, encoding, lookup, model, writing the answer) is one task on the pool,
+//! and the network's thread only waits for it. A request whose client has left is not begun.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tracing::Span;
+use zillion_access::{OpenRequest, Principal, QuotaUse, Usage};
+use zillion_device::Workers;
+
+use crate::budget::{Budget, HeldBytes};
+use crate::config::Limits;
+use crate::error::{Result, ServeError};
+use crate::host::Host;
+use crate::metrics::{Metrics, Stage};
+use crate::queue::{Claim, Estimates, FlowKey, Full, Queue, Turn};
+use crate::trace::span;
+
+/// The number of principals whose use of a quota is remembered. Only principals with a quota are.
+const MOST_PRINCIPALS: usize = 100_000;
+
+/// A protocol by which rows come. A byte costs a different time in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// Tensors over HTTP: JSON, with or without binary parts.
+    Tensors,
+    /// Rows over HTTP: the requests of TF-Serving's kinds.
+    Rows,
+    /// A message of the Open Inference Protocol over gRPC.
+    GrpcTensors,
+    /// A message of TensorFlow Serving over gRPC.
+    GrpcTf,
+}
+
+impl Wire {
+    /// The number of protocols.
+    pub(crate) const COUNT: usize = 4;
+}
+
+/// The facts of a request's head that admission needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head<'a> {
+    pub(crate) host: &'a Arc<Host>,
+    pub(crate) caller: &'a Arc<Principal>,
+    pub(crate) wire: Wire,
+    /// The number of bytes of the body, as far as the head announces it.
+    pub(crate) bytes: usize,
+    /// The time that the client gives the request, if the head says one.
+    pub(crate) time: Option<Duration>,
+}
+
+/// A request that was admitted. It counts as open until the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    flow: FlowKey,
+    estimates: Arc<Estimates>,
+    limit: Duration,
+    /// The bytes of the request that are in flight.
+    pub(crate) held: HeldBytes,
+    pub(crate) caller: Arc<Caller>,
+    _open: Open,
+}
+
+/// The principal of an admitted request, with the use of its quota.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    principal: Arc<Principal>,
+    used: Arc<QuotaUse>,
+    began: Instant,
+    _open: Option<OpenRequest>,
+}
+
+impl Caller {
+    /// Takes the rows of the request from the quota.
+    ///
+    /// # Errors
+    /// Returns an error if the quota allows fewer rows in a request.
+    pub(crate) fn take_rows(&self, rows: usize) -> Result<()> {
+        let quota = &self.principal.quota;
+        if let Some(limit) = quota.rows.filter(|&limit| rows > limit) {
+            return Err(ServeError::TooLarge {
+                what: "the number of rows",
+                limit,
+                setting: "quota.rows",
+            });
+        }
+        self.used.take_rows(quota, rows, self.began.elapsed());
+        Ok(())
+    }
+}
+
+/// A guard that counts one request as open while it lives.
+#[derive(Debug)]
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The pool that does the work of requests, with the queue before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Scoring {
+    workers: Arc<Workers>,
+    queue: Arc<Queue>,
+    budget: Arc<Budget>,
+    /// The number of requests that were admitted and have no answer yet.
+    open: Arc<AtomicUsize>,
+    quotas: Arc<Mutex<HashMap<String, Arc<QuotaUse>>>>,
+    metrics: Arc<Metrics>,
+    began: Instant,
+}
+
+impl Scoring {
+    pub(crate) fn new(workers: Arc<Workers>, threads: usize, metrics: Arc<Metrics>) -> Self {
+        Self {
+            workers,
+            queue: Arc::new(Queue::new(threads)),
+            budget: Arc::default(),
+            open: Arc::default(),
+            quotas: Arc::default(),
+            metrics,
+            began: Instant::now(),
+        }
+    }
+
+    /// Returns the shared number of open requests. Loaders rest while it is above zero.
+    pub(crate) fn open(&self) -> Arc<AtomicUsize> {
+        self.open.clone()
+    }
+
+    /// Checks that the queue has room for any flow.
+    ///
+    /// # Errors
+    /// Returns [`ServeError::Overloaded`] if it has none.
+    pub(crate) fn check_crowded(&self, limits: &Limits) -> Result<()> {
+        let backlog = self.queue.backlog();
+        match backlog > limits.queue_time * 2 && self.queue.waiting() > 0 {
+            true => Err(ServeError::Overloaded { waiting: self.queue.waiting(), backlog }),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns a claim on no bytes of the budget of bytes in flight.
+    pub(crate) fn hold_bytes(&self) -> HeldBytes {
+        self.budget.empty()
+    }
+
+    /// Returns the number of requests that wait, the estimated time of their work, and the bytes in
+    /// flight.
+    pub(crate) fn load(&self) -> (usize, Duration, usize) {
+        (self.queue.waiting(), self.queue.backlog(), self.budget.used())
+    }
+
+    /// Admits a request by its head.
+    ///
+    /// # Errors
+    /// Returns [`ServeError::Overloaded`] or [`ServeError::Quota`] if the request must come again
+    /// later, and [`ServeError::TooLarge`] if its body is larger than the limit.
+    pub(crate) fn admit(&self, head: &Head<'_>, limits: &Limits) -> Result<Admitted> {
+        let now = Instant::now();
+        let quota = &head.caller.quota;
+        if let Some(limit) = quota.body_bytes.filter(|&limit| head.bytes > limit) {
+            let (what, setting) = ("the body", "quota.body_bytes");
+            return Err(ServeError::TooLarge { what, limit, setting });
+        }
+        let waiting = self.open.fetch_add(1, Ordering::Relaxed);
+        let open = Open(self.open.clone());
+        if waiting >= limits.waiting {
+            return Err(ServeError::Overloaded { waiting, backlog: self.queue.backlog() });
+        }
+        let limit = head.time.unwrap_or(limits.request_time).min(limits.request_time);
+        let estimates = head.host.estimates(head.wire).clone();
+        let flow =
+            FlowKey { model: head.host.shared_name(), principal: head.caller.name.as_str().into() };
+        let claim = Claim {
+            flow: flow.clone(),
+            estimate: estimates.of_bytes(head.bytes),
+            deadline: now + limit,
+        };
+        self.queue.check(&claim, limits.queue_time, now).map_err(overloaded)?;
+        let mut held = self.budget.empty();
+        if !held.grow(head.bytes, limits.bytes_in_flight) {
+            return Err(ServeError::Overloaded { waiting, backlog: self.queue.backlog() });
+        }
+        let (used, counted) = self.open_quota(head.caller)?;
+        let caller =
+            Caller { principal: head.caller.clone(), used, began: self.began, _open: counted };
+        Ok(Admitted { flow, estimates, limit, held, caller: Arc::new(caller), _open: open })
+    }
+
+    /// Counts the request in the quota of its principal, if the principal has one.
+    fn open_quota(&self, caller: &Principal) -> Result<(Arc<QuotaUse>, Option<OpenRequest>)> {
+        let quota = &caller.quota;
+        if quota.concurrent.is_none() && quota.rows_per_second.is_none() {
+            return Ok((Arc::default(), None));
+        }
+        let used = {
+            let mut all = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.len() >= MOST_PRINCIPALS {
+                all.retain(|_, used| Arc::strong_count(used) > 1);
+            }
+            all.entry(caller.name.clone()).or_default().clone()
+        };
+        let open = used.open(quota, self.began.elapsed()).map_err(|usage| {
+            let wait = match usage {
+                Usage::TooManyRequests => Duration::from_secs(1),
+                Usage::TooManyRows(wait) => wait,
+            };
+            ServeError::Quota { caller: caller.name.clone(), wait }
+        })?;
+        Ok((used, Some(open)))
+    }
+
+    /// Runs `work` on the pool and returns its result. The body has arrived, and has `bytes` bytes.
+    /// The arguments of `work` are the time for which the request waited, and its deadline.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        admitted: &Admitted,
+        bytes: usize,
+        limits: &Limits,
+        work: impl FnOnce(Duration, Instant) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, receiver) = oneshot::channel();
+        let (now, metrics) = (Instant::now(), self.metrics.clone());
+        let (limit, deadline) = (admitted.limit, now + admitted.limit);
+        let estimates = admitted.estimates.clone();
+        let estimate = estimates.of_bytes(bytes);
+        let claim = Claim { flow: admitted.flow.clone(), estimate, deadline };
+        let (request, queued) = (Span::current(), span!("queue"));
+        let turn = move |turn| {
+            drop(queued);
+            let Turn::Begin(waited) = turn else {
+                let _ = sender.send(Err(ServeError::Deadline { limit }));
+                return;
+            };
+            metrics.record_stage(Stage::Queue, waited);
+            let _inside = request.enter();
+            // The client may have left meanwhile, so that the result is not wanted any more.
+            if sender.is_closed() {
+                return;
+            }
+            let began = Instant::now();
+            let result = work(waited, deadline);
+            // A request that is refused early says nothing about the work of others.
+            if result.is_ok() {
+                estimates.record(bytes, began.elapsed());
+            }
+            let _ = sender.send(result);
+        };
+        let bound = limits.queue_time;
+        // The place is held until the answer has come: dropping it withdraws a request that has not
+        // begun.
+        let place = self.queue.push(claim, bound, now, turn).map_err(overloaded)?;
+        let queue = self.queue.clone();
+        self.workers.spawn_detached(move || queue.run_next(bound));
+        let outcome = tokio::time::timeout(limit, receiver).await;
+        drop(place);
+        match outcome {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(ServeError::Internal(
+                "the task of the request ended without a result".to_owned(),
+            )),
+            Err(_) => Err(ServeError::Deadline { limit }),
+        }
+    }
+}
+
+fn overloaded(full: Full) -> ServeError {
+    ServeError::Overloaded { waiting: full.waiting, backlog: full.backlog }
+}
