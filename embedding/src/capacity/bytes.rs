@@ -8,13 +8,14 @@ use zillion_rows::dtype::Dtype;
 /// The widths that are tried in addition to the table's own.
 const DIMS: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
 
-/// The number type of weights, in an estimate.
+/// The number type of the weights in an estimate of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Numbers {
-    /// The type of four bytes for each weight.
+    /// The type `f32`, with four bytes for each weight.
     F32,
-    /// A type of two bytes for each weight: f16 or bf16. The optimizer state keeps four bytes.
+    /// A type with two bytes for each weight: f16 or bf16. Each number of the optimizer state keeps
+    /// four bytes.
     Half,
 }
 

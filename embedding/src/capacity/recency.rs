@@ -10,7 +10,7 @@ const ROOM: usize = 3;
 /// The smallest number of places.
 const LEAST: usize = 1 << 10;
 
-/// The order in which keys were looked up last.
+/// The order of the last lookups of all keys, as places in a Fenwick tree.
 #[derive(Debug)]
 pub(super) struct Recency {
     /// The Fenwick tree over the places, which begin at 1.
@@ -52,7 +52,7 @@ impl Recency {
         (since, self.first())
     }
 
-    /// Renumbers the places of all keys from 1, in their order. Places that are not given are
+    /// Renumbers the places of all keys from 1, in their order. Places that are not in `places` are
     /// dropped.
     pub(super) fn renumber<'a>(&mut self, places: impl Iterator<Item = &'a mut u32>) {
         let mut held: Vec<&mut u32> = places.collect();
