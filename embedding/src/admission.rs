@@ -29,7 +29,8 @@ pub(crate) enum KeyAdmission {
 }
 
 impl KeyAdmission {
-    /// Creates the admission of the slots in `slots`; `None` where every key gets a row at once.
+    /// Creates the admission of the keys in `slots`. Returns `None` if every key gets a row at
+    /// once.
     pub(crate) fn new(shape: &TableShape, slots: Range<usize>) -> Option<Self> {
         Some(match shape.spec.admission {
             Admission::All => return None,
@@ -50,8 +51,8 @@ impl KeyAdmission {
         }
     }
 
-    /// Counts `times` occurrences of a key without a row in `step`. Returns `true` if its row must
-    /// be made now.
+    /// Counts `times` occurrences of a key without a row in `step`. Returns `true` if the caller
+    /// must create its row now.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         match self {
             Self::Counts(candidates) => candidates.admit(key, times, step),

@@ -3,9 +3,9 @@
 //!
 //! A candidate is an entry of the same cache-line buckets that rows use (see [`Index`]). All keys
 //! of a slot share the slot's number, so its bits hold a count of twelve bits instead; the step in
-//! which the key was last seen stands in place of a row number. This takes 12.8 bytes at a full
-//! bucket, at most 18 while the slots grow, and the free memory between the slots: ten million
-//! candidates take less than 200 MB.
+//! which the key was last seen stands in place of a row number. A candidate takes 12.8 bytes in a
+//! full bucket and at most 18 bytes while the slots grow, plus its share of the free memory between
+//! the slots. Ten million candidates take less than 200 MB.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -21,7 +21,7 @@ use zillion_rows::candidate::LARGEST_THRESHOLD;
 use crate::admission::candidates::before::Before;
 use crate::index::{Counted, Index};
 
-/// The number of bits of a count, which is that of a slot's number.
+/// The number of bits of a count, which is the number of bits of a slot's number.
 const COUNT_BITS: u32 = SLOTS.trailing_zeros();
 /// The position of the lowest bit of a count in a stored key.
 const SHIFT: u32 = u64::BITS - COUNT_BITS;
@@ -29,6 +29,7 @@ const KEY_BITS: u64 = (1 << SHIFT) - 1;
 
 const _: () = assert!(LARGEST_THRESHOLD == 1 << COUNT_BITS, "a count has the bits of a slot");
 
+/// The candidates of one shard's part of a table, with exact counts.
 #[derive(Debug)]
 pub(crate) struct Candidates {
     /// The number of occurrences that a key needs.
@@ -36,9 +37,10 @@ pub(crate) struct Candidates {
     /// The index from keys, with their counts in the top bits, to the step in which each was last
     /// seen.
     index: Index<Counted>,
-    /// The candidates as they were before a snapshot; present while the snapshot is written.
+    /// The old values of candidates that have changed since a snapshot began; present while the
+    /// snapshot is written.
     before: Option<Box<Before>>,
-    /// The number of candidates that a slot may have; `None` for any number.
+    /// The largest number of candidates that a slot may have; `None` if there is no limit.
     most: Option<usize>,
     /// The number of candidates that were dropped because their slot had too many.
     pub(crate) lapsed: u64,
@@ -57,7 +59,7 @@ impl Candidates {
         Self { at_least, index: Index::new(slots), before: None, most, lapsed: 0 }
     }
 
-    /// Sets the number of candidates that a slot may have.
+    /// Sets the largest number of candidates that a slot may have.
     pub(crate) fn limit(&mut self, most: usize) {
         self.most = Some(most);
     }
@@ -81,7 +83,8 @@ impl Candidates {
     }
 
     /// Counts `times` more occurrences of a key without a row. Returns `true` if the key now has
-    /// enough: it is then no candidate any more, and its row must be made.
+    /// enough occurrences. The key is then removed from the candidates, and the caller must create
+    /// its row.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         if let Some((word, last_step)) = self.index.entry(key) {
             let count = (word >> SHIFT) as u32;
@@ -116,8 +119,7 @@ impl Candidates {
         false
     }
 
-    /// Drops the eighth of a slot's candidates that has not been seen for longest, and at least
-    /// one.
+    /// Drops the eighth of a slot's candidates that were seen least recently, and at least one.
     fn make_room(&mut self, slot: usize) {
         let mut entries = self.in_slot(slot);
         entries.sort_by_key(|&(_, candidate)| candidate.last_step);

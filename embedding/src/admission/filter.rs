@@ -26,13 +26,14 @@ use zillion_device::prefetch::prefetch_read;
 use zillion_feature::FeatureKey;
 use zillion_rows::filter::{BLOCK_BYTES, BLOCK_WORDS, FilterShape, SLOT_FILTER_BYTES};
 
-/// The counts of one shard's part of a table.
+/// A counting Bloom filter for one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct Filter {
     shape: FilterShape,
     first_slot: usize,
     slots: Vec<SlotFilter>,
-    /// The blocks as they were before a snapshot; present while the snapshot is written.
+    /// The old values of blocks that have changed since a snapshot began; present while the
+    /// snapshot is written.
     before: Option<Before>,
 }
 
@@ -122,7 +123,7 @@ impl Filter {
     }
 
     /// Counts `times` more occurrences of a key without a row. Returns `true` if the key now has
-    /// enough.
+    /// enough occurrences.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32) -> bool {
         let count = self.count(key).saturating_add(times);
         if count >= self.shape.at_least {

@@ -8,8 +8,8 @@ use crate::admission::KeyAdmission;
 use crate::table::Table;
 
 impl Table {
-    /// Adds a candidate from a checkpoint. Returns `false` if the table has no candidates or the
-    /// key has a row.
+    /// Adds a candidate from a checkpoint. Returns `false` if the table does not count candidates
+    /// exactly, or if the key has a row.
     pub(crate) fn restore_candidate(&mut self, key: FeatureKey, candidate: Candidate) -> bool {
         let has_row = self.has(key);
         match self.candidates.as_mut().and_then(KeyAdmission::counts_mut) {
@@ -19,7 +19,7 @@ impl Table {
         true
     }
 
-    /// Returns the admission of the table; `None` where every key gets a row at once.
+    /// Returns the admission of the table, or `None` if every key gets a row at once.
     pub(crate) fn admission(&self) -> Option<&KeyAdmission> {
         self.candidates.as_ref()
     }
@@ -28,8 +28,7 @@ impl Table {
         self.candidates.as_mut()
     }
 
-    /// Returns the number of candidates of one of this shard's slots, as far as they are counted
-    /// exactly.
+    /// Returns the number of exactly counted candidates in one of this shard's slots.
     pub(crate) fn slot_candidates(&self, slot: usize) -> usize {
         self.candidates.as_ref().map_or(0, |c| c.slot_len(slot))
     }
@@ -61,7 +60,7 @@ impl Table {
         admitted
     }
 
-    /// Returns whether a push would leave a key without a row waiting.
+    /// Returns whether a key without a row would still wait for admission after a push.
     pub(crate) fn waits(&self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
         self.candidates.as_ref().is_some_and(|c| !c.would_admit(key, times(), step))
     }

@@ -8,8 +8,8 @@ use crate::table::Table;
 use zillion_rows::layer::WholeRow;
 
 impl Table {
-    /// Gives a key the weights of a version's row; the rest of its row is as in a new one. Returns
-    /// `false` if the vocabulary is fixed and does not have the key.
+    /// Copies the weights of a version's row to the row of a key. The rest of that row gets the
+    /// values of a new row. Returns `false` if the vocabulary is fixed and does not have the key.
     pub(crate) fn adopt(
         &mut self,
         key: FeatureKey,

@@ -20,7 +20,7 @@ use zillion_rows::Candidate;
 /// The number of entries that a list may have before it is shortened.
 const FEWEST: usize = 64;
 
-/// The candidates as they were before they changed, by slot.
+/// The old values of the candidates that have changed since a snapshot began, by slot.
 #[derive(Debug)]
 pub(super) struct Before {
     first_slot: usize,
@@ -54,7 +54,7 @@ impl Before {
         }
     }
 
-    /// Lists the value that a key has before a change.
+    /// Adds the value that a key has before a change to the list of its slot.
     pub(super) fn note(&mut self, key: FeatureKey, was: Option<Candidate>) {
         if key.slot() < self.pending {
             return;

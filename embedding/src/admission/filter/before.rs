@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use crate::admission::filter::Block;
 
-/// The blocks as they were before they changed, by slot.
+/// The old values of the blocks that have changed since a snapshot began, by slot.
 #[derive(Debug)]
 pub(super) struct Before {
     first_slot: usize,
