@@ -27,7 +27,7 @@ pub(crate) const AHEAD: usize = 16;
 pub(crate) struct Changes {
     /// The current epoch, to which new changes belong.
     pub(crate) epoch: u32,
-    /// Whether a rule moves every row in each step, so that a list would contain all keys.
+    /// Whether a rule changes every row in each step, so that a list would contain all keys.
     pub(crate) is_whole: bool,
     /// Whether the list of the current epoch was given up.
     pub(crate) is_given_up: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Changes {
 pub(crate) enum Changed {
     /// The keys whose rows were written, created or evicted.
     Keys(Vec<u64>),
-    /// The change of every row, with no row evicted.
+    /// A change of every row, without any eviction.
     Everything,
 }
 
@@ -72,7 +72,7 @@ impl Changes {
         self.epoch
     }
 
-    /// Lists a key whose row had an earlier dirty epoch until now.
+    /// Adds a key to the open list. Its row must have had an earlier dirty epoch until now.
     #[inline(always)]
     pub(crate) fn note(&mut self, key: FeatureKey) {
         match &mut self.open {
@@ -82,7 +82,7 @@ impl Changes {
         }
     }
 
-    /// Notes that every row moved.
+    /// Records that every row has changed.
     pub(crate) fn note_everything(&mut self) {
         self.open = Changed::Everything;
     }

@@ -28,14 +28,13 @@ impl TableSet {
     /// only `epochs` is changed.
     ///
     /// # Errors
-    /// Returns an error only if rows on disk cannot be read; the shards run as one phase of
-    /// `workers`.
+    /// Returns an error if rows on disk cannot be read.
     pub fn track_changes(&mut self, workers: &Workers, epochs: usize) -> Result<()> {
         self.track_changes_with(workers, epochs, FEWEST_KEYS)
     }
 
-    /// Does the work of [`TableSet::track_changes`] with another number of keys that lists may hold
-    /// in any case.
+    /// Begins to list changed keys as [`TableSet::track_changes`] does. Lists may hold `fewest`
+    /// keys in any case.
     pub(crate) fn track_changes_with(
         &mut self,
         workers: &Workers,
@@ -56,7 +55,7 @@ impl TableSet {
         }
     }
 
-    /// Begins new lists if changes are tracked and the tables now have another history.
+    /// Begins new lists after the tables were restored, if changes are tracked.
     pub(crate) fn begin_lists(&mut self, workers: &Workers) -> Result<()> {
         let Some(tracking) = &mut self.tracking else { return Ok(()) };
         let (generation, tables) = (self.generations.now(), self.shapes.len());

@@ -39,15 +39,15 @@ const FEWEST_LOOKS: u64 = 8192;
 /// The largest number of rows that one step visits (unless a single slot has more); a visit of so
 /// many takes some milliseconds.
 const MOST_LOOKS: u64 = 1 << 20;
-/// The divisor that gives the part of a limit that is kept free even where few rows are made.
+/// The divisor of a limit that gives the number of rows kept free even if steps create few rows.
 const SPARE: u64 = 256;
-/// The divisor that gives the largest part of a limit that is kept free.
+/// The divisor of a limit that gives the largest number of rows kept free.
 const MOST_SPARE: u64 = 4;
-/// The divisor that gives the largest part of a limit that is kept free so that the keys of a step
-/// need no lookup beforehand.
+/// The divisor of a limit that gives the largest number of rows kept free only to save the lookup
+/// of the keys of a step beforehand.
 const SKIPS_LOOKUP: u64 = 64;
 
-/// The demand of a step on a table.
+/// The demand of a step on a table: its keys, and the rows that it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// The number of keys that were pushed.
@@ -117,7 +117,7 @@ impl Visit {
     }
 }
 
-/// The claim of one table on memory that several tables share.
+/// A claim of one table to a part of the memory that several tables share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The bytes that the table has and cannot give back.
@@ -127,8 +127,8 @@ pub(crate) struct Claim {
 }
 
 /// Divides `total` bytes among the claims. A claim that needs less than an equal part gets what it
-/// needs, and the others get equal parts of the rest. No claim gets less than the bytes that it
-/// cannot give back.
+/// needs, and the others get equal parts of the rest. Every claim gets at least the bytes that its
+/// table cannot give back.
 pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
     let share = |level: u64| {
         let shares = claims.iter().map(|c| c.most.min(level).max(c.least));

@@ -20,7 +20,7 @@ use crate::table::push::finite;
 /// The number of rows by which a prefetch runs ahead of the row that is read.
 pub(crate) const AHEAD: usize = 16;
 
-/// The effect that a push would have on the keys of one shard.
+/// The expected effect of a push on the keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Foreseen {
     /// The positions in the plan of the keys whose rows the push would make.
@@ -29,7 +29,7 @@ pub(crate) struct Foreseen {
     pub(crate) rows: Vec<Entry>,
 }
 
-/// The priority and the entry of a row that was visited.
+/// A row that an eviction at the limit visits, with its priority.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     /// The priority as ordered bits, then the key.
@@ -100,8 +100,8 @@ impl Table {
         Ok(foreseen)
     }
 
-    /// Returns whether a key that has no room would get a row in this step if there were room, and
-    /// counts the key if so. A key that admission would not let in yet is not counted here.
+    /// Counts a key that gets no row only because the table has no room, and returns `true`.
+    /// Returns `false` for a key that admission would not let in yet, which is not counted here.
     #[cold]
     pub(crate) fn crowded_out(
         &mut self,

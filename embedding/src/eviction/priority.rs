@@ -30,7 +30,7 @@ pub(crate) enum Priority {
 }
 
 impl Priority {
-    /// Returns the order of a policy; `None` where rows are never evicted.
+    /// Returns the order of a policy, or `None` if the policy never evicts rows.
     pub(crate) fn new(eviction: &Eviction, statistics: Option<&UseStatistics>) -> Option<Self> {
         Some(match *eviction {
             Eviction::Never => return None,
@@ -71,8 +71,8 @@ impl Priority {
         }
     }
 
-    /// Returns the priority of a row whose value is `value` at `step`. The value is the age in
-    /// steps, the frequency, the score or the norm, as the policy has it.
+    /// Returns the priority of a row whose value is `value` at `step`. Depending on the policy, the
+    /// value is an age in steps, a frequency, a score or a norm.
     pub(crate) fn at(self, value: f64, step: u32) -> f64 {
         let now = f64::from(step);
         match self {

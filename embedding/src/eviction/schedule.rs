@@ -16,8 +16,8 @@ use crate::table::Table;
 
 /// The number of entries by which a prefetch runs ahead of the row that is read.
 const AHEAD: usize = 16;
-/// The divisor that gives the part of the number of rows by which a row's number may exceed it
-/// before the row is moved.
+/// The divisor of the number of rows that gives the tolerance of row numbers: a row is moved if its
+/// number exceeds the number of rows by more than this tolerance.
 const LOOSE: u64 = 8;
 
 /// Returns whether a row's number is higher than a table of `rows` rows needs.

@@ -26,7 +26,7 @@ use zillion_rows::TableSpec;
 use zillion_rows::{Admission, ByteSize};
 
 impl TableSet {
-    /// Limits the memory of all tables together; `None` for no limit.
+    /// Limits the memory of all tables together; `None` removes the limit.
     ///
     /// Tables that need less than an equal part of the limit get what they need, and the others get
     /// equal parts of the rest. The memory of dense tables, and of the rows of tables without
@@ -34,7 +34,7 @@ impl TableSet {
     /// refuses new keys.
     ///
     /// # Errors
-    /// Returns [`Error::Spec`] if the limit is too small for the tables as they are.
+    /// Returns [`Error::Spec`] if the limit is too small for one row of each table.
     pub fn limit_bytes(&mut self, limit: Option<ByteSize>) -> Result<()> {
         let specs: Vec<&TableSpec> = self.specs().collect();
         self.shared = match limit {
@@ -45,8 +45,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Sets the number of candidates that a slot may have, in tables whose own settings do not
-    /// limit it.
+    /// Sets the largest number of candidates of a slot, in tables whose own settings do not limit
+    /// it.
     pub(crate) fn limit_candidates(&mut self) {
         let Some(most) = self.shared.candidates_in_slot else { return };
         for shard in &mut self.shards {
@@ -61,7 +61,7 @@ impl TableSet {
         }
     }
 
-    /// Returns the number of rows that each table may have; `None` for a table without a limit.
+    /// Returns the largest number of rows of each table; `None` for a table without a limit.
     /// `needs` returns the number of rows that a table could use, and `keeps` whether the rows that
     /// exist must stay.
     fn limits(

@@ -22,7 +22,7 @@ impl Table {
         self.free_list.rows.push(row);
     }
 
-    /// Takes the row that was freed last from the free list; its contents are as they were left.
+    /// Takes the row that was freed last from the free list. The row still has its old contents.
     pub(crate) fn take_free(&mut self) -> Option<u32> {
         let row = self.free_list.rows.pop()?;
         // The rows are spread over memory, and the caller writes to a row at once.

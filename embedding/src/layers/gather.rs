@@ -14,8 +14,8 @@ const AHEAD: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct RowRun {
     keys: Vec<FeatureKey>,
-    /// The weights in f32, for every number type of the table, and without padding: of each row, as
-    /// many as it has.
+    /// The weights of the rows in f32, whatever the number type of the table, without padding. A
+    /// narrow row has fewer weights than a full one.
     weights: Vec<f32>,
     /// The end of each row's weights and the row's count; `None` if a key has no row.
     rows: Vec<Option<(usize, u32)>>,
