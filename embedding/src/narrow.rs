@@ -1,5 +1,5 @@
 //! The narrow rows of a table: rows that have only some of their floats until their key has proved
-//! frequent. This module holds their memory, their creation and their growth.
+//! frequent. This module contains their memory, their creation and their growth.
 //!
 //! Narrow rows have slabs of their own, with strides of their own, so that the floats that a rare
 //! key does not have take no memory. The top bit of an index entry says which slabs its row number
@@ -40,7 +40,7 @@ use crate::table::weights::shard_with;
 /// The number of growing keys for which memory is kept from one push to the next.
 pub(crate) const KEPT_DUE: usize = 1 << 12;
 
-/// Returns the memory of two slabs together.
+/// Returns the sum of the memory of two slabs.
 pub(crate) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
     SlabBytes {
         reserved: a.reserved + b.reserved,
@@ -54,7 +54,7 @@ pub(crate) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
 pub(crate) struct Narrow {
     pub(crate) weights: WeightSlab,
     pub(crate) companion: Slab<u32>,
-    /// The part of a full gradient that a narrow row has, as scratch memory.
+    /// The scratch memory for the part of a full gradient that a narrow row has.
     pub(crate) gradient: Vec<f32>,
     /// The keys whose rows grow at the end of the push.
     pub(crate) due: Vec<FeatureKey>,
@@ -64,7 +64,7 @@ pub(crate) struct Narrow {
 }
 
 impl Narrow {
-    /// Creates the slabs without rows; `None` if all rows of the table are full.
+    /// Creates the slabs without rows. Returns `None` if all rows of the table are full.
     pub(crate) fn new(shape: &TableShape, slots: &Range<usize>) -> Result<Option<Box<Self>>> {
         let Some(NarrowShape { shape, .. }) = shape.narrow.as_deref() else { return Ok(None) };
         let shard = shard_with(slots);

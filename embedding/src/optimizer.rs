@@ -1,4 +1,4 @@
-//! The row optimizers: one set of names for job files, and one kernel for each rule.
+//! The row optimizers, with one kernel for each update rule.
 //!
 //! A kernel is a plain loop over one row. It is written once and compiled for several instruction
 //! sets by [`zillion_device::simd::vectorised`], so the scalar and the SIMD version come from one
@@ -40,7 +40,7 @@ pub(crate) struct Shaping {
     pub(crate) scale: f32,
 }
 
-/// A function from a raw gradient and its weight to the gradient that the rule applies.
+/// A function that computes the gradient that the rule applies from a raw gradient and its weight.
 pub(crate) trait Gradient: Copy {
     fn of(self, raw: f32, weight: f32) -> f32;
 }
@@ -98,8 +98,8 @@ macro_rules! with_kernel {
 }
 pub(crate) use with_kernel;
 
-/// The number of independent partial sums. As `f64` they fill the widest vector register of the
-/// machines we know; the number is fixed, so that sums have the same bits on all machines.
+/// The number of independent partial sums. Eight `f64` fill the widest vector register of present
+/// machines. The number is fixed, so that sums have the same bits on all machines.
 pub(crate) const LANES: usize = 8;
 
 /// Returns the sum of `f(i)^2` over `0..n`, in eight lanes that are added in a fixed tree.

@@ -2,11 +2,12 @@
 //! and memory is not idle.
 //!
 //! A key goes through four stages, with some keys between the stages: its bucket is prefetched; the
-//! bucket is read, and the row that it leads to is prefetched; the few keys that need a second look
-//! get it; the row is processed. One key advances at each stage in turn, so that some memory is
-//! always being fetched while a row is processed. The alternative, stages of whole blocks, fetches
-//! many lines at once and none while it works: three random lines and a little work took 42 to 46
-//! ns for each key in turn, and 52 to 58 ns in blocks of sixteen (docs/history/benchmarks-2026.md).
+//! bucket is read, and the row that it leads to is prefetched; the few keys that need a second
+//! lookup are looked up again; the row is processed. One key advances at each stage in turn, so
+//! that some memory is always being fetched while a row is processed. The alternative, stages of
+//! whole blocks, fetches many lines at once and none while it works: three random lines and a
+//! little work took 42 to 46 ns for each key in turn, and 52 to 58 ns in blocks of sixteen
+//! (docs/history/benchmarks-2026.md).
 
 use crate::error::Result;
 use crate::index::Entry;

@@ -2,7 +2,7 @@
 //!
 //! A key takes ten and a half bytes: the 52 bits below its slot and the number of its row. A line
 //! of six keys, and not five, lets a slot stay one fifth empty with fewer bytes for each key, so
-//! that eleven keys in twelve are found in the line where they are looked for first.
+//! that eleven keys in twelve are found in the line in which the search begins.
 //!
 //! | words | hold |
 //! |---|---|
@@ -17,16 +17,19 @@ use zillion_device::simd::equal_lanes;
 use crate::index::line::Line;
 
 const KEYS: usize = 6;
-/// The first word that holds middle bits of keys, and the number of these bits for each key.
+/// The first word that holds middle bits of keys.
 const MIDDLE: usize = 2 * KEYS;
+/// The number of middle bits of each key.
 const MIDDLE_BITS: u32 = 16;
-/// The last word, and the number of bits of each key that it holds.
+/// The last word of the line.
 const META: usize = 15;
+/// The number of bits of each key that the last word holds.
 const TOP_BITS: u32 = 4;
 /// The position in the last word of the bits that tell which entries are in use.
 const USED: u32 = 24;
-/// The position of the count of keys that passed the line, and the largest number that it can hold.
+/// The position in the last word of the count of keys that passed the line.
 const PASSED: u32 = 30;
+/// The largest count of passing keys that the last word can hold.
 const MOST_PASSED: u32 = 3;
 
 /// The line format of six keys of 52 bits.

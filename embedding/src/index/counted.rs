@@ -16,14 +16,14 @@ const KEYS: usize = 5;
 const TAG: u32 = SLOTS.trailing_zeros();
 /// The first word of the numbers that keys lead to.
 const ROWS: usize = 2 * KEYS;
-/// The last word: the bits of the entries in use and, from bit `PASSED` on, the number of keys that
-/// passed the line.
+/// The last word of the line. Its low bits mark the entries in use; the bits from `PASSED` on count
+/// the keys that passed the line.
 const META: usize = 15;
 const USED: u32 = (1 << KEYS) - 1;
 const PASSED: u32 = 8;
 const MOST_PASSED: u32 = u32::MAX >> PASSED;
 
-/// The line format of five words, each a tag above the low bits of a key, with a number for each.
+/// The line format of five words with a number each. A word is a tag above the low bits of a key.
 #[derive(Debug)]
 pub(crate) enum Counted {}
 

@@ -97,7 +97,10 @@ impl Table {
     fn allocate_narrow_for(&mut self, key: FeatureKey) -> Result<u32> {
         let name = || Error::ShardFull { table: self.shape.name().to_owned() };
         let Some(narrow) = &mut self.narrow else {
-            return Err(Error::mismatch(self.shape.name(), "the rows are full from the start"));
+            return Err(Error::mismatch(
+                self.shape.name(),
+                "the job has no narrow rows (`grow`); use the job that wrote the checkpoint",
+            ));
         };
         let row = narrow.allocate()?;
         if !Entry::fits_narrow(row) {
@@ -146,7 +149,7 @@ impl Table {
         Ok(true)
     }
 
-    /// Grows the rows that the push has made frequent to full rows.
+    /// Grows the narrow rows that have had enough pushes to full rows.
     pub(crate) fn grow_due(&mut self) -> Result<()> {
         let Some(narrow) = &mut self.narrow else { return Ok(()) };
         let mut due = std::mem::take(&mut narrow.due);

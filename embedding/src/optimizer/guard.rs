@@ -21,7 +21,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Creates the guard of a clip and bounds; `None` if there are neither.
+    /// Creates the guard for a clip and bounds. Returns `None` if there is neither a clip nor
+    /// bounds.
     pub(crate) fn new(clip: Option<ClipSpec>, bounds: Option<Bounds>) -> Option<Self> {
         if clip.is_none() && bounds.is_none() {
             return None;
@@ -34,7 +35,7 @@ impl Guard {
         Some(Self { norm, value, bounds: bounds.unwrap_or(everywhere) })
     }
 
-    /// Returns the gradient of one row with its clip.
+    /// Returns the gradient function of one row, clipped as the guard says.
     #[inline(always)]
     fn clip<G: Gradient>(&self, weights: &[f32], raw: &[f32], gradient: G) -> Clipped<G> {
         let clipped = Clipped { gradient, value: self.value, factor: 1.0 };
