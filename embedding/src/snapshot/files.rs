@@ -31,7 +31,7 @@ impl Kind {
         self == Self::Narrow
     }
 
-    /// Returns how many entries of this kind a slot of a table has.
+    /// Returns the number of entries of this kind that a slot of a table has.
     pub(crate) fn in_slot(self, table: &Table, slot: usize) -> usize {
         match self {
             Self::Rows => table.slot_rows(slot) - table.slot_narrow_rows(slot),
@@ -48,7 +48,7 @@ impl Kind {
 /// A block of a filter: its slot, its number there, and its words.
 pub(crate) type FilterBlock = (usize, usize, [u64; BLOCK_WORDS]);
 
-/// A file of the checkpoint that is to be written.
+/// A job that writes one file of the checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) table: usize,
@@ -137,7 +137,8 @@ impl Content {
             Self::Filter(blocks) => {
                 // Only tables with a filter have such files.
                 let Some(filter) = &shape.filter else {
-                    return Err(Error::mismatch(shape.name(), "the table has no filter of keys"));
+                    let reason = "only the snapshot has a filter of keys; begin the snapshot again";
+                    return Err(Error::mismatch(shape.name(), reason));
                 };
                 let part = write_filter(files, folder, (shape, filter), place, blocks.into_iter())?;
                 Ok(Written { part, gone: None })

@@ -1,4 +1,4 @@
-//! The tracking of a set's checkpoints, so that a later checkpoint can hold only the changes since
+//! The marks of a set's checkpoints, with which a later checkpoint can hold only the changes since
 //! an earlier one.
 
 use crate::error::{Error, Result};
@@ -9,8 +9,8 @@ impl TableSet {
     /// Begins to record the information that checkpoints of changes need
     /// ([`TableSet::begin_changes`]), in tables that are not written whole. This takes 16 bytes for
     /// each key whose row is removed, or is spilled after it has changed. The first checkpoint that
-    /// is finished or restored after this call is the first that a checkpoint of changes can stand
-    /// on.
+    /// is finished or restored after this call is the first on which a checkpoint of changes can be
+    /// based.
     pub fn follow_snapshots(&mut self) {
         if self.marks.is_none() {
             self.marks = Some(Marks::default());
@@ -34,7 +34,8 @@ impl TableSet {
             marks.history == mark.history && marks.generations.contains(&mark.generation)
         });
         if !known {
-            let reason = "the changes since that checkpoint are not known any more; write a whole checkpoint";
+            let reason =
+                "the changes since that checkpoint are no longer known; write a whole checkpoint";
             return Err(Error::misuse(reason));
         }
         Ok(mark.generation)

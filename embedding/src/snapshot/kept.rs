@@ -14,13 +14,13 @@ pub(crate) struct TableSnapshot {
     /// The generation that ended when the snapshot began. Rows of later generations have changed
     /// since.
     pub(crate) generation: u32,
-    /// Whether every row that could change has an image, because a rule has moved all rows.
+    /// Whether every row that could change has an image, because a rule has changed all rows.
     pub(crate) is_whole: bool,
     pub(crate) full: Kept,
     /// The narrow rows, if the rows of the table grow. They are written to files of their own,
     /// after those of the full rows.
     pub(crate) narrow: Option<Kept>,
-    /// The error because of which an image is missing.
+    /// The error that kept an image from being stored, if there was one.
     pub(crate) failure: Option<Error>,
 }
 
@@ -75,14 +75,14 @@ impl Kept {
         self.keep(key, weights, companion)
     }
 
-    /// Drops all images, and keeps no more.
+    /// Drops all images, and makes later calls keep no image.
     pub(crate) fn give_up(&mut self) {
         self.pending = self.slots.end;
         self.newest = Vec::new();
         self.images = Images::new(0, 0);
     }
 
-    /// Yields the keys and numbers of the images of a slot.
+    /// Returns an iterator over the keys and numbers of the images of a slot.
     pub(crate) fn images(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
         let mut next = self.newest.get(slot - self.slots.start).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
@@ -127,8 +127,8 @@ impl TableSnapshot {
         }
     }
 
-    /// Keeps the image of a full row in memory that is about to change or to be removed, unless it
-    /// has one.
+    /// Keeps the image of a full row that is about to change or to be removed, unless the row has
+    /// an image.
     #[inline(always)]
     pub(crate) fn save(
         &mut self,
@@ -141,7 +141,8 @@ impl TableSnapshot {
         kept.unwrap_or_else(|e| self.spoil(e));
     }
 
-    /// Keeps the image of a narrow row that is about to change or to be removed, unless it has one.
+    /// Keeps the image of a narrow row that is about to change or to be removed, unless the row has
+    /// an image.
     #[inline(always)]
     pub(crate) fn save_narrow(
         &mut self,

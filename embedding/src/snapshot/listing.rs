@@ -27,7 +27,7 @@ struct Listed {
 }
 
 impl TableSet {
-    /// Returns the files that a table will have.
+    /// Returns the jobs that write the files of a table.
     pub(crate) fn jobs_of(&self, table: usize, limit: u64, since: Option<u32>) -> Vec<Job> {
         let shape = &self.shapes[table];
         let changed = since.filter(|_| shape.has_changes());

@@ -28,8 +28,9 @@ impl TableSet {
     /// row by row.
     ///
     /// # Errors
-    /// [`Error::Part`] names the file and what is wrong with it; [`Error::Mismatch`] names a table
-    /// that only the checkpoint or only the job has. The tables are then as they were.
+    /// Returns [`Error::Part`] if a file cannot be read or is damaged, [`Error::Mismatch`] if the
+    /// checkpoint and the job have different tables, and [`Error::TooManyRows`] if a table exceeds
+    /// its limit. The tables are then unchanged.
     pub fn restore(
         &mut self,
         workers: &Workers,
@@ -48,14 +49,14 @@ impl TableSet {
                 }
                 let reason = match is_stored {
                     true => format!(
-                        "the checkpoint has a {what} of keys that wait to be admitted and the job's admission has \
-                         none"
+                        "the checkpoint has a {what} of keys that wait to be admitted, and the job's \
+                         admission has none"
                     ),
                     false => format!(
-                        "the job's admission has a {what} of keys and the checkpoint has no {what}"
+                        "the job's admission has a {what} of keys, and the checkpoint has none"
                     ),
                 };
-                let reason = format!("{reason}; use the job that it was written by");
+                let reason = format!("{reason}; use the job that wrote the checkpoint");
                 return Err(Error::mismatch(shape.name(), reason));
             }
             if let Some(cap) = shape.spec.row_limit().filter(|&cap| table.rows > cap) {
@@ -118,7 +119,7 @@ fn restore_narrow(table: &mut Table, part: &RowPart, slots: &Range<usize>) -> Re
         let key = part.key(row);
         if !table.restore_narrow_row(key, part.stored(row))? {
             let reason = format!(
-                "key {:#018x} has a full row and a narrow one; take another checkpoint",
+                "key {:#018x} has a full row and a narrow one; restore another checkpoint",
                 key.0
             );
             return Err(Error::mismatch(table.name(), reason));
@@ -135,8 +136,10 @@ fn restore_candidates(
 ) -> Result<()> {
     for (key, candidate) in part.in_slots(slots) {
         if !table.restore_candidate(key, candidate) {
-            let reason =
-                format!("key {:#018x} waits for a row and has one; take another checkpoint", key.0);
+            let reason = format!(
+                "key {:#018x} waits for a row and has one; restore another checkpoint",
+                key.0
+            );
             return Err(Error::mismatch(table.name(), reason));
         }
     }

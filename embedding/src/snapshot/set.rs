@@ -16,7 +16,7 @@ impl TableSet {
     /// absent. The call takes time in proportion to the number of slots and copies no row.
     ///
     /// # Errors
-    /// An error is returned if folders cannot be created, or if a checkpoint has already begun.
+    /// Returns an error if folders cannot be created, or if a checkpoint has already begun.
     pub fn begin_snapshot(
         &mut self,
         workers: &Workers,
@@ -26,14 +26,14 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, None)
     }
 
-    /// Begins a checkpoint of changes since another checkpoint, on top of which it is restored. For
-    /// tables without whole-table rules whose rows do not grow, it holds only the rows that changed
-    /// and the keys that were removed. All other tables are written whole.
+    /// Begins a checkpoint of the changes since another checkpoint; the two are restored together.
+    /// For tables without whole-table rules whose rows do not grow, it holds only the rows that
+    /// changed and the keys that were removed. All other tables are written whole.
     ///
     /// # Errors
-    /// The errors are those of [`TableSet::begin_snapshot`], and [`Error::Mismatch`] if `since` is
-    /// not the mark of one of the last two checkpoints that were finished (or restored) since
-    /// [`TableSet::follow_snapshots`].
+    /// Returns an error under the conditions of [`TableSet::begin_snapshot`], and [`Error::Misuse`]
+    /// if `since` is not the mark of one of the last two checkpoints that were finished (or
+    /// restored) since [`TableSet::follow_snapshots`].
     pub fn begin_changes(
         &mut self,
         workers: &Workers,
@@ -66,7 +66,7 @@ impl TableSet {
         let epoch = self.generations.epoch();
         let generation = self.generations.cut().ok_or_else(|| {
             let reason =
-                "there are no more epochs to count in; write checkpoints while nothing trains";
+                "the numbers of snapshot generations are used up; restart training from a checkpoint";
             Error::misuse(reason)
         })?;
         self.seal_changes();
@@ -185,8 +185,8 @@ impl TableSet {
         Ok(copied)
     }
 
-    /// Adds the content that a slot had when the snapshot began, at the end of `generation`.
-    /// Returns the number of entries that were added.
+    /// Adds the content that a slot had when the snapshot began, at the end of `generation`, to
+    /// `content`. Returns the number of entries that were added.
     fn copy_before(
         &self,
         job: &Job,
@@ -238,9 +238,9 @@ impl TableSet {
     /// returned at the beginning.
     ///
     /// # Errors
-    /// An error is returned if writing fails, or if there was no memory for a row that had to be
-    /// kept; files may then be left, which the caller must remove. [`Error::Mismatch`] is returned
-    /// if no checkpoint has begun.
+    /// Returns an error if writing fails, or if there was no memory for a row that had to be kept;
+    /// files may then be left, which the caller must remove. Returns [`Error::Misuse`] if no
+    /// checkpoint has begun.
     pub fn finish_snapshot(&mut self, workers: &Workers) -> Result<Vec<TableParts>> {
         let Some(mut snapshot) = self.snapshot.take() else {
             return Err(Error::misuse("no checkpoint has begun; begin one first"));

@@ -44,7 +44,7 @@ impl Table {
         self.admission_mut().into_iter().for_each(KeyAdmission::begin_snapshot);
     }
 
-    /// Keeps the images of all rows of pending slots, because a rule is about to move every row.
+    /// Keeps the images of all rows of pending slots, because a rule is about to change every row.
     pub(crate) fn save_everything(&mut self) {
         let Self { shape, index, weights, companion, snapshot: Some(snapshot), .. } = self else {
             return;
@@ -169,12 +169,12 @@ impl Table {
         self.snapshot.take()
     }
 
-    /// Takes the error because of which an image is missing, if any.
+    /// Takes the error that kept an image from being stored, if there was one.
     pub(crate) fn snapshot_failure(&mut self) -> Option<Error> {
         self.snapshot.as_mut().and_then(|snapshot| snapshot.failure.take())
     }
 
-    /// Returns the bytes that are kept for a snapshot.
+    /// Returns the bytes of rows and candidates that are kept for a snapshot.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         let rows = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes());
         rows + self.admission().map_or(0, KeyAdmission::snapshot_bytes)

@@ -71,7 +71,7 @@ impl Fetch {
     /// Waits until all records have been read.
     ///
     /// # Errors
-    /// An error is returned if a read fails; the fetch then holds no records.
+    /// Returns an error if a read fails; the fetch then holds no records.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.state = match std::mem::replace(&mut self.state, State::Failed) {
             State::Reading(reading) => State::Read(reading.wait()?),
@@ -88,7 +88,8 @@ impl Fetch {
         }
     }
 
-    /// Returns the last pull that needs a record, if more than one of the plans needs it.
+    /// Returns the number of the last pull that needs a record, if more than one of the plans needs
+    /// the record.
     pub(crate) fn wanted_until(&self, record: u32) -> Option<u32> {
         self.again.binary_search(&record).ok().map(|_| self.until)
     }

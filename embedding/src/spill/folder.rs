@@ -1,8 +1,8 @@
 //! Folders of scratch files, each of which belongs to one process.
 //!
 //! Below the given folder, every owner has a subfolder `spill-<n>` and a lock on the file `LOCK` in
-//! it. The operating system releases the lock when the process ends, in whatever way it ends. A
-//! subfolder with a free lock therefore has no owner any more, and the process that finds it
+//! it. The operating system releases the lock when the process ends, even if the process is killed.
+//! A subfolder with a free lock therefore has no owner any more, and the process that finds it
 //! removes the scratch files in it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -17,7 +17,7 @@ const PREFIX: &str = "spill-";
 const LOCK: &str = "LOCK";
 const SUFFIX: &str = ".log";
 
-/// A locked folder. It is removed when this value is dropped, unless it contains other files.
+/// A locked folder. Dropping this value removes the folder, unless the folder contains other files.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -75,7 +75,7 @@ impl Drop for Folder {
     }
 }
 
-/// Takes the lock of a folder, and returns it unless another owner has it.
+/// Tries to lock a folder. Returns `None` if another owner has the lock.
 fn lock(folder: &Path) -> Result<Option<File>> {
     let path = folder.join(LOCK);
     let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);

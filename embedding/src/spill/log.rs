@@ -19,8 +19,9 @@ use zillion_device::direct_io::{DirectFile, PAGE, Page, bytes, bytes_mut, pages}
 use crate::error::{Error, Result};
 use crate::index::Entry;
 
-/// The bytes of a chunk if memory is not scarce. A segment has `SEGMENT_CHUNKS` chunks.
+/// The bytes of a chunk if memory is not scarce.
 const CHUNK_BYTES: usize = 256 << 10;
+/// The number of chunks of a segment.
 const SEGMENT_CHUNKS: usize = 16;
 /// The divisor of the memory that rows may take; a chunk takes at most the result.
 const CHUNK_PART: u64 = 64;
@@ -37,7 +38,7 @@ pub(crate) struct Geometry {
     segment_chunks: usize,
 }
 
-/// A log of records, as the module describes it.
+/// A log of records of one size, in the segments of one file.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: Arc<DirectFile>,
@@ -61,9 +62,9 @@ struct Segment {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     segment: u32,
-    /// The position in the segment of the chunk that is being filled. The next field is the number
-    /// of records in it.
+    /// The position in the segment of the chunk that is being filled.
     chunk: usize,
+    /// The number of records in the chunk that is being filled.
     filled: usize,
 }
 
@@ -159,12 +160,12 @@ impl Log {
         self.chunk.capacity() * PAGE + self.segments.capacity() * size_of::<Segment>()
     }
 
-    /// Adds a record that `fill` writes, and returns its number. If an error is returned, no record
-    /// is added.
+    /// Adds a record that `fill` writes, and returns the number of the record. After an error no
+    /// record is added.
     ///
     /// # Errors
-    /// An error is returned if the previous records cannot be written to the disk. They are still
-    /// in memory, and the next call tries again.
+    /// Returns an error if the previous records cannot be written to the disk. These records are
+    /// still in memory, and the next call tries again.
     pub(crate) fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
         let geometry = self.geometry;
         if self.open.is_some_and(|open| open.filled == geometry.chunk_records()) {

@@ -16,8 +16,8 @@ impl TableSet {
     /// The index stays in memory. Spilling changes no result.
     ///
     /// # Errors
-    /// [`Error::Spec`](crate::Error::Spec) is returned if the table cannot spill or if a shard's
-    /// share of the memory holds no row, another error if the disk fails.
+    /// Returns [`Error::Spec`](crate::Error::Spec) if the table cannot spill or if a shard's share
+    /// of the memory holds no row, and another error if the disk fails.
     pub fn spill(&mut self, table: TableId, memory: u64, home: &SpillHome) -> Result<()> {
         self.shape(table)?.spec.check_spill()?;
         let (tables, shards) = (self.shapes.len(), self.shards.len() as u64);
@@ -66,8 +66,8 @@ impl TableSet {
     }
 
     /// Prepares a lookup of a plan: spills rows that earlier lookups without a push have brought
-    /// in, counts the lookup, and brings in the rows of the plan. Must be called before every
-    /// lookup.
+    /// in, counts the lookup, and brings in the rows of the plan. The function must be called
+    /// before every lookup.
     pub(crate) fn begin_lookup(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         if self.spilling.is_none() {
             return Ok(());

@@ -31,7 +31,7 @@ pub(crate) struct ColdRows {
 }
 
 impl Table {
-    /// Lets rows spill, so that those in memory take at most `memory` bytes.
+    /// Lets rows of the table spill, so that the rows in memory take at most `memory` bytes.
     pub(crate) fn spill(&mut self, home: &SpillHome, memory: u64) -> Result<()> {
         self.spill = Some(Box::new(Spill::new(home, &self.shape, memory)?));
         Ok(())
@@ -129,7 +129,7 @@ impl Table {
                 Some((None, position)) => fetch.as_ref().and_then(|f| f.get(position)),
                 None => spill.log.in_memory(record),
             };
-            let bytes = bytes.ok_or_else(|| spill.bad(record, key, "the record was not read"))?;
+            let bytes = bytes.ok_or_else(|| spill.bad(record, key, "it was not read"))?;
             if let Some(problem) = shape.problem(bytes, key) {
                 return Err(spill.bad(record, key, problem));
             }
@@ -280,8 +280,8 @@ impl Table {
                     let at =
                         compaction.damaged.unwrap_or(geometry.unit_offset(compaction.segment, 0));
                     let reason = format!(
-                        "the records of {live} rows are not what was written, the first at byte {at}; go on from the last \
-                         checkpoint, and check the disk"
+                        "the records of {live} rows are damaged, the first at byte {at}; restart from the last checkpoint, and \
+                         check the disk"
                     );
                     return Err(spill.broken(reason));
                 }
@@ -378,13 +378,13 @@ impl Table {
         let (Some(spill), Some(record)) = (&self.spill, entry.record()) else {
             return Err(Error::mismatch(
                 self.name(),
-                "a row is on disk and the table does not spill",
+                "a row is on disk and the table does not spill; restart from the last checkpoint",
             ));
         };
         let position = cold.records.binary_search(&record).ok();
         let read = position.zip(cold.pieces.as_ref()).and_then(|(i, pieces)| pieces.get(i));
         let bytes = read.or_else(|| spill.log.in_memory(record));
-        let bytes = bytes.ok_or_else(|| spill.bad(record, key, "the record was not read"))?;
+        let bytes = bytes.ok_or_else(|| spill.bad(record, key, "it was not read"))?;
         if let Some(problem) = spill.record.problem(bytes, key) {
             return Err(spill.bad(record, key, problem));
         }
@@ -406,11 +406,11 @@ impl Spill {
         self.wanted.get(row as usize).is_some_and(|&until| until > pull)
     }
 
-    /// Returns the error for a damaged record.
+    /// Returns an error for a damaged record.
     fn bad(&self, record: u32, key: FeatureKey, problem: &str) -> Error {
         let at = self.log.geometry().offset(record);
         self.broken(format!(
-            "the record at byte {at}, of key {:#018x}, is damaged: {problem}; go on from the last checkpoint, and check \
+            "the record at byte {at}, of key {:#018x}, is damaged: {problem}; restart from the last checkpoint, and check \
              the disk",
             key.0
         ))
