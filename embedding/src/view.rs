@@ -56,9 +56,10 @@ pub struct RowView<'a> {
     /// The weights of all segments, in f32 and without padding; zeros where a narrow row has no
     /// floats.
     pub weights: Cow<'a, [f32]>,
-    /// The optimizer state of all segments; of a narrow row, the state of the floats that it has.
+    /// The optimizer state of all segments; for a narrow row, the state of the floats that the row
+    /// has.
     pub state: &'a [f32],
-    /// Whether the row is narrow: not all of its floats are there yet.
+    /// Whether the row is narrow, so that it does not have all of its floats yet.
     pub is_narrow: bool,
     /// The number of pushes.
     pub count: u32,
@@ -78,7 +79,7 @@ pub struct Waiting {
     pub last_step: u32,
 }
 
-/// The order of rows, with the largest first; equal rows are ordered by key.
+/// An order of rows, with the largest figure first; rows with equal figures are ordered by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The number of pushes, then the step of the last push.
@@ -191,7 +192,7 @@ impl Bins {
     }
 }
 
-/// The figures that one pass over a part gives.
+/// The figures of the rows of one part, from one pass over the part.
 struct Pass {
     counts: Bins,
     ages: Bins,
@@ -206,8 +207,8 @@ impl TableView {
     /// Opens one table of the checkpoint in `folder`, whose manifest lists `parts`.
     ///
     /// # Errors
-    /// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it;
-    /// [`Error::Mismatch`](crate::Error::Mismatch) names a table that the checkpoint does not have.
+    /// Returns [`Error::Part`](crate::Error::Part) if a file cannot be read or is damaged, and
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if the checkpoint does not have the table.
     pub fn open(
         workers: &Workers,
         folder: &Path,
@@ -276,8 +277,8 @@ impl TableView {
         self.parts[self.full..].iter().map(|part| part.len() as u64).sum()
     }
 
-    /// Returns the bytes in memory of `rows` rows, of which `narrow_rows` are narrow: first of
-    /// weights, then of state and metadata.
+    /// Returns the bytes in memory of `rows` rows, of which `narrow_rows` are narrow: the bytes of
+    /// weights, and the bytes of state and metadata.
     fn row_bytes(&self, rows: u64, narrow_rows: u64) -> (u64, u64) {
         let bytes = |shape: &TableShape, rows: u64| {
             (rows * shape.spec.weight_bytes() as u64, rows * 4 * shape.companion_stride as u64)

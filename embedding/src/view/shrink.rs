@@ -84,27 +84,28 @@ impl TableView {
     /// Finds the rows that stay by a rule, after `step` steps of training.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned for a dense table, which must have all rows of its
-    /// vocabulary, and if fewer rows are asked for than are pinned.
+    /// Returns [`Error::Mismatch`] if the table is dense, because such a table must have all rows
+    /// of its vocabulary, or if fewer rows are asked for than are pinned.
     pub fn plan_shrink(&self, workers: &Workers, keep: Keep, step: u64) -> Result<Shrink> {
         if self.shape.spec.dense {
-            let reason = "a dense table keeps the rows of its vocabulary, and a key that lost its row would never \
-                          have one again; train it as a dynamic table (`dense = false`) to let rows go";
+            let reason = "a dense table keeps all rows of its vocabulary, because a key that lost its row would never get \
+                          another one; set `dense = false` and train it as a dynamic table";
             return Err(Error::mismatch(self.shape.name(), reason));
         }
         if let Keep::First { rows, .. } = keep {
             let pinned = self.pinned_rows();
             if rows < pinned {
-                let reason =
-                    format!("{pinned} of its rows are pinned and stay; keep at least so many");
+                let reason = format!(
+                    "{pinned} of its rows are pinned and always stay; keep at least {pinned} rows"
+                );
                 return Err(Error::mismatch(self.shape.name(), reason));
             }
         }
         Ok(self.plan(workers, keep, step))
     }
 
-    /// Returns a plan that keeps every row. It is written as a whole table, even if this checkpoint
-    /// holds only changes.
+    /// Returns a plan that keeps every row. The table is then written whole, even if this
+    /// checkpoint holds only changes.
     pub fn plan_whole(&self, workers: &Workers) -> Shrink {
         self.plan(workers, Keep::Count(0), 0)
     }
@@ -165,7 +166,7 @@ impl TableView {
     /// checkpoint.
     ///
     /// # Errors
-    /// An error is returned if writing fails; parts may then be left, which the caller must remove.
+    /// Returns an error if writing fails; parts may then be left, which the caller must remove.
     pub fn write_shrunk(
         &self,
         workers: &Workers,
@@ -278,7 +279,7 @@ impl TableView {
         }
     }
 
-    /// Yields the ranks of the rows of a part, in key order.
+    /// Returns an iterator over the ranks of the rows of a part, in key order.
     fn ranks(&self, part: usize, order: Order) -> impl Iterator<Item = u64> {
         let part = &self.parts[part];
         let pinned = &self.shape.pinned;
