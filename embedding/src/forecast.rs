@@ -24,12 +24,12 @@ pub struct SpillForecast {
     pub file_bytes: u64,
 }
 
-/// Forecasts the sizes of a table of `rows` rows on `shards` shards whose rows may take `memory`
-/// bytes.
+/// Forecasts the sizes of a spilling table with `rows` rows on `shards` shards, if the rows may
+/// take `memory` bytes of memory.
 ///
 /// # Errors
-/// [`Error::Spec`] is returned if the table cannot spill, or if a shard's share of the memory holds
-/// no row.
+/// Returns [`Error::Spec`] if the table cannot spill, or if a shard's share of the memory holds no
+/// row.
 pub fn forecast_spill(
     spec: &TableSpec,
     rows: u64,
@@ -53,15 +53,19 @@ pub fn forecast_spill(
 /// `wanted` rows.
 ///
 /// # Errors
-/// [`Error::Spec`] is returned if the limit is too small for one row of each table, and an error if
-/// `wanted` does not have one number for each table.
+/// Returns [`Error::Spec`] if the limit is too small for one row of each table, or if `wanted` does
+/// not have one number for each table.
 pub fn rows_within_shared_limit(
     specs: &[TableSpec],
     limit: ByteSize,
     wanted: &[u64],
 ) -> Result<Vec<u64>> {
     if specs.len() != wanted.len() {
-        let reason = format!("{} tables and {} numbers of rows", specs.len(), wanted.len());
+        let reason = format!(
+            "a forecast for {} tables got {} numbers of rows; give one number for each table",
+            specs.len(),
+            wanted.len()
+        );
         return Err(Error::Spec { key: "train.max_table_bytes".to_owned(), reason });
     }
     let total = shared_room(specs, limit)?;

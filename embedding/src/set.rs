@@ -83,12 +83,13 @@ impl TableSet {
     /// Creates empty tables. The [`TableId`] of a plan is a position in `specs`.
     ///
     /// # Errors
-    /// [`Error::Spec`] is returned if a setting is out of range or two tables have the same name.
+    /// Returns [`Error::Spec`] if a setting is out of range or two tables have the same name.
     pub fn new(specs: Vec<TableSpec>, shards: NonZeroUsize) -> Result<Self> {
         for (i, spec) in specs.iter().enumerate() {
             if specs[..i].iter().any(|s| s.name == spec.name) {
                 let key = format!("tables.{}", spec.name);
-                return Err(Error::Spec { key, reason: "two tables have this name".to_owned() });
+                let reason = "two tables have this name; rename one of them".to_owned();
+                return Err(Error::Spec { key, reason });
             }
         }
         let shapes = specs.into_iter().map(|spec| TableShape::new(spec).map(Arc::new));
@@ -156,9 +157,9 @@ impl TableSet {
     /// gradients of tables with whole-table rules are kept until [`TableSet::sweep`].
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned if the arguments do not fit the tables, and another error if
-    /// there is no memory. After the latter, some rows have moved and others have not, and training
-    /// can only continue from a checkpoint.
+    /// Returns [`Error::Mismatch`] if the arguments do not fit the tables, and another error if
+    /// there is no memory. After an error for lack of memory, only some rows are updated, and
+    /// training can only continue from a checkpoint.
     pub fn push(
         &mut self,
         workers: &Workers,
@@ -171,11 +172,11 @@ impl TableSet {
         Ok(counted)
     }
 
-    /// Keeps the gradients of tables with whole-table rules by row. The gradients of the other
-    /// tables stay with the caller until [`TableSet::apply`].
+    /// Adds the gradients of tables with whole-table rules to the staged gradients of their rows.
+    /// The gradients of the other tables stay with the caller until [`TableSet::apply`].
     ///
     /// # Errors
-    /// The errors are those of [`TableSet::push`].
+    /// Returns an error under the conditions of [`TableSet::push`].
     pub fn stage(
         &mut self,
         workers: &Workers,
@@ -195,7 +196,7 @@ impl TableSet {
     /// Applies the gradients of tables without whole-table rules.
     ///
     /// # Errors
-    /// The errors are those of [`TableSet::push`].
+    /// Returns an error under the conditions of [`TableSet::push`].
     pub fn apply(
         &mut self,
         workers: &Workers,
@@ -227,7 +228,7 @@ impl TableSet {
     /// evicts, and makes room in tables at their limits.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned for a step that is out of range.
+    /// Returns [`Error::Misuse`] if the step is out of range.
     pub fn sweep(&mut self, workers: &Workers, update: Update) -> Result<Counters> {
         let steps = self.steps(update, true)?;
         if !self.needs_sweep() {
@@ -256,8 +257,9 @@ impl TableSet {
     /// keep it. Returns the number of rows that were added.
     ///
     /// # Errors
-    /// [`Error::NotDense`], [`Error::Vocabulary`] or [`Error::TooManyRows`] is returned before any
-    /// row is added.
+    /// Returns [`Error::NotDense`] if the table is not dense, [`Error::Vocabulary`] if the keys are
+    /// not sorted and unique, and [`Error::TooManyRows`] if there are too many. No row is then
+    /// added.
     pub fn prefill(
         &mut self,
         workers: &Workers,
@@ -311,7 +313,8 @@ impl TableSet {
 
     pub(crate) fn shape(&self, table: TableId) -> Result<&Arc<TableShape>> {
         self.shapes.get(table.index()).ok_or_else(|| {
-            let reason = format!("there are {} tables", self.shapes.len());
+            let reason =
+                format!("unknown number of a table; give a number below {}", self.shapes.len());
             Error::mismatch(&table.0.to_string(), reason)
         })
     }
@@ -327,7 +330,7 @@ impl TableSet {
     pub(crate) fn check_gradients(&self, plan: &LookupPlan, gradients: &RowBuffer) -> Result<()> {
         if plan.tables.len() != gradients.tables.len() {
             let reason = format!(
-                "the plan has {} tables and the gradients have {}",
+                "the plan has {} tables and the gradients have {}; give gradients for each table of the plan",
                 plan.tables.len(),
                 gradients.tables.len()
             );
@@ -337,14 +340,15 @@ impl TableSet {
             let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
             let counted = table.occurrences.offsets.len();
             if !spec.admission.is_all() && counted != table.keys.len() + 1 {
-                let reason = "admission counts occurrences, and the plan does not say how often its keys occur";
+                let reason = "admission needs to know how often its keys occur, and the plan does not say it; \
+                              add the occurrences to the plan";
                 return Err(Error::mismatch(&layout.name, reason));
             }
             self.check_uses(table, rows)?;
             if rows.stride != layout.stride || rows.values.len() != table.keys.len() * layout.stride
             {
                 let reason = format!(
-                    "{} keys at stride {} need {} gradients, and there are {} at stride {}",
+                    "{} keys at stride {} need {} gradients, and there are {} at stride {}; give one row for each key",
                     table.keys.len(),
                     layout.stride,
                     table.keys.len() * layout.stride,
@@ -357,32 +361,45 @@ impl TableSet {
         Ok(())
     }
 
-    /// Checks that the uses of rows are given exactly if the table keeps statistics of use.
+    /// Checks that the uses of rows are given if and only if the table keeps statistics of use.
     pub(crate) fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
         let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
         let reason = match (&spec.statistics, &rows.uses) {
             (None, None) => return Ok(()),
-            (None, Some(_)) => "shows and clicks were pushed, and the table keeps none".to_owned(),
-            (Some(_), None) => "the table keeps shows and clicks, and none were pushed".to_owned(),
+            (None, Some(_)) => {
+                "shows and clicks were pushed, and the table keeps none; set `statistics` or push none".to_owned()
+            },
+            (Some(_), None) => {
+                "the table keeps shows and clicks, and none were pushed; push them for each key".to_owned()
+            },
             (Some(_), Some(uses)) if uses.len() != table.keys.len() => {
-                format!("{} keys were pushed with shows of {}", table.keys.len(), uses.len())
+                format!(
+                    "{} keys were pushed with shows of {}; push shows and clicks for each key",
+                    table.keys.len(),
+                    uses.len()
+                )
             }
             (Some(_), Some(uses)) => {
                 let is_number = |u: &Use| u.shows.is_finite() && u.clicks.is_finite();
                 match uses.iter().position(|u| !is_number(u)) {
                     None => return Ok(()),
-                    Some(at) => format!("shows or clicks of key {at} are not finite"),
+                    Some(at) => {
+                        format!("the shows or clicks of key {at} are not finite; push finite numbers")
+                    },
                 }
             }
         };
         Err(Error::mismatch(&layout.name, reason))
     }
 
-    /// Returns the step of each table that is swept (or of each that is not); `None` for the
-    /// others.
+    /// Returns the optimizer step of each table that is swept, or of each table that is not if
+    /// `swept` is `false`; `None` for the others and for frozen tables.
     pub(crate) fn steps(&self, update: Update, swept: bool) -> Result<Vec<Option<TableStep>>> {
         if update.step == Step(0) || update.step > LAST_STEP {
-            let reason = format!("steps are counted from 1 to {}: {}", LAST_STEP.0, update.step.0);
+            let reason = format!(
+                "step {} is out of range; number steps from 1 to {}",
+                update.step.0, LAST_STEP.0
+            );
             return Err(Error::misuse(reason));
         }
         let step = |s: &Arc<TableShape>| {

@@ -1,5 +1,4 @@
-//! A shard: a contiguous range of slots of every table. It is a plain value, and the holder of
-//! `&mut` works on it.
+//! A shard: a contiguous range of slots of every table. A shard is a plain value without locks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,7 +69,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Keeps the gradients of swept tables by row, for a sweep.
+    /// Adds the gradients of swept tables to the staged gradients of their rows, for a sweep.
     pub(crate) fn stage(
         &mut self,
         plan: &LookupPlan,
@@ -108,7 +107,8 @@ impl Shard {
 }
 
 /// Returns the number of occurrences of each key in a run of a plan, and the uses of their rows.
-/// The offsets are empty if the plan does not have them; tables that need them check this.
+/// The offsets are empty if the plan does not have them; [`TableSet`](crate::TableSet) refuses such
+/// a plan for tables that need them.
 pub(crate) fn times<'a>(
     plan: &'a TablePlan,
     gradients: &'a TableRows,

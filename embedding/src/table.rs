@@ -112,7 +112,7 @@ impl Table {
         self.counters
     }
 
-    /// Takes over the counters of the table that this one replaces.
+    /// Copies the counters of the table that this table replaces.
     pub(crate) fn keep_counters(&mut self, replaced: &Self) {
         self.counters = replaced.counters;
         if let (Some(spill), Some(replaced)) = (&mut self.spill, &replaced.spill) {
@@ -150,7 +150,7 @@ impl Table {
         Ok(row)
     }
 
-    /// Gives the place of a removed row to a key that has none. The weights are still those of the
+    /// Gives the place of a removed row to a key without a row. The weights are still those of the
     /// removed row.
     pub(crate) fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
@@ -204,7 +204,8 @@ impl Table {
         Ok(())
     }
 
-    /// Completes the restoring of rows in key order; must be called after the last row.
+    /// Completes the restoring of rows in key order. The function must be called after the last
+    /// row.
     pub(crate) fn restored(&mut self) {
         if let Some(dense) = &mut self.dense {
             dense.renumbered(&self.index);

@@ -14,7 +14,7 @@ impl TableSet {
     /// Freezes exactly these tables from now on.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned for an unknown table.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if a table is unknown.
     pub fn freeze(&mut self, tables: &[TableId]) -> Result<()> {
         for &table in tables {
             self.shape(table)?;

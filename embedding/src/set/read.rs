@@ -16,7 +16,7 @@ use zillion_rows::LookupReport;
 use zillion_rows::shape_rows;
 
 /// The number of pieces per thread that the keys of a plan are cut into, so that an interrupted
-/// thread holds up little. [`MOST_KEYS`] and [`LEAST_KEYS`] bound the size of a piece.
+/// thread delays the phase little. [`MOST_KEYS`] and [`LEAST_KEYS`] bound the size of a piece.
 const SHARES: usize = 8;
 /// The largest number of keys of a piece.
 const MOST_KEYS: usize = 2048;
@@ -24,14 +24,14 @@ const MOST_KEYS: usize = 2048;
 /// their share should be small.
 const LEAST_KEYS: usize = 256;
 
-/// The keys of a plan that belong to one table in one shard.
+/// A run of the keys of a plan that belong to one table in one shard.
 struct Run<'a> {
     shard: usize,
     table: TableId,
     keys: &'a [FeatureKey],
 }
 
-/// A part of a run's keys, with the buffers for what is read.
+/// A part of a run's keys, with the buffers into which their rows are read.
 struct Piece<'a> {
     run: usize,
     keys: &'a [FeatureKey],
@@ -48,7 +48,7 @@ impl TableSet {
     /// created. The call gives `rows` its shape.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned if the plan does not fit these tables.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan does not fit these tables.
     pub fn pull(
         &mut self,
         workers: &Workers,
@@ -77,7 +77,7 @@ impl TableSet {
     /// declares for it, and no counter of training changes.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned if the plan does not fit these tables.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan does not fit these tables.
     pub fn lookup(
         &mut self,
         workers: &Workers,

@@ -19,8 +19,7 @@ impl TableSet {
     /// shards and threads.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the
-    /// tables.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the arguments do not fit the tables.
     pub fn grad_sq_norm(
         &mut self,
         workers: &Workers,
@@ -45,12 +44,11 @@ impl TableSet {
     }
 
     /// Returns the regulariser's loss, `(l2 / 2) * |w|^2` with the current weights: over all rows
-    /// for segments whose regulariser pulls on the whole table, and over the plan's rows for the
+    /// for segments whose regulariser applies to the whole table, and over the plan's rows for the
     /// others.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the
-    /// tables.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the arguments do not fit the tables.
     pub fn regulariser_loss(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<f64> {
         for table in &plan.tables {
             self.shape(table.table)?;
@@ -62,8 +60,8 @@ impl TableSet {
         Ok(self.sum(workers, plan, Table::whole_regulariser, |_| true, run))
     }
 
-    /// Adds up, for every table in order, `whole` of each slot if the table is swept, and `run` of
-    /// each run of one slot if `has_runs`.
+    /// Returns the sum over all tables, in their order. A swept table adds `whole` of each slot; a
+    /// table for which `has_runs` is true adds `run` of each run of one slot.
     fn sum(
         &self,
         workers: &Workers,

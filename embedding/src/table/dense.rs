@@ -16,6 +16,7 @@ use crate::table::Table;
 use crate::table::push::is_finite;
 use zillion_rows::row::Meta;
 
+/// The extra state of one shard's part of a dense table.
 #[derive(Debug)]
 pub(crate) struct Dense {
     first_slot: usize,
@@ -110,7 +111,8 @@ impl Dense {
         Ok((self.staged.insert(staged), &self.keys))
     }
 
-    /// Recomputes the row runs of the slots; must be called after rows were added in key order.
+    /// Recomputes the row runs of the slots. The function must be called after rows were added in
+    /// key order.
     pub(crate) fn renumbered(&mut self, index: &Index) {
         let mut next = 0;
         for (start, slot) in self.starts.iter_mut().zip(index.slots()) {
@@ -194,8 +196,8 @@ impl Table {
         Ok(())
     }
 
-    /// Keeps the gradients of `keys` by row, for a sweep. Gradients are dropped and counted as in
-    /// [`Table::push`].
+    /// Adds the gradients of `keys` to the staged gradients of their rows, for a sweep. Gradients
+    /// are dropped and counted as in [`Table::push`].
     pub(crate) fn stage(&mut self, keys: &[FeatureKey], gradients: &[f32]) -> Result<()> {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let Some(dense) = &mut self.dense else {

@@ -12,7 +12,7 @@ use crate::table::found_rows::{FoundBuffers, FoundRows};
 use crate::table::weights::WeightSlab;
 use zillion_rows::dtype::{Bf16, F16, Half, widen};
 
-/// The choice of the row that a read returns for a key without a row.
+/// The kind of row that a read returns for a key without a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// The row that training would start from.
@@ -178,7 +178,7 @@ impl Table {
         Ok(missing)
     }
 
-    /// Prefetches all that is read of a row, and returns its entry.
+    /// Prefetches all parts of a row that will be read, and returns the entry of the row.
     #[inline(always)]
     fn asked(&self, entry: Entry, wants_counts: bool, ask: impl Fn(Entry)) -> Entry {
         ask(entry);

@@ -15,7 +15,7 @@ use crate::table::Table;
 use crate::table::uses::note_use;
 use zillion_rows::row::{Meta, floats_mut};
 
-/// The inputs of the stages of a push.
+/// The inputs of a push, which all its stages read.
 struct Push<'a> {
     shape: &'a TableShape,
     keys: &'a [FeatureKey],
@@ -262,8 +262,8 @@ impl Push<'_> {
         }
     }
 
-    /// Records a push in the companion row and in the list of changes. Both need the time of the
-    /// row's previous push, so `touch`, which overwrites it, comes last.
+    /// Records a push in the companion row and in the list of changes. Both need the step of the
+    /// row's previous push, so `touch`, which overwrites the step, comes last.
     #[inline(always)]
     fn note(
         &self,

@@ -1,5 +1,5 @@
-//! Rules that move every row, and sums over rows. Both proceed by slot, and inside a slot by key,
-//! so that their order is the same for every number of shards.
+//! The rules that change every row, and the sums over rows. Both proceed by slot, and inside a slot
+//! by key, so that their order is the same for every number of shards.
 
 use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
@@ -115,8 +115,8 @@ impl Table {
         Ok(())
     }
 
-    /// Returns, for each of this shard's slots, the sum of squares of what a sweep would apply at
-    /// scale 1: staged gradients plus regulariser, over all rows.
+    /// Returns, for each of this shard's slots, the sum of squares of the gradients that a sweep
+    /// would apply at scale 1. These are the staged gradients plus the regulariser, over all rows.
     pub(crate) fn staged_squares(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let staged = dense.staged();
@@ -135,8 +135,8 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut square).sum()).collect()
     }
 
-    /// Returns the sum of squares for a table without whole-table rules, whose gradients stay with
-    /// the caller, over one run of keys (of one slot).
+    /// Returns the sum of squares of the gradients over one run of keys of one slot, in a table
+    /// without whole-table rules, whose gradients stay with the caller.
     ///
     /// Gradients that the push will drop are not part of the sum.
     pub(crate) fn run_squares(
@@ -178,7 +178,7 @@ impl Table {
     }
 
     /// Returns, for each of this shard's slots, the regulariser's loss of the segments whose
-    /// regulariser pulls on every row.
+    /// regulariser applies to every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let mut scratch = Vec::new();

@@ -22,7 +22,7 @@ use crate::snapshot::sync;
 /// moment must have the same bytes.
 ///
 /// # Errors
-/// An error is returned if writing fails; parts may then be left behind.
+/// Returns an error if writing fails; parts may then be left behind.
 pub fn checkpoint_oracle(
     set: &TableSet,
     workers: &Workers,
@@ -44,7 +44,7 @@ impl Oracle<'_> {
     /// shards and threads and every order in which the rows were created.
     ///
     /// # Errors
-    /// An error is returned if writing fails; parts may then be left behind.
+    /// Returns an error if writing fails; parts may then be left behind.
     fn write(
         &self,
         workers: &Workers,
