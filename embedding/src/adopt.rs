@@ -81,7 +81,7 @@ impl TableSet {
                 return Err(Error::mismatch(shape.name(), reason));
             }
             let shard = &mut self.shards[self.map.shard_of(key.slot())];
-            let taken = shard.table_mut(table.index()).adopt(key, &row, &moves, epoch)?;
+            let taken = shard.tables[table.index()].adopt(key, &row, &moves, epoch)?;
             adopted.rows += u64::from(taken);
             adopted.unknown += u64::from(!taken);
         }

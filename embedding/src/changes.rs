@@ -19,9 +19,6 @@ use std::collections::VecDeque;
 
 use zillion_feature::FeatureKey;
 
-/// The number of companion rows by which a prefetch runs ahead of the row that is read.
-pub(crate) const AHEAD: usize = 16;
-
 /// The changes of one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct Changes {

@@ -167,12 +167,6 @@ impl Index {
 }
 
 impl Index<Counted> {
-    /// Returns the word of a key, including its tag.
-    pub(crate) fn stored(&self, key: FeatureKey) -> Option<u64> {
-        let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
-        Some(Counted::word(line, entry))
-    }
-
     /// Returns the word of a key, including its tag, and its number.
     pub(crate) fn entry(&self, key: FeatureKey) -> Option<(u64, u32)> {
         let (line, entry) = self.slots[self.position(key)].entry(key.0)?;

@@ -16,7 +16,6 @@ use crate::changes::Changed;
 use crate::error::{Error, Result};
 use crate::layers::gather::RowRun;
 use crate::set::TableSet;
-use crate::table::Table;
 use zillion_rows::layer::{LayerManifest, LayerWriter, Throttle};
 
 /// The number of keys that are looked up as one piece of work.
@@ -94,7 +93,7 @@ impl TableSet {
     /// Returns the rows of a table that changed after the end of a generation.
     fn changed_rows(&self, workers: &Workers, table: usize, since: u32) -> Chosen {
         let by_shard = workers.map(self.shards.len(), |shard| {
-            self.shards[shard].table(table).changes().map(|changes| changes.since(since))
+            self.shards[shard].tables[table].changes.as_ref().map(|changes| changes.since(since))
         });
         let keys = by_shard.into_iter().map(|changed| match changed {
             Some(Changed::Keys(keys)) => Some(keys),
@@ -125,7 +124,7 @@ impl TableSet {
     ) -> Result<()> {
         let pieces: Vec<(Piece<'_>, usize)> = match chosen {
             Chosen::All => {
-                let rows = (0..SLOTS).map(|slot| self.owner(table, slot).slot_rows(slot));
+                let rows = (0..SLOTS).map(|slot| self.owner(table, slot).index.slot_len(slot));
                 let filled = rows.enumerate().filter(|(_, rows)| *rows > 0);
                 filled.map(|(slot, rows)| (Piece::Slot(slot), rows)).collect()
             }
@@ -157,7 +156,7 @@ impl TableSet {
     /// Returns the number of narrow rows among the rows of a layer.
     fn count_narrow(&self, workers: &Workers, table: usize, chosen: &Chosen) -> u64 {
         let counted = workers.map(self.shards.len(), |shard| {
-            let owner = self.shards[shard].table(table);
+            let owner = &self.shards[shard].tables[table];
             match chosen {
                 Chosen::All => owner.narrow_rows(),
                 Chosen::Keys(by_shard) => owner.narrow_among(&by_shard[shard]),
@@ -169,13 +168,8 @@ impl TableSet {
     fn copy(&self, table: usize, piece: &Piece<'_>) -> Result<RowRun> {
         match *piece {
             Piece::Slot(slot) => self.owner(table, slot).slot_run(slot),
-            Piece::Keys(shard, keys) => self.shards[shard].table(table).key_run(keys),
+            Piece::Keys(shard, keys) => self.shards[shard].tables[table].key_run(keys),
         }
-    }
-
-    /// Returns the shard's part of a table that owns a slot.
-    fn owner(&self, table: usize, slot: usize) -> &Table {
-        self.shards[self.map.shard_of(slot)].table(table)
     }
 }
 

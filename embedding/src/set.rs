@@ -35,6 +35,7 @@ use crate::snapshot::generations::Generations;
 use crate::snapshot::marks::Marks;
 use crate::spill::spilling::Spilling;
 use crate::statistics::{Counters, TableStatistics};
+use crate::table::Table;
 use zillion_rows::RowShape;
 use zillion_rows::{TableLayout, TableSpec};
 
@@ -129,7 +130,7 @@ impl TableSet {
 
     /// Returns the number of rows of one table.
     pub fn rows(&self, table: TableId) -> u64 {
-        self.shards.iter().map(|s| s.tables().get(table.index()).map_or(0, |t| t.rows())).sum()
+        self.shards.iter().map(|s| s.tables.get(table.index()).map_or(0, |t| t.rows())).sum()
     }
 
     /// Returns whether any table has a whole-table rule or evicts, so that steps need
@@ -248,9 +249,7 @@ impl TableSet {
 
     /// Drops the staged gradients of all tables.
     pub fn discard(&mut self) {
-        for shard in &mut self.shards {
-            (0..self.shapes.len()).for_each(|table| shard.table_mut(table).discard());
-        }
+        self.tables_mut().for_each(Table::discard);
     }
 
     /// Fills a dense table with its vocabulary (sorted, without duplicates). Keys that have a row
@@ -276,10 +275,7 @@ impl TableSet {
             return Err(Error::Vocabulary { table: name(), index: index + 1, key });
         }
         let before = self.rows(table);
-        let known = |key: &&FeatureKey| {
-            let shard = &self.shards[self.map.shard_of(key.slot())];
-            shard.table(table.index()).has(**key)
-        };
+        let known = |key: &&FeatureKey| self.owner(table.index(), key.slot()).has(**key);
         // The upper bound is checked first, because the exact count needs a lookup for each key.
         if before + keys.len() as u64 > cap {
             let rows = before + keys.iter().filter(|key| !known(key)).count() as u64;
@@ -292,7 +288,7 @@ impl TableSet {
             let slots = shard.slots();
             let start = keys.partition_point(|key| key.slot() < slots.start);
             let end = keys.partition_point(|key| key.slot() < slots.end);
-            shard.table_mut(table.index()).prefill(&keys[start..end], epoch)
+            shard.tables[table.index()].prefill(&keys[start..end], epoch)
         })?;
         Ok(self.rows(table) - before)
     }
@@ -304,11 +300,21 @@ impl TableSet {
                 table: self.shapes[index].name().to_owned(),
                 ..TableStatistics::default()
             };
-            self.shards.iter().for_each(|shard| sum.add(&shard.table(index).statistics()));
+            self.shards.iter().for_each(|shard| sum.add(&shard.tables[index].statistics()));
             sum.snapshot_bytes += self.snapshot.as_ref().map_or(0, |s| s.part_bytes(index));
             sum
         };
         (0..self.shapes.len()).map(table).collect()
+    }
+
+    /// Returns the shard's part of a table that owns a slot.
+    pub(crate) fn owner(&self, table: usize, slot: usize) -> &Table {
+        &self.shards[self.map.shard_of(slot)].tables[table]
+    }
+
+    /// Returns the parts of all tables in all shards.
+    pub(crate) fn tables_mut(&mut self) -> impl Iterator<Item = &mut Table> {
+        self.shards.iter_mut().flat_map(|shard| &mut shard.tables)
     }
 
     pub(crate) fn shape(&self, table: TableId) -> Result<&Arc<TableShape>> {

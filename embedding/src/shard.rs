@@ -16,7 +16,7 @@ use crate::table::push::Times;
 #[derive(Debug)]
 pub(crate) struct Shard {
     slots: Range<usize>,
-    tables: Vec<Table>,
+    pub(crate) tables: Vec<Table>,
 }
 
 impl Shard {
@@ -32,22 +32,10 @@ impl Shard {
         self.slots.clone()
     }
 
-    pub(crate) fn table(&self, table: usize) -> &Table {
-        &self.tables[table]
-    }
-
-    pub(crate) fn table_mut(&mut self, table: usize) -> &mut Table {
-        &mut self.tables[table]
-    }
-
-    pub(crate) fn tables(&self) -> &[Table] {
-        &self.tables
-    }
-
     /// Returns the counters of this shard, summed over all tables.
     pub(crate) fn counters(&self) -> Counters {
         let mut sum = Counters::default();
-        self.tables.iter().for_each(|table| sum.add(table.counters()));
+        self.tables.iter().for_each(|table| sum.add(table.counters));
         sum
     }
 

@@ -160,32 +160,6 @@ impl Spill {
         })
     }
 
-    /// Adds the counters of the state that this state replaces.
-    pub(crate) fn keep_counters(&mut self, replaced: &Self) {
-        let SpillStatistics {
-            brought_in,
-            ahead,
-            spilled,
-            compacted,
-            reads,
-            read_bytes,
-            writes,
-            written_bytes,
-            ..
-        } = replaced.statistics(0, 0);
-        self.counters.add(&SpillStatistics {
-            brought_in,
-            ahead,
-            spilled,
-            compacted,
-            reads,
-            read_bytes,
-            writes,
-            written_bytes,
-            ..SpillStatistics::default()
-        });
-    }
-
     /// Returns the number of rows that may stay in memory at the end of a step.
     pub(crate) fn target(&self) -> u64 {
         self.budget_rows - self.allowance.min(self.budget_rows / 2)

@@ -2,6 +2,8 @@
 //! Production code does not call them.
 
 mod checkpoint_oracle;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod index_alone;
 mod live_rows;
 

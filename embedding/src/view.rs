@@ -463,7 +463,7 @@ fn norms(passes: Vec<Pass>, rows: u64) -> Option<Norms> {
 mod tests {
     use super::*;
     use crate::TableSet;
-    use crate::fixtures::*;
+    use crate::testing::fixtures::*;
     use zillion_rows::conformance::plan_of;
     use zillion_rows::{Admission, OptimizerSpec};
 

@@ -5,6 +5,8 @@ use zillion_feature::FeatureKey;
 use zillion_rows::Candidate;
 
 use crate::admission::KeyAdmission;
+use crate::admission::candidates::Candidates;
+use crate::admission::filter::Filter;
 use crate::table::Table;
 
 impl Table {
@@ -19,29 +21,14 @@ impl Table {
         true
     }
 
-    /// Returns the admission of the table, or `None` if every key gets a row at once.
-    pub(crate) fn admission(&self) -> Option<&KeyAdmission> {
-        self.candidates.as_ref()
+    /// Returns the exact counts of the table's candidates, if its admission has them.
+    pub(crate) fn counts(&self) -> Option<&Candidates> {
+        self.candidates.as_ref().and_then(KeyAdmission::counts)
     }
 
-    pub(crate) fn admission_mut(&mut self) -> Option<&mut KeyAdmission> {
-        self.candidates.as_mut()
-    }
-
-    /// Returns the number of exactly counted candidates in one of this shard's slots.
-    pub(crate) fn slot_candidates(&self, slot: usize) -> usize {
-        self.candidates.as_ref().map_or(0, |c| c.slot_len(slot))
-    }
-
-    /// Returns the candidates of one slot, in key order.
-    pub(crate) fn candidates_in(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
-        self.candidates.as_ref().map_or_else(Vec::new, |c| c.in_slot(slot))
-    }
-
-    /// Returns the candidates that one slot had when the snapshot began, in key order.
-    pub(crate) fn candidates_before(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
-        let counts = self.candidates.as_ref().and_then(KeyAdmission::counts);
-        counts.map_or_else(Vec::new, |c| c.before_in_slot(slot))
+    /// Returns the filter in which keys are counted, if the admission has one.
+    pub(crate) fn filter(&self) -> Option<&Filter> {
+        self.candidates.as_ref().and_then(KeyAdmission::filter)
     }
 
     /// Counts the occurrences of a key without a row, and returns whether the key gets a row now.

@@ -26,7 +26,7 @@ impl Table {
             }
         };
         let shape = &self.shape;
-        self.weights.fill(row, &mut self.scratch, |weights| {
+        self.slabs.weights.fill(row, &mut self.scratch, |weights| {
             shape.fill_initial(key, weights);
             for (theirs, own) in moves {
                 weights[own.clone()].copy_from_slice(&from.weights[theirs.clone()]);
@@ -39,7 +39,7 @@ impl Table {
             }
             shape.spec.dtype.round_nearest(&mut weights[..shape.width]);
         });
-        let companion = self.companion.row_mut(row);
+        let companion = self.slabs.companion.row_mut(row);
         shape.fill_initial_companion(companion, epoch);
         let meta = shape.meta(companion);
         shape.set_meta(companion, zillion_rows::row::Meta { count: from.count, ..meta });

@@ -58,7 +58,7 @@ fn vector(spec: &TableSpec) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{segment, table};
+    use crate::testing::fixtures::{segment, table};
     use zillion_rows::OptimizerSpec;
 
     #[test]

@@ -9,7 +9,7 @@ use zillion_device::simd::vectorised;
 use zillion_feature::FeatureKey;
 
 use crate::error::Result;
-use crate::eviction::capacity::{Demand, Visit};
+use crate::eviction::capacity::Visit;
 use crate::eviction::priority::{Priority, ordered};
 use crate::index::{AtHome, Entry};
 use crate::prefetch::in_turn;
@@ -115,11 +115,6 @@ impl Table {
         self.counters.refused_full += 1;
         self.demand.rows += 1;
         true
-    }
-
-    /// Returns the demand since the last call.
-    pub(crate) fn take_demand(&mut self) -> Demand {
-        std::mem::take(&mut self.demand)
     }
 
     /// Returns the priority of a row; a narrow row has the norm of its own floats.

@@ -16,17 +16,6 @@ pub(crate) struct Permits {
 }
 
 impl Permits {
-    /// Creates permits for only the keys at these positions of the plan, which are in ascending
-    /// order.
-    pub(crate) fn at(positions: Vec<u32>) -> Self {
-        Self { positions: Some(positions), rows: None }
-    }
-
-    /// Records the entries of the plan's keys.
-    pub(crate) fn know(&mut self, rows: Vec<Entry>) {
-        self.rows = Some(rows);
-    }
-
     pub(crate) fn is_limited(&self) -> bool {
         self.positions.is_some()
     }

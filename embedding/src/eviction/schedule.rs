@@ -77,7 +77,13 @@ impl Table {
         }
         let row = entry.row();
         let rows = self.rows() - self.narrow_rows() + self.free_list.len() as u64;
-        if is_loose(row, rows) { self.move_down(key, row) } else { Ok(()) }
+        // A free number below the row's own has an entry too.
+        if is_loose(row, rows)
+            && let Some(to) = self.slabs.move_down(row)?
+        {
+            self.index.redirect(key, Entry::full(to));
+        }
+        Ok(())
     }
 
     /// Removes a key from the index. Every row that is evicted passes through this function, so the
@@ -97,22 +103,5 @@ impl Table {
         self.save_evicted(key, entry);
         self.index.remove(key);
         self.counters.evicted += 1;
-    }
-
-    /// Moves a row to the lowest free number, if that is below its own.
-    fn move_down(&mut self, key: FeatureKey, row: u32) -> Result<()> {
-        let to = self.allocate()?;
-        if to > row {
-            self.weights.free(to);
-            self.companion.free(to);
-            return Ok(());
-        }
-        self.weights.copy_row(row, to);
-        let companion = self.companion.row(row).to_vec();
-        self.companion.row_mut(to).copy_from_slice(&companion);
-        self.index.redirect(key, Entry::full(to));
-        self.weights.free(row);
-        self.companion.free(row);
-        Ok(())
     }
 }

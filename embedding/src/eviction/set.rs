@@ -51,11 +51,11 @@ impl TableSet {
         let Some(most) = self.shared.candidates_in_slot else { return };
         for shard in &mut self.shards {
             for (index, shape) in self.shapes.iter().enumerate() {
-                let admission = shard.table_mut(index).admission_mut();
+                let admission = shard.tables[index].candidates.as_mut();
                 if shape.spec.max_bytes.is_none()
                     && let Some(counts) = admission.and_then(KeyAdmission::counts_mut)
                 {
-                    counts.limit(most);
+                    counts.most = Some(most);
                 }
             }
         }
@@ -129,7 +129,7 @@ impl TableSet {
                 let (keys, stride) = (&table.keys[range.clone()], values.stride);
                 let raw = &values.values[range.start * stride..range.end * stride];
                 let times = times(table, values, range);
-                self.shards[i].table(index).foresee(keys, raw, times, step)
+                self.shards[i].tables[index].foresee(keys, raw, times, step)
             });
             let (mut positions, mut rows) = (Vec::new(), Vec::with_capacity(table.keys.len()));
             for foreseen in foreseen {
@@ -143,12 +143,12 @@ impl TableSet {
             let may_be_more = matches!(self.shapes[index].spec.admission, Admission::Bloom { .. });
             if positions.len() as u64 > free || may_be_more {
                 positions.truncate(free as usize);
-                rooms[index] = Permits::at(positions);
+                rooms[index].positions = Some(positions);
             }
             // A plan usually names a table once. If it names a table twice, the entries of neither
             // part are recorded.
             if keys[index] == table.keys.len() as u64 {
-                rooms[index].know(rows);
+                rooms[index].rows = Some(rows);
             }
         }
         Ok(rooms)
@@ -161,8 +161,9 @@ impl TableSet {
         }
         let tables = 0..self.shapes.len();
         let shards = &mut self.shards;
-        let of_table =
-            |table| shards.iter_mut().map(|shard| shard.table_mut(table).take_demand()).sum();
+        let of_table = |table: usize| {
+            shards.iter_mut().map(|shard| std::mem::take(&mut shard.tables[table].demand)).sum()
+        };
         let demands: Vec<Demand> = tables.clone().map(of_table).collect();
         let limits = self.limits(
             |table, rows| rows + demands[table].room(rows),
@@ -177,9 +178,9 @@ impl TableSet {
             })
             .collect();
         let quiet: Vec<usize> = tables.clone().filter(|&table| visits[table].is_none()).collect();
-        if self.shards.iter().any(|s| quiet.iter().any(|&table| s.table(table).has_free_list())) {
+        if self.shards.iter().any(|s| quiet.iter().any(|&table| s.tables[table].has_free_list())) {
             each(workers, &mut self.shards, |_, shard| {
-                quiet.iter().for_each(|&table| shard.table_mut(table).trim_free_list(0));
+                quiet.iter().for_each(|&table| shard.tables[table].trim_free_list(0));
                 Ok(())
             })?;
         }
@@ -191,7 +192,7 @@ impl TableSet {
             let look = |(table, visit): (usize, &Option<Visit>)| {
                 visit
                     .as_ref()
-                    .map_or_else(Vec::new, |visit| self.shards[i].table(table).look(visit))
+                    .map_or_else(Vec::new, |visit| self.shards[i].tables[table].look(visit))
             };
             visits.iter().enumerate().map(look).collect()
         });
@@ -206,10 +207,10 @@ impl TableSet {
             for (table, looked) in looked.iter().enumerate() {
                 match (&visits[table], highest[table]) {
                     (Some(visit), Some(highest)) => {
-                        shard.table_mut(table).make_room(visit, looked, highest)?;
+                        shard.tables[table].make_room(visit, looked, highest)?;
                     }
                     // All rows that the visit covers are pinned.
-                    (Some(_), None) => shard.table_mut(table).trim_free_list(0),
+                    (Some(_), None) => shard.tables[table].trim_free_list(0),
                     (None, _) => (),
                 }
             }
@@ -237,7 +238,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixtures::*;
+    use crate::testing::fixtures::*;
     use zillion_rows::OptimizerSpec;
 
     proptest! {

@@ -28,8 +28,7 @@ impl Table {
         // The rows are spread over memory, and the caller writes to a row at once.
         if let Some(at) = self.free_list.rows.len().checked_sub(AHEAD) {
             let soon = self.free_list.rows[at];
-            self.weights.prefetch_mut(soon);
-            self.companion.prefetch_mut(soon);
+            self.slabs.prefetch_mut(soon);
         }
         Some(row)
     }
@@ -40,14 +39,13 @@ impl Table {
     pub(crate) fn trim_free_list(&mut self, most: usize) {
         let more = self.free_list.rows.len().saturating_sub(most);
         let needed = self.rows() + most.min(self.free_list.rows.len()) as u64;
-        let Self { free_list, weights, companion, .. } = self;
+        let Self { free_list, slabs, .. } = self;
         let mut at = 0;
         free_list.rows.retain(|&row| {
             let stays = at >= more && !is_loose(row, needed);
             at += 1;
             if !stays {
-                weights.free(row);
-                companion.free(row);
+                slabs.free(row);
             }
             stays
         });

@@ -6,7 +6,7 @@
 
 use zillion_rows::{Bounds, ClipSpec};
 
-use crate::optimizer::{Gradient, RowKernel, sum_of_squares_f64};
+use crate::optimizer::{Gradient, RowKernel, sum_of_squares};
 
 /// The clip and the bounds of a segment that has at least one of the two.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl Guard {
         }
         let raw = &raw[..weights.len()];
         // The length is computed in double precision, where no square of an `f32` overflows.
-        let length = sum_of_squares_f64(raw.len(), |i| clipped.of(raw[i], weights[i])).sqrt();
+        let length = sum_of_squares::<f64>(raw.len(), |i| clipped.of(raw[i], weights[i])).sqrt();
         let norm = f64::from(self.norm);
         let factor = if length > norm { (norm / length) as f32 } else { 1.0 };
         Clipped { factor, ..clipped }

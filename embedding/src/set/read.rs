@@ -60,14 +60,12 @@ impl TableSet {
         let runs = self.runs(plan);
         let mut known: Vec<FoundRows> = Vec::with_capacity(runs.len());
         for run in &runs {
-            known.push(
-                self.shards[run.shard].table_mut(run.table.index()).begin_pull(run.keys.len()),
-            );
+            known.push(self.shards[run.shard].tables[run.table.index()].begin_pull(run.keys.len()));
         }
         let rooms = known.iter_mut().map(|known| Some(known.room()));
         let missing = self.read(workers, &runs, rows, rooms, Absent::Initial)?;
         for ((run, known), missing) in runs.iter().zip(known).zip(missing) {
-            let table = self.shards[run.shard].table_mut(run.table.index());
+            let table = &mut self.shards[run.shard].tables[run.table.index()];
             table.end_pull(known, run.keys.len(), missing);
         }
         Ok(())
@@ -148,7 +146,7 @@ impl TableSet {
         workers.for_each_part(&mut pieces, &offsets, |_, part| {
             for piece in part {
                 let Run { shard, table, .. } = runs[piece.run];
-                let table = shards[shard].table(table.index());
+                let table = &shards[shard].tables[table.index()];
                 let (keys, counts) = (piece.keys, piece.counts.take());
                 piece.missing = match piece.known.take() {
                     Some(known) => table.pull_some(keys, piece.rows, counts, known),

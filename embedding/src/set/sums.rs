@@ -73,14 +73,15 @@ impl TableSet {
         let ranges = self.ranges(plan);
         // Each table has one list of partial sums over whole slots and one over runs.
         let partials = |i: usize, shard: &Shard| -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
-            let swept = |(table, swept)| if swept { whole(shard.table(table)) } else { Vec::new() };
+            let swept =
+                |(table, swept)| if swept { whole(&shard.tables[table]) } else { Vec::new() };
             let wholes = self.moving_swept().into_iter().enumerate().map(swept).collect();
             let runs = plan.tables.iter().enumerate().map(|(position, table)| {
                 let index = table.table.index();
                 if self.frozen[index] || !has_runs(index) {
                     return Vec::new();
                 }
-                run(position, shard.table(index), table, ranges[i][position].clone())
+                run(position, &shard.tables[index], table, ranges[i][position].clone())
             });
             (wholes, runs.collect())
         };

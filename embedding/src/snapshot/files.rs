@@ -5,7 +5,6 @@ use std::path::Path;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
-use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
 use crate::table::Table;
@@ -34,13 +33,10 @@ impl Kind {
     /// Returns the number of entries of this kind that a slot of a table has.
     pub(crate) fn in_slot(self, table: &Table, slot: usize) -> usize {
         match self {
-            Self::Rows => table.slot_rows(slot) - table.slot_narrow_rows(slot),
+            Self::Rows => table.index.slot_len(slot) - table.slot_narrow_rows(slot),
             Self::Narrow => table.slot_narrow_rows(slot),
-            Self::Candidates => table.slot_candidates(slot),
-            Self::Filter => table
-                .admission()
-                .and_then(KeyAdmission::filter)
-                .map_or(0, |filter| filter.slot_len(slot)),
+            Self::Candidates => table.counts().map_or(0, |counts| counts.slot_len(slot)),
+            Self::Filter => table.filter().map_or(0, |filter| filter.slot_len(slot)),
         }
     }
 }

@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::set::TableSet;
 use crate::snapshot::marks::{KEPT, Marks, SnapshotMark};
+use crate::table::Table;
 
 impl TableSet {
     /// Begins to record the information that checkpoints of changes need
@@ -14,7 +15,7 @@ impl TableSet {
     pub fn follow_snapshots(&mut self) {
         if self.marks.is_none() {
             self.marks = Some(Marks::default());
-            self.for_each_table(|table| table.follow_snapshots());
+            self.tables_mut().for_each(Table::follow_snapshots);
         }
     }
 
@@ -48,7 +49,8 @@ impl TableSet {
         let old = marks.generations.len().saturating_sub(KEPT);
         marks.generations.drain(..old);
         let oldest = marks.generations[0];
-        self.for_each_table(|table| table.forget_tombstones(oldest));
+        let tombstones = self.tables_mut().filter_map(|table| table.tombstones.as_mut());
+        tombstones.for_each(|tombstones| tombstones.oldest = oldest);
     }
 
     /// Begins another history, whose first mark is the checkpoint that has just been restored.
@@ -59,16 +61,10 @@ impl TableSet {
         // If the numbers of generations are used up, there is no mark, and checkpoints are whole.
         let Some(generation) = self.generations.cut() else { return };
         self.seal_changes();
-        self.for_each_table(|table| {
+        for table in self.tables_mut() {
             table.follow_snapshots();
-            table.cut_tombstones(generation);
-        });
-        self.mark(generation);
-    }
-
-    fn for_each_table(&mut self, mut f: impl FnMut(&mut crate::table::Table)) {
-        for shard in &mut self.shards {
-            (0..self.shapes.len()).for_each(|table| f(shard.table_mut(table)));
+            table.tombstones.iter_mut().for_each(|tombstones| tombstones.begin(generation));
         }
+        self.mark(generation);
     }
 }

@@ -127,33 +127,26 @@ impl TableSnapshot {
         }
     }
 
-    /// Keeps the image of a full row that is about to change or to be removed, unless the row has
-    /// an image.
+    /// Returns the images of the narrow rows, if the table has them, or of the full ones.
+    pub(crate) fn kept(&self, is_narrow: bool) -> Option<&Kept> {
+        if is_narrow { self.narrow.as_ref() } else { Some(&self.full) }
+    }
+
+    /// Keeps the image of a row in memory that is about to change or to be removed, unless the row
+    /// has an image.
     #[inline(always)]
     pub(crate) fn save(
         &mut self,
+        is_narrow: bool,
         shape: &TableShape,
         key: FeatureKey,
         weights: &[u32],
         companion: &[u32],
     ) {
-        let kept = self.full.save(self.generation, shape, key, weights, companion);
-        kept.unwrap_or_else(|e| self.spoil(e));
-    }
-
-    /// Keeps the image of a narrow row that is about to change or to be removed, unless the row has
-    /// an image.
-    #[inline(always)]
-    pub(crate) fn save_narrow(
-        &mut self,
-        shape: &TableShape,
-        key: FeatureKey,
-        weights: &[u32],
-        companion: &[u32],
-    ) {
-        let Some(narrow) = &mut self.narrow else { return };
-        let kept = narrow.save(self.generation, shape, key, weights, companion);
-        kept.unwrap_or_else(|e| self.spoil(e));
+        let kept = if is_narrow { self.narrow.as_mut() } else { Some(&mut self.full) };
+        let Some(kept) = kept else { return };
+        let saved = kept.save(self.generation, shape, key, weights, companion);
+        saved.unwrap_or_else(|e| self.spoil(e));
     }
 
     /// Records a failure of the snapshot, and keeps no more images.

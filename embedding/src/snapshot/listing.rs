@@ -40,9 +40,8 @@ impl TableSet {
                 Job { table, kind, part, parts, rows, bytes, since }
             })
         };
-        let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
-        let by_slot = |kind: Kind| {
-            (0..SLOTS).map(|slot| kind.in_slot(owner(slot), slot) as u64).collect::<Vec<_>>()
+        let by_slot = |kind: Kind| -> Vec<u64> {
+            (0..SLOTS).map(|slot| kind.in_slot(self.owner(table, slot), slot) as u64).collect()
         };
         let mut all: Vec<Job> =
             jobs(by_slot(Kind::Rows), Kind::Rows, PartRows::row_bytes(shape)).collect();

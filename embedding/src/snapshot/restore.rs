@@ -16,8 +16,8 @@ use crate::snapshot::generations::Generations;
 use crate::table::Table;
 use zillion_rows::RowShape;
 use zillion_rows::part::{
-    Need, RowPart, StoredCandidates, StoredFilter, TableParts, listed_parts, open_candidates,
-    open_filters, open_narrow, open_rows,
+    Need, StoredCandidates, StoredFilter, TableParts, listed_parts, open_candidates, open_filters,
+    open_narrow, open_rows,
 };
 
 impl TableSet {
@@ -76,13 +76,12 @@ impl TableSet {
         each(workers, &mut shards, |_, shard| {
             let slots = shard.slots();
             for (index, parts) in opened.iter().enumerate() {
-                let table = shard.table_mut(index);
-                for part in parts {
+                let table = &mut shard.tables[index];
+                for part in parts.iter().chain(&narrow[index]) {
                     for row in part.rows_in(&slots) {
                         table.restore_row(part.key(row), part.stored(row))?;
                     }
                 }
-                narrow[index].iter().try_for_each(|part| restore_narrow(table, part, &slots))?;
                 table.restored();
                 candidates[index]
                     .iter()
@@ -91,9 +90,9 @@ impl TableSet {
             }
             Ok(())
         })?;
-        for (new, old) in shards.iter_mut().zip(&self.shards) {
-            (0..opened.len()).for_each(|i| new.table_mut(i).keep_counters(old.table(i)));
-        }
+        let old = self.shards.iter().flat_map(|shard| &shard.tables);
+        let new = shards.iter_mut().flat_map(|shard| &mut shard.tables);
+        new.zip(old).for_each(|(new, old)| new.keep_counters(old));
         self.shards = shards;
         let epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
         self.generations = Generations::of_epoch(epoch);
@@ -107,25 +106,10 @@ impl TableSet {
 
 /// Restores the filter blocks of one part that belong to a shard's slots.
 fn restore_filter(table: &mut Table, part: &StoredFilter, slots: &Range<usize>) {
-    let Some(filter) = table.admission_mut().and_then(KeyAdmission::filter_mut) else { return };
+    let Some(filter) = table.candidates.as_mut().and_then(KeyAdmission::filter_mut) else { return };
     for (slot, block, words) in part.in_slots(slots) {
         filter.restore(slot, block, words);
     }
-}
-
-/// Restores the narrow rows of one part that belong to a shard's slots.
-fn restore_narrow(table: &mut Table, part: &RowPart, slots: &Range<usize>) -> Result<()> {
-    for row in part.rows_in(slots) {
-        let key = part.key(row);
-        if !table.restore_narrow_row(key, part.stored(row))? {
-            let reason = format!(
-                "key {:#018x} has a full row and a narrow one; restore another checkpoint",
-                key.0
-            );
-            return Err(Error::mismatch(table.name(), reason));
-        }
-    }
-    Ok(())
 }
 
 /// Restores the candidates of one part that belong to a shard's slots.

@@ -7,6 +7,7 @@
 
 use zillion_device::direct_io::Pieces;
 use zillion_feature::FeatureKey;
+use zillion_rows::row::StoredRow;
 
 use crate::error::{Error, Result};
 use crate::index::Entry;
@@ -37,13 +38,8 @@ impl Table {
         Ok(())
     }
 
-    /// Returns whether rows may leave memory.
-    pub(crate) fn spills(&self) -> bool {
-        self.spill.is_some()
-    }
-
     pub(crate) fn spill_statistics(&self) -> Option<SpillStatistics> {
-        let hot = self.weights.len() as u64;
+        let hot = self.slabs.len() as u64;
         self.spill.as_ref().map(|spill| spill.statistics(hot, self.rows()))
     }
 
@@ -138,7 +134,7 @@ impl Table {
                 Some((Some(i), _)) => spill.ahead[i].wanted_until(record),
                 _ => None,
             };
-            shape.read(bytes, self.weights.words_mut(row), self.companion.row_mut(row));
+            shape.read(bytes, self.slabs.weights.words_mut(row), self.slabs.companion.row_mut(row));
             self.index.redirect(key, Entry::full(row));
             if let Some(until) = until {
                 spill.want(row, until);
@@ -170,13 +166,13 @@ impl Table {
         if let Some(step) = step {
             spill.policy.at(step);
         }
-        let hot = self.weights.len() as u64;
+        let hot = self.slabs.len() as u64;
         // Steps are similar but not equal: the allowance is a quarter more than the last step
         // added, and it shrinks slowly after a large step.
         let grown = hot.saturating_sub(spill.settled);
         spill.allowance = (grown + grown / 4).max(spill.allowance - spill.allowance.div_ceil(64));
         let outcome = self.shrink(&mut spill, pull).and_then(|()| self.compact(&mut spill));
-        spill.settled = self.weights.len() as u64;
+        spill.settled = self.slabs.len() as u64;
         self.spill = Some(spill);
         outcome
     }
@@ -184,7 +180,7 @@ impl Table {
     /// Makes room for a row that is added outside of a step.
     pub(crate) fn make_room_for_restored(&mut self, newest: u32) -> Result<()> {
         match &self.spill {
-            Some(spill) if self.weights.len() as u64 >= spill.budget_rows => {
+            Some(spill) if self.slabs.len() as u64 >= spill.budget_rows => {
                 self.settle(0, Some(newest))
             }
             _ => Ok(()),
@@ -197,7 +193,7 @@ impl Table {
         // Rows that an announced plan needs stay as long as there are other rows to spill.
         let mut spare_wanted = true;
         let mut rows: Vec<(f32, FeatureKey, u32)> = Vec::new();
-        while self.weights.len() as u64 > target {
+        while self.slabs.len() as u64 > target {
             rows.clear();
             // No slot may be visited twice, so that no row is listed twice.
             let mut visited = 0;
@@ -220,12 +216,12 @@ impl Table {
             }
             for i in 0..rows.len() {
                 if let Some(&(_, _, row)) = rows.get(i + AHEAD) {
-                    self.companion.prefetch(row);
+                    self.slabs.companion.prefetch(row);
                 }
-                let meta = self.shape.meta(self.companion.row(rows[i].2));
+                let meta = self.shape.meta(self.slabs.companion.row(rows[i].2));
                 rows[i].0 = spill.policy.worth(meta);
             }
-            let over = (self.weights.len() as u64 - target) as usize;
+            let over = (self.slabs.len() as u64 - target) as usize;
             // After a visit to all slots there is nothing else to compare with, so all listed rows
             // may leave.
             let part = if visited == slots.len() { 1 } else { LEAVING };
@@ -242,15 +238,14 @@ impl Table {
 
     /// Moves one row from memory to the file.
     fn freeze(&mut self, spill: &mut Spill, key: FeatureKey, row: u32) -> Result<()> {
-        let (weights, companion) = (self.weights.words(row), self.companion.row(row));
+        let (weights, companion) = (self.slabs.weights.words(row), self.slabs.companion.row(row));
         let shape = spill.record;
         let record = spill.log.append(|to| shape.write(to, key, weights, companion))?;
         if let Some(tombstones) = &mut self.tombstones {
             tombstones.note_spilled(key, self.shape.meta(companion).dirty_epoch);
         }
         self.index.redirect(key, Entry::cold(record));
-        self.weights.free(row);
-        self.companion.free(row);
+        self.slabs.free(row);
         // The key that gets this place next is not known to be needed.
         if let Some(until) = spill.wanted.get_mut(row as usize) {
             *until = 0;
@@ -367,14 +362,45 @@ impl Table {
         Ok(ColdRows { pieces: Some(reading.wait()?), records })
     }
 
-    /// Copies the row of an index entry that is not in memory to `to`.
-    pub(crate) fn thaw(
+    /// Calls `f` with the row of each of `entries`, in memory or on disk, in their order. Entries
+    /// without a row are left out.
+    pub(crate) fn for_each_row(
         &self,
+        entries: &[(FeatureKey, Entry)],
+        mut f: impl FnMut(FeatureKey, StoredRow<'_>),
+    ) -> Result<()> {
+        let cold = self.cold_rows(entries)?;
+        let mut thawed = Thawed::default();
+        for (i, &(key, entry)) in entries.iter().enumerate() {
+            if let Some(&(_, soon)) = entries.get(i + AHEAD) {
+                self.prefetch_weights(soon);
+                self.prefetch_companion(soon);
+            }
+            if !entry.is_none() {
+                f(key, self.row_of(&cold, key, entry, &mut thawed)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the row of an index entry. A row on disk is copied to `thawed` from `cold`, which
+    /// must have been read for this entry.
+    pub(crate) fn row_of<'a>(
+        &'a self,
         cold: &ColdRows,
         key: FeatureKey,
         entry: Entry,
-        to: &mut Thawed,
-    ) -> Result<()> {
+        thawed: &'a mut Thawed,
+    ) -> Result<StoredRow<'a>> {
+        if !self.is_cold(entry) {
+            return Ok(self.stored_of(entry));
+        }
+        self.thaw(cold, key, entry, thawed)?;
+        Ok(self.shape.stored_row(thawed.weights(&self.shape), &thawed.companion, false))
+    }
+
+    /// Copies the row of an index entry that is not in memory to `to`.
+    fn thaw(&self, cold: &ColdRows, key: FeatureKey, entry: Entry, to: &mut Thawed) -> Result<()> {
         let (Some(spill), Some(record)) = (&self.spill, entry.record()) else {
             return Err(Error::mismatch(
                 self.name(),

@@ -14,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::index::{Entry, Index};
 use crate::table::Table;
 use crate::table::push::is_finite;
-use zillion_rows::row::Meta;
 
 /// The extra state of one shard's part of a dense table.
 #[derive(Debug)]
@@ -230,10 +229,5 @@ impl Table {
         if let Some(staged) = self.dense.as_mut().and_then(Dense::staged_mut) {
             staged.clear();
         }
-    }
-
-    /// Returns the metadata of a row that a sweep moved without a gradient.
-    pub(crate) fn mark_moved(meta: Meta, epoch: u32) -> Meta {
-        Meta { dirty_epoch: epoch, ..meta }
     }
 }

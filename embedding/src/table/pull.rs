@@ -66,7 +66,7 @@ impl Table {
                 self.copy_of_either_width(key, row, target);
             });
         }
-        let weights = match &self.weights {
+        let weights = match &self.slabs.weights {
             WeightSlab::F32(weights) => weights,
             WeightSlab::F16(halves) => return self.read_halves::<F16>(wanted, halves, out, notes),
             WeightSlab::Bf16(halves) => {

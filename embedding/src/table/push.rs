@@ -12,6 +12,7 @@ use crate::optimizer::{Kernel, LANES, RowKernel, Shaping, with_kernel};
 use crate::prefetch::in_turn;
 use crate::shape::{SegmentShape, TableShape, TableStep};
 use crate::table::Table;
+use crate::table::slabs::RowSlabs;
 use crate::table::uses::note_use;
 use zillion_rows::row::{Meta, floats_mut};
 
@@ -33,16 +34,8 @@ impl Table {
     #[inline(always)]
     fn found(&mut self, entry: Entry) -> Entry {
         self.counters.pushed += 1;
-        match (&self.narrow, entry.narrow_row()) {
-            (Some(narrow), Some(row)) => {
-                narrow.weights.prefetch_mut(row);
-                narrow.companion.prefetch_mut(row);
-            }
-            _ => {
-                self.weights.prefetch_mut(entry.row());
-                self.companion.prefetch_mut(entry.row());
-            }
-        }
+        let (slabs, row) = self.slabs_of(entry);
+        slabs.prefetch_mut(row);
         entry
     }
 
@@ -205,10 +198,11 @@ impl Push<'_> {
             return self.apply_to_narrow(table, i, row);
         }
         let row = entry.row();
-        let Table { weights, companion, changes, scratch, counters, snapshot, .. } = table;
+        let Table { slabs, changes, scratch, counters, snapshot, .. } = table;
+        let RowSlabs { weights, companion } = slabs;
         let companion = companion.row_mut(row);
         if let Some(snapshot) = snapshot {
-            snapshot.save(self.shape, self.keys[i], weights.words(row), companion);
+            snapshot.save(false, self.shape, self.keys[i], weights.words(row), companion);
         }
         counters.saturated += weights.change(
             row,
@@ -232,11 +226,12 @@ impl Push<'_> {
         };
         let Some(small) = self.shape.narrow.as_deref() else { return };
         let NarrowShape { at, shape, .. } = small;
-        let Narrow { weights, companion, gradient, due, .. } = &mut **narrow;
+        let Narrow { slabs, gradient, due, .. } = &mut **narrow;
+        let RowSlabs { weights, companion } = slabs;
         counters.narrow_gradients += 1;
         let companion = companion.row_mut(row);
         if let Some(snapshot) = snapshot {
-            snapshot.save_narrow(shape, self.keys[i], weights.words(row), companion);
+            snapshot.save(true, shape, self.keys[i], weights.words(row), companion);
         }
         let (segments, kernels) = (&shape.segments[..], &self.step.narrow[..]);
         let rules = AllRules { segments, kernels, scale: self.step.scale };

@@ -10,7 +10,6 @@
 //! * A row that is not changed keeps its bits, because rounding leaves numbers of the type
 //!   unchanged.
 
-use std::ops::Range;
 use zillion_device::simd::vectorised;
 use zillion_device::slab::{Slab, SlabBytes};
 use zillion_rows::row::{RowWeights, widen_row};
@@ -213,11 +212,4 @@ fn change<H: Half>(
     widen::<H>(row, floats);
     rule(floats);
     u64::from(stochastic::<H>(&floats[..width], rounding, &mut row[..width]))
-}
-
-/// Returns the number of the shard that has these slots. The numbers of slots of two shards differ
-/// by at most one.
-pub(crate) fn shard_with(slots: &Range<usize>) -> usize {
-    let len = slots.len().max(1);
-    (slots.start + len / 2) / len
 }

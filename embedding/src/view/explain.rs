@@ -309,7 +309,7 @@ fn norm(weights: &[f32]) -> f32 {
 mod tests {
     use super::*;
     use crate::TableSet;
-    use crate::fixtures::*;
+    use crate::testing::fixtures::*;
     use zillion_rows::conformance::plan_of;
     use zillion_rows::{ByteSize, OptimizerSpec, PinnedId, TableSpec};
 
