@@ -69,28 +69,20 @@ pub fn rows_within_shared_limit(
         return Err(Error::Spec { key: "train.max_table_bytes".to_owned(), reason });
     }
     let total = shared_room(specs, limit)?;
-    let reckonings: Vec<_> = specs.iter().map(TableSpec::reckoning).collect();
-    let within = |spec: &TableSpec, rows: u64| rows.min(spec.most_rows().unwrap_or(u64::MAX));
-    let claims: Vec<Claim> = specs
-        .iter()
-        .zip(wanted)
-        .zip(&reckonings)
-        .map(|((spec, &rows), reckoning)| {
-            let most = reckoning.memory(within(spec, rows));
-            // A dense table keeps its whole vocabulary, whatever the other tables need.
-            let least = if spec.dense { most } else { reckoning.memory(1) };
-            Claim { least, most: most.max(least) }
-        })
-        .collect();
-    let shares = shares(total, &claims);
-    let rows = specs.iter().zip(wanted).zip(&reckonings).zip(claims.iter().zip(shares)).map(
-        |(((spec, &wanted), reckoning), (claim, share))| {
-            let rows = within(spec, wanted);
-            if spec.dense || share >= claim.most {
-                rows
-            } else {
-                rows.min(reckoning.rows_within(share))
-            }
+    let table = |(spec, &wanted): (&TableSpec, &u64)| {
+        let rows = wanted.min(spec.most_rows().unwrap_or(u64::MAX));
+        let reckoning = spec.reckoning();
+        let most = reckoning.memory(rows);
+        // A dense table keeps its whole vocabulary, whatever the other tables need.
+        let least = if spec.dense { most } else { reckoning.memory(1) };
+        (rows, reckoning, Claim { least, most: most.max(least) })
+    };
+    let tables: Vec<_> = specs.iter().zip(wanted).map(table).collect();
+    let claims: Vec<Claim> = tables.iter().map(|&(_, _, claim)| claim).collect();
+    let rows = tables.iter().zip(shares(total, &claims)).zip(specs).map(
+        |(((rows, reckoning, claim), share), spec)| match spec.dense || share >= claim.most {
+            true => *rows,
+            false => (*rows).min(reckoning.rows_within(share)),
         },
     );
     Ok(rows.collect())

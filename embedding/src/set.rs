@@ -451,7 +451,7 @@ pub(crate) fn each_with<T: Send>(
 /// Returns the sum of the counters of all shards.
 pub(crate) fn total(shards: &[Shard]) -> Counters {
     let mut sum = Counters::default();
-    shards.iter().for_each(|shard| sum.add(shard.counters()));
+    shards.iter().flat_map(|shard| &shard.tables).for_each(|table| sum.add(table.counters));
     sum
 }
 

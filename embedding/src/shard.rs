@@ -8,7 +8,6 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan, TableRows};
 use crate::error::Result;
 use crate::eviction::Due;
 use crate::shape::{TableShape, TableStep};
-use crate::statistics::Counters;
 use crate::table::Table;
 use crate::table::push::Times;
 
@@ -30,13 +29,6 @@ impl Shard {
 
     pub(crate) fn slots(&self) -> Range<usize> {
         self.slots.clone()
-    }
-
-    /// Returns the counters of this shard, summed over all tables.
-    pub(crate) fn counters(&self) -> Counters {
-        let mut sum = Counters::default();
-        self.tables.iter().for_each(|table| sum.add(table.counters));
-        sum
     }
 
     /// Applies the gradients of all tables that are not swept.

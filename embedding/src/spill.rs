@@ -40,6 +40,7 @@ pub(crate) use crate::spill::log::{Geometry, Log};
 pub(crate) use crate::spill::policy::{COMPARED, LEAVING, Policy, least};
 pub(crate) use crate::spill::record::{RecordShape, Thawed};
 use crate::statistics::SpillStatistics;
+use zillion_rows::memory::rows_within;
 
 /// The largest number of reads in flight. A larger number gave no more throughput on the disks that
 /// were measured.
@@ -81,10 +82,6 @@ impl SpillHome {
     /// Returns the path of the subfolder that this home has created.
     pub fn path(&self) -> &Path {
         self.inner.folder.path()
-    }
-
-    pub(crate) fn readers(&self) -> &Readers {
-        &self.inner.readers
     }
 
     pub(crate) fn create(&self, table: &str) -> Result<DirectFile> {
@@ -166,7 +163,7 @@ impl Spill {
     }
 
     pub(crate) fn statistics(&self, hot: u64, rows: u64) -> SpillStatistics {
-        let transfers = self.log.file().transfers();
+        let transfers = self.log.file.transfers();
         let fetched = self.ahead.iter().map(Fetch::bytes).sum::<usize>();
         let stamps = self.wanted.capacity() * size_of::<u32>();
         SpillStatistics {
@@ -181,7 +178,7 @@ impl Spill {
             read_bytes: self.counters.read_bytes + transfers.read_bytes,
             writes: self.counters.writes + transfers.writes,
             written_bytes: self.counters.written_bytes + transfers.written_bytes,
-            cached_files: u64::from(!self.log.file().is_direct()),
+            cached_files: u64::from(!self.log.file.is_direct()),
             ..self.counters
         }
     }
@@ -211,13 +208,5 @@ pub(crate) fn rows_in(memory: u64, shape: &TableShape) -> u64 {
             + slab(rows, size_of::<u32>() * shape.companion_stride)
             + STAMP_BYTES * rows
     };
-    let (mut fits, mut fails) = (0, 1 << 31);
-    while fails - fits > 1 {
-        let middle = fits + (fails - fits) / 2;
-        match needed(middle) <= memory {
-            true => fits = middle,
-            false => fails = middle,
-        }
-    }
-    fits
+    rows_within(memory, needed)
 }

@@ -373,8 +373,13 @@ impl TableView {
 impl RowView<'_> {
     /// Returns the L2 norm of the weights.
     pub fn norm(&self) -> f32 {
-        self.weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
+        norm(&self.weights)
     }
+}
+
+/// Returns the L2 norm of some weights.
+fn norm(weights: &[f32]) -> f32 {
+    weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
 }
 
 /// Returns a row as it is stored. A narrow row has only the weights that are stored; their norm is

@@ -7,18 +7,30 @@ use zillion_rows::Candidate;
 use crate::admission::KeyAdmission;
 use crate::admission::candidates::Candidates;
 use crate::admission::filter::Filter;
+use crate::error::{Error, Result};
 use crate::table::Table;
 
 impl Table {
-    /// Adds a candidate from a checkpoint. Returns `false` if the table does not count candidates
-    /// exactly, or if the key has a row.
-    pub(crate) fn restore_candidate(&mut self, key: FeatureKey, candidate: Candidate) -> bool {
-        let has_row = self.has(key);
-        match self.candidates.as_mut().and_then(KeyAdmission::counts_mut) {
-            Some(candidates) if !has_row => candidates.restore(key, candidate),
-            _ => return false,
+    /// Adds a candidate from a checkpoint to a table that counts candidates exactly.
+    ///
+    /// # Errors
+    /// Returns an error if the key has a row.
+    pub(crate) fn restore_candidate(
+        &mut self,
+        key: FeatureKey,
+        candidate: Candidate,
+    ) -> Result<()> {
+        if self.has(key) {
+            let reason = format!(
+                "key {:#018x} waits for a row and has one; restore another checkpoint",
+                key.0
+            );
+            return Err(Error::mismatch(self.name(), reason));
         }
-        true
+        if let Some(counts) = self.candidates.as_mut().and_then(KeyAdmission::counts_mut) {
+            counts.restore(key, candidate);
+        }
+        Ok(())
     }
 
     /// Returns the exact counts of the table's candidates, if its admission has them.

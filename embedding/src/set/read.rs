@@ -58,10 +58,10 @@ impl TableSet {
     ) -> Result<()> {
         self.begin_read(workers, plan, want_counts, rows)?;
         let runs = self.runs(plan);
-        let mut known: Vec<FoundRows> = Vec::with_capacity(runs.len());
-        for run in &runs {
-            known.push(self.shards[run.shard].tables[run.table.index()].begin_pull(run.keys.len()));
-        }
+        let begin = |run: &Run<'_>| {
+            self.shards[run.shard].tables[run.table.index()].begin_pull(run.keys.len())
+        };
+        let mut known: Vec<FoundRows> = runs.iter().map(begin).collect();
         let rooms = known.iter_mut().map(|known| Some(known.room()));
         let missing = self.read(workers, &runs, rows, rooms, Absent::Initial)?;
         for ((run, known), missing) in runs.iter().zip(known).zip(missing) {

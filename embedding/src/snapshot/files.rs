@@ -30,6 +30,20 @@ impl Kind {
         self == Self::Narrow
     }
 
+    /// Returns the bytes that an entry takes in memory before it is written, or `None` if a table of
+    /// this shape has no entries of this kind.
+    pub(crate) fn entry_bytes(self, shape: &TableShape) -> Option<usize> {
+        match self {
+            Self::Rows => Some(PartRows::row_bytes(shape)),
+            Self::Narrow => shape.narrow.as_ref().map(|narrow| PartRows::row_bytes(&narrow.shape)),
+            Self::Candidates => {
+                let is_exact = shape.spec.admission.counts_exactly();
+                is_exact.then_some(size_of::<(FeatureKey, Candidate)>())
+            }
+            Self::Filter => shape.filter.is_some().then_some(size_of::<FilterBlock>()),
+        }
+    }
+
     /// Returns the number of entries of this kind that a slot of a table has.
     pub(crate) fn in_slot(self, table: &Table, slot: usize) -> usize {
         match self {
@@ -100,16 +114,12 @@ impl Content {
 
     /// Returns the number of bytes that the content takes in memory.
     pub(crate) fn bytes(&self, job: &Job, shape: &TableShape) -> u64 {
-        let bytes = match self {
-            Self::Rows { rows, gone } => {
-                let gone = gone.as_ref().map_or(0, Vec::len);
-                let row_bytes = PartRows::row_bytes(shape.of_width(job.kind.is_narrow()));
-                rows.keys().len() * row_bytes + gone * size_of::<u64>()
-            }
-            Self::Candidates(all) => all.len() * size_of::<(FeatureKey, Candidate)>(),
-            Self::Filter(all) => all.len() * size_of::<FilterBlock>(),
+        let (entries, gone) = match self {
+            Self::Rows { rows, gone } => (rows.keys().len(), gone.as_ref().map_or(0, Vec::len)),
+            Self::Candidates(all) => (all.len(), 0),
+            Self::Filter(all) => (all.len(), 0),
         };
-        bytes as u64
+        (entries * job.kind.entry_bytes(shape).unwrap_or(0) + gone * size_of::<u64>()) as u64
     }
 
     pub(crate) fn write(

@@ -4,7 +4,6 @@
 //! Restoring replaces the tables only after every part has been verified and read. An error leaves
 //! the tables as they were.
 
-use std::ops::Range;
 use std::path::Path;
 
 use zillion_device::Workers;
@@ -13,11 +12,9 @@ use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
 use crate::set::{TableSet, each, empty_shards};
 use crate::snapshot::generations::Generations;
-use crate::table::Table;
 use zillion_rows::RowShape;
 use zillion_rows::part::{
-    Need, StoredCandidates, StoredFilter, TableParts, listed_parts, open_candidates, open_filters,
-    open_narrow, open_rows,
+    Need, TableParts, listed_parts, open_candidates, open_filters, open_narrow, open_rows,
 };
 
 impl TableSet {
@@ -83,10 +80,19 @@ impl TableSet {
                     }
                 }
                 table.restored();
-                candidates[index]
-                    .iter()
-                    .try_for_each(|part| restore_candidates(table, part, &slots))?;
-                filters[index].iter().for_each(|part| restore_filter(table, part, &slots));
+                for part in &candidates[index] {
+                    for (key, candidate) in part.in_slots(&slots) {
+                        table.restore_candidate(key, candidate)?;
+                    }
+                }
+                let filter = table.candidates.as_mut().and_then(KeyAdmission::filter_mut);
+                if let Some(filter) = filter {
+                    for (slot, block, words) in
+                        filters[index].iter().flat_map(|part| part.in_slots(&slots))
+                    {
+                        filter.restore(slot, block, words);
+                    }
+                }
             }
             Ok(())
         })?;
@@ -102,30 +108,4 @@ impl TableSet {
         self.mark_restored();
         Ok(())
     }
-}
-
-/// Restores the filter blocks of one part that belong to a shard's slots.
-fn restore_filter(table: &mut Table, part: &StoredFilter, slots: &Range<usize>) {
-    let Some(filter) = table.candidates.as_mut().and_then(KeyAdmission::filter_mut) else { return };
-    for (slot, block, words) in part.in_slots(slots) {
-        filter.restore(slot, block, words);
-    }
-}
-
-/// Restores the candidates of one part that belong to a shard's slots.
-fn restore_candidates(
-    table: &mut Table,
-    part: &StoredCandidates,
-    slots: &Range<usize>,
-) -> Result<()> {
-    for (key, candidate) in part.in_slots(slots) {
-        if !table.restore_candidate(key, candidate) {
-            let reason = format!(
-                "key {:#018x} waits for a row and has one; restore another checkpoint",
-                key.0
-            );
-            return Err(Error::mismatch(table.name(), reason));
-        }
-    }
-    Ok(())
 }

@@ -1,9 +1,7 @@
 //! Records that are being read from the file, for the plan that is looked up now and for announced
 //! plans.
 
-use std::sync::Arc;
-
-use zillion_device::direct_io::{DirectFile, Pieces, Readers, Reading};
+use zillion_device::direct_io::{Pieces, Readers, Reading};
 use zillion_feature::FeatureKey;
 
 use crate::error::Result;
@@ -47,13 +45,10 @@ impl Fetch {
         again: Vec<u32>,
         until: u32,
     ) -> Self {
-        let geometry = log.geometry();
-        let offsets: Vec<u64> = records.iter().map(|&r| geometry.offset(r)).collect();
-        let file: &Arc<DirectFile> = log.file();
         Self {
             wants: records.iter().map(|&r| (r, log.generation(r))).collect(),
             again,
-            state: State::Reading(readers.start(file, &offsets, geometry.record_bytes())),
+            state: State::Reading(log.read(readers, records)),
             until,
         }
     }

@@ -14,7 +14,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use zillion_device::direct_io::{DirectFile, PAGE, Page, bytes, bytes_mut, pages};
+use zillion_device::direct_io::{
+    DirectFile, PAGE, Page, Readers, Reading, bytes, bytes_mut, pages,
+};
 
 use crate::error::{Error, Result};
 use crate::index::Entry;
@@ -29,11 +31,11 @@ const CHUNK_PART: u64 = 64;
 /// The layout of records in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
-    record: usize,
+    pub(crate) record: usize,
     /// The number of pages of a unit: one, or as many as a large record needs.
     unit_pages: usize,
     /// The number of records of a unit.
-    per_unit: usize,
+    pub(crate) per_unit: usize,
     chunk_units: usize,
     segment_chunks: usize,
 }
@@ -41,8 +43,8 @@ pub(crate) struct Geometry {
 /// A log of records of one size, in the segments of one file.
 #[derive(Debug)]
 pub(crate) struct Log {
-    file: Arc<DirectFile>,
-    geometry: Geometry,
+    pub(crate) file: Arc<DirectFile>,
+    pub(crate) geometry: Geometry,
     segments: Vec<Segment>,
     free: BTreeSet<u32>,
     open: Option<Open>,
@@ -83,15 +85,6 @@ impl Geometry {
         self.unit_pages * PAGE
     }
 
-    pub(crate) fn record_bytes(&self) -> usize {
-        self.record
-    }
-
-    /// Returns the number of records of a unit.
-    pub(crate) fn per_unit(&self) -> usize {
-        self.per_unit
-    }
-
     /// Returns the number of units of a segment.
     pub(crate) fn units(&self) -> usize {
         self.chunk_units * self.segment_chunks
@@ -109,7 +102,8 @@ impl Geometry {
         (self.units() * self.unit_bytes()) as u64
     }
 
-    /// Returns the byte at which a record begins.
+    /// Returns the byte at which a record begins: in the file, or in a chunk whose first record has
+    /// number 0.
     pub(crate) fn offset(&self, record: u32) -> u64 {
         let (unit, place) = (record as usize / self.per_unit, record as usize % self.per_unit);
         unit as u64 * self.unit_bytes() as u64 + (place * self.record) as u64
@@ -120,7 +114,7 @@ impl Geometry {
         u64::from(segment) * self.segment_bytes() + (unit * self.unit_bytes()) as u64
     }
 
-    /// Returns the number of the record at a place of a unit of a segment.
+    /// Returns the number of the record at a place behind the beginning of a unit of a segment.
     pub(crate) fn number(&self, segment: u32, unit: usize, place: usize) -> u32 {
         (segment as usize * self.segment_records() + unit * self.per_unit + place) as u32
     }
@@ -144,12 +138,10 @@ impl Log {
         }
     }
 
-    pub(crate) fn file(&self) -> &Arc<DirectFile> {
-        &self.file
-    }
-
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
+    /// Begins to read some records that are not in memory.
+    pub(crate) fn read(&self, readers: &Readers, records: &[u32]) -> Reading {
+        let offsets: Vec<u64> = records.iter().map(|&r| self.geometry.offset(r)).collect();
+        readers.start(&self.file, &offsets, self.geometry.record)
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {
@@ -175,12 +167,11 @@ impl Log {
             Some(open) => open,
             None => self.open_segment()?,
         };
-        let (unit, place) = (open.filled / geometry.per_unit, open.filled % geometry.per_unit);
-        let start = unit * geometry.unit_bytes() + place * geometry.record;
+        let start = geometry.offset(open.filled as u32) as usize;
         fill(&mut bytes_mut(&mut self.chunk)[start..start + geometry.record]);
         self.open = Some(Open { filled: open.filled + 1, ..open });
         self.segments[open.segment as usize].live += 1;
-        Ok(geometry.number(open.segment, open.chunk * geometry.chunk_units + unit, place))
+        Ok(geometry.number(open.segment, open.chunk * geometry.chunk_units, open.filled))
     }
 
     /// Returns the bytes of a record that is still in memory.
@@ -191,8 +182,7 @@ impl Log {
         if index >= open.filled {
             return None;
         }
-        let (unit, place) = (index / geometry.per_unit, index % geometry.per_unit);
-        let start = unit * geometry.unit_bytes() + place * geometry.record;
+        let start = geometry.offset(index as u32) as usize;
         Some(&bytes(&self.chunk)[start..start + geometry.record])
     }
 

@@ -60,7 +60,7 @@ impl Table {
         let again: Vec<u32> = records.windows(2).filter(|w| w[0] == w[1]).map(|w| w[0]).collect();
         records.dedup();
         if !records.is_empty() {
-            let fetch = Fetch::start(spill.home.readers(), &spill.log, &records, again, until);
+            let fetch = Fetch::start(&spill.home.inner.readers, &spill.log, &records, again, until);
             spill.ahead.push(fetch);
         }
         self.spill = Some(spill);
@@ -82,7 +82,7 @@ impl Table {
         };
         let unread: Vec<u32> = rows.iter().map(|&(r, _)| r).filter(|&r| !is_read(r)).collect();
         let fetch = (!unread.is_empty())
-            .then(|| Fetch::start(spill.home.readers(), log, &unread, Vec::new(), 0));
+            .then(|| Fetch::start(&spill.home.inner.readers, log, &unread, Vec::new(), 0));
         spill.missing = (!rows.is_empty()).then_some(Missing { rows, fetch });
         self.spill = Some(spill);
     }
@@ -259,7 +259,7 @@ impl Table {
     /// number of records checked follows the number of rows written, so that the file stays bounded
     /// and no step has more to do than others.
     fn compact(&mut self, spill: &mut Spill) -> Result<()> {
-        let geometry = spill.log.geometry();
+        let geometry = spill.log.geometry;
         if let Some(mut compaction) = spill.compaction.take() {
             let is_there = spill.log.segment_generation(compaction.segment)
                 == compaction.generation
@@ -293,19 +293,19 @@ impl Table {
         }
         let Some(compaction) = &mut spill.compaction else {
             // Unused credit is limited, so that a long quiet time does not end in one long step.
-            spill.credit = spill.credit.min(geometry.units() * geometry.per_unit());
+            spill.credit = spill.credit.min(geometry.units() * geometry.per_unit);
             return Ok(());
         };
-        let units = (spill.credit / geometry.per_unit()).min(geometry.units() - compaction.next);
+        let units = (spill.credit / geometry.per_unit).min(geometry.units() - compaction.next);
         if units > 0 {
             let (first, segment) = (compaction.next, compaction.segment);
             let offsets: Vec<u64> =
                 (first..first + units).map(|unit| geometry.unit_offset(segment, unit)).collect();
-            let readers = spill.home.readers();
-            let reading = readers.start(spill.log.file(), &offsets, geometry.unit_bytes());
+            let readers = &spill.home.inner.readers;
+            let reading = readers.start(&spill.log.file, &offsets, geometry.unit_bytes());
             compaction.reading = Some((first, reading));
             compaction.next += units;
-            spill.credit -= units * geometry.per_unit();
+            spill.credit -= units * geometry.per_unit;
         }
         Ok(())
     }
@@ -318,10 +318,10 @@ impl Table {
         first: usize,
         units: &Pieces,
     ) -> Result<()> {
-        let (geometry, shape) = (spill.log.geometry(), spill.record);
+        let (geometry, shape) = (spill.log.geometry, spill.record);
         let mut unit = 0;
         while let Some(bytes) = units.get(unit) {
-            for place in 0..geometry.per_unit() {
+            for place in 0..geometry.per_unit {
                 let record = geometry.number(compaction.segment, first + unit, place);
                 let bytes = geometry.in_unit(bytes, place);
                 let key = shape.key(bytes);
@@ -355,10 +355,7 @@ impl Table {
             return Ok(ColdRows::default());
         }
         records.sort_unstable();
-        let geometry = spill.log.geometry();
-        let offsets: Vec<u64> = records.iter().map(|&record| geometry.offset(record)).collect();
-        let reading =
-            spill.home.readers().start(spill.log.file(), &offsets, geometry.record_bytes());
+        let reading = spill.log.read(&spill.home.inner.readers, &records);
         Ok(ColdRows { pieces: Some(reading.wait()?), records })
     }
 
@@ -434,7 +431,7 @@ impl Spill {
 
     /// Returns an error for a damaged record.
     fn bad(&self, record: u32, key: FeatureKey, problem: &str) -> Error {
-        let at = self.log.geometry().offset(record);
+        let at = self.log.geometry.offset(record);
         self.broken(format!(
             "the record at byte {at}, of key {:#018x}, is damaged: {problem}; restart from the last checkpoint, and check \
              the disk",
@@ -443,6 +440,6 @@ impl Spill {
     }
 
     fn broken(&self, reason: String) -> Error {
-        Error::Spill { path: self.log.file().path().to_owned(), reason }
+        Error::Spill { path: self.log.file.path().to_owned(), reason }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Dense {
     first_slot: usize,
     /// The first row of each slot, followed by the number of all rows.
     starts: Vec<u32>,
-    staged: Option<Staged>,
+    pub(crate) staged: Option<Staged>,
     /// The keys by row, listed when a sweep first needs them, because the random bits of rounding
     /// depend on the key.
     keys: Vec<FeatureKey>,
@@ -78,14 +78,6 @@ impl Dense {
 
     pub(crate) fn rows(&self) -> u32 {
         self.starts.last().copied().unwrap_or(0)
-    }
-
-    pub(crate) fn staged(&self) -> Option<&Staged> {
-        self.staged.as_ref()
-    }
-
-    pub(crate) fn staged_mut(&mut self) -> Option<&mut Staged> {
-        self.staged.as_mut()
     }
 
     /// Creates the list of keys by row, unless it exists.
@@ -226,7 +218,7 @@ impl Table {
 
     /// Drops the staged gradients.
     pub(crate) fn discard(&mut self) {
-        if let Some(staged) = self.dense.as_mut().and_then(Dense::staged_mut) {
+        if let Some(staged) = self.dense.as_mut().and_then(|dense| dense.staged.as_mut()) {
             staged.clear();
         }
     }

@@ -118,7 +118,7 @@ impl Table {
     /// would apply at scale 1. These are the staged gradients plus the regulariser, over all rows.
     pub(crate) fn staged_squares(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
-        let staged = dense.staged();
+        let staged = dense.staged.as_ref();
         let mut scratch = Vec::new();
         let mut square = |row: u32| {
             let weights = self.slabs.weights.floats(row, &mut scratch);
@@ -231,43 +231,37 @@ pub(crate) fn segment_square(
     match raw {
         Some(raw) => {
             let raw = &raw[segment.weights.clone()];
-            vectorised(
+            squares(
+                raw.len(),
                 #[inline(always)]
-                || {
-                    sum_of_squares(
-                        raw.len(),
-                        #[inline(always)]
-                        |i| shaping.of(raw[i], weights[i]),
-                    )
-                },
+                |i| shaping.of(raw[i], weights[i]),
             )
         }
         None if l2 == 0.0 => 0.0,
-        None => vectorised(
+        None => squares(
+            weights.len(),
             #[inline(always)]
-            || {
-                sum_of_squares(
-                    weights.len(),
-                    #[inline(always)]
-                    |i| shaping.of(0.0, weights[i]),
-                )
-            },
+            |i| shaping.of(0.0, weights[i]),
         ),
     }
+}
+
+/// Returns the sum of `f(i)^2` over `0..n`, computed by vectorised code.
+#[inline(always)]
+fn squares(n: usize, f: impl Fn(usize) -> f32) -> f64 {
+    vectorised(
+        #[inline(always)]
+        || sum_of_squares(n, f),
+    )
 }
 
 /// Returns the regulariser's loss of a segment, `(l2 / 2) * |w|^2`.
 pub(crate) fn regulariser(weights: &[f32], segment: &SegmentShape) -> f64 {
     let weights = &weights[segment.weights.clone()];
-    let squares: f64 = vectorised(
+    let squares = squares(
+        weights.len(),
         #[inline(always)]
-        || {
-            sum_of_squares(
-                weights.len(),
-                #[inline(always)]
-                |i| weights[i],
-            )
-        },
+        |i| weights[i],
     );
     0.5 * f64::from(segment.l2) * squares
 }

@@ -6,7 +6,7 @@ use zillion_device::Workers;
 use zillion_feature::FeatureKey;
 
 use crate::eviction::Due;
-use crate::view::{TableView, Waiting};
+use crate::view::{TableView, Waiting, norm};
 use zillion_rows::{Admission, Eviction};
 
 /// The number of steps within which every slot has its turn of eviction.
@@ -299,10 +299,6 @@ impl TableView {
             segments: segments.collect(),
         })
     }
-}
-
-fn norm(weights: &[f32]) -> f32 {
-    weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
 }
 
 #[cfg(test)]

@@ -111,17 +111,16 @@ impl TableView {
     }
 
     fn plan(&self, workers: &Workers, keep: Keep, step: u64) -> Shrink {
-        let (order, least) = match keep {
-            Keep::First { rows, by } => (by, self.limit(workers, by, rows)),
-            Keep::Count(count) => (Order::Count, Limit::at(u64::from(count) << u32::BITS)),
-            Keep::Seen(steps) => (Order::Recent, Limit::at(oldest(step, steps) << u32::BITS)),
-            Keep::Norm(norm) => (Order::Norm, Limit::at(u64::from(norm.to_bits()) << u32::BITS)),
+        let (order, limit, oldest) = match keep {
+            Keep::First { rows, by } => (by, self.limit(workers, by, rows), 0),
+            Keep::Count(count) => (Order::Count, Limit::at(u64::from(count) << u32::BITS), 0),
+            Keep::Seen(steps) => {
+                let oldest = oldest(step, steps);
+                (Order::Recent, Limit::at(oldest << u32::BITS), oldest as u32)
+            }
+            Keep::Norm(norm) => (Order::Norm, Limit::at(u64::from(norm.to_bits()) << u32::BITS), 0),
         };
-        let oldest = match keep {
-            Keep::Seen(steps) => oldest(step, steps) as u32,
-            _ => 0,
-        };
-        let Limit { least, of_least } = least;
+        let Limit { least, of_least } = limit;
         let ties = of_least.map(|mut left| {
             let counts = workers.map(self.parts.len(), |i| {
                 self.ranks(i, order).filter(|&rank| rank == least).count() as u64
@@ -178,25 +177,19 @@ impl TableView {
         let own = folder.join("tables").join(self.shape.name());
         files.create_dir(&own)?;
         let written = self.write_width(workers, folder, files, shrink, false)?;
-        let narrow = match &listed.narrow {
-            Some(_) => {
-                let parts = self.write_width(workers, folder, files, shrink, true)?;
-                Some(ListedParts::of(parts))
-            }
-            None => None,
-        };
-        let candidates = match &listed.candidates {
-            Some(_) => Some(self.write_waiting(workers, folder, files, shrink.oldest)?),
-            None => None,
-        };
+        let narrow = listed.narrow.as_ref();
+        let narrow = narrow.map(|_| self.write_width(workers, folder, files, shrink, true));
+        let candidates = listed.candidates.as_ref();
+        let candidates =
+            candidates.map(|_| self.write_waiting(workers, folder, files, shrink.oldest));
         files.sync_dir(&own)?;
         Ok(TableParts {
             table: listed.table.clone(),
             rows: shrink.after.rows,
             dirty_epoch: listed.dirty_epoch,
             parts: written,
-            narrow,
-            candidates,
+            narrow: narrow.transpose()?.map(ListedParts::of),
+            candidates: candidates.transpose()?,
             filter: listed.filter.clone(),
             changes: None,
         })
