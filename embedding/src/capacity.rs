@@ -47,16 +47,16 @@ pub const LEAST_KEYS: usize = 1 << 10;
 /// The settings whose effects are estimated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// The admission thresholds, ascending.
+    /// The admission thresholds of the grid, in ascending order.
     thresholds: Vec<u32>,
-    /// The numbers of unseen steps after which a row is evicted, ascending.
+    /// The limits of unseen steps of the grid, in ascending order.
     limits: Vec<u64>,
 }
 
 /// The counts of the lookups of one key so far.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The number of occurrences.
+    /// The number of occurrences of the key so far.
     values: u32,
     /// The number of steps in which the key occurred.
     lookups: u32,
@@ -174,7 +174,7 @@ impl Tracker {
                     values: times,
                     lookups: 1,
                     last_step: step,
-                    place: self.recency.first(),
+                    place: self.recency.record_first(),
                 };
                 place.insert(first);
                 events.first[bin] += 1;
@@ -195,7 +195,7 @@ impl Tracker {
                     change[((gone - 1) / width) as usize] -= 1;
                     change[bin] += 1;
                 }
-                let (since, place) = self.recency.again(seen.place);
+                let (since, place) = self.recency.record_again(seen.place);
                 let distance = u64::from(since) << self.level;
                 events.distances[events::distance_bin(distance)] += 1;
                 seen.values = seen.values.saturating_add(times);

@@ -63,12 +63,6 @@ impl Changed {
 }
 
 impl Changes {
-    /// Returns the current epoch, to which new changes belong.
-    #[inline(always)]
-    pub(crate) fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
     /// Adds a key to the open list. Its row must have had an earlier dirty epoch until now.
     #[inline(always)]
     pub(crate) fn note(&mut self, key: FeatureKey) {

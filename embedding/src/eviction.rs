@@ -49,7 +49,7 @@ impl Due {
             return Some(Self { oldest, floor: f64::from(oldest), turn: Turn::every(steps, step) });
         }
         let (below, every) = eviction.schedule();
-        let floor = priority?.at(below?, step);
+        let floor = priority?.threshold(below?, step);
         Some(Self { oldest: 0, floor, turn: Turn::every(every.unwrap_or(SLOTS as u64), step) })
     }
 }

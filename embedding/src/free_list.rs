@@ -1,4 +1,4 @@
-//! The free list: rows that no key has and that the slabs keep for the next new keys.
+//! The free list of a table: rows without a key that the slabs keep for the next new keys.
 //!
 //! A table at its limit evicts rows at the end of each step and makes about as many in the next.
 //! Giving the rows back to the slabs and taking them again would clear and search two bitmaps for

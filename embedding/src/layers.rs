@@ -14,7 +14,6 @@ use zillion_feature::SLOTS;
 
 use crate::changes::Changed;
 use crate::error::{Error, Result};
-use crate::layers::gather::RowRun;
 use crate::set::TableSet;
 use zillion_rows::layer::{LayerManifest, LayerWriter, Throttle};
 
@@ -143,7 +142,11 @@ impl TableSet {
         let row_bytes = layout.width() * size_of::<f32>();
         for held in cut_groups(&pieces, HELD_BYTES / row_bytes.max(1)) {
             let held = &pieces[held];
-            for run in workers.map(held.len(), |piece| self.copy(table, &held[piece].0)) {
+            let runs = workers.map(held.len(), |piece| match held[piece].0 {
+                Piece::Slot(slot) => self.owner(table, slot).slot_run(slot),
+                Piece::Keys(shard, keys) => self.shards[shard].tables[table].key_run(keys),
+            });
+            for run in runs {
                 for (key, row) in run?.iter() {
                     let (weights, count) = row.unzip();
                     writer.push(key, weights, count.unwrap_or(0))?;
@@ -163,13 +166,6 @@ impl TableSet {
             }
         });
         counted.into_iter().sum()
-    }
-
-    fn copy(&self, table: usize, piece: &Piece<'_>) -> Result<RowRun> {
-        match *piece {
-            Piece::Slot(slot) => self.owner(table, slot).slot_run(slot),
-            Piece::Keys(shard, keys) => self.shards[shard].tables[table].key_run(keys),
-        }
     }
 }
 

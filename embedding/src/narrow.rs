@@ -40,7 +40,7 @@ use crate::table::slabs::RowSlabs;
 pub(crate) const KEPT_DUE: usize = 1 << 12;
 
 /// Returns the sum of the memory of two slabs.
-pub(crate) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
+pub(crate) fn sum_bytes(a: SlabBytes, b: SlabBytes) -> SlabBytes {
     SlabBytes {
         reserved: a.reserved + b.reserved,
         used: a.used + b.used,

@@ -81,7 +81,7 @@ pub struct Update {
 }
 
 impl TableSet {
-    /// Creates empty tables. The [`TableId`] of a plan is a position in `specs`.
+    /// Creates a set of empty tables. The [`TableId`] of a plan is a position in `specs`.
     ///
     /// # Errors
     /// Returns [`Error::Spec`] if a setting is out of range or two tables have the same name.
@@ -189,9 +189,11 @@ impl TableSet {
             return Ok(Counters::default());
         }
         let (ranges, swept) = (self.ranges(plan), self.moving_swept());
-        counted(&mut self.shards, |shards| {
-            each(workers, shards, |i, shard| shard.stage(plan, &ranges[i], gradients, &swept))
-        })
+        let before = total(&self.shards);
+        each(workers, &mut self.shards, |i, shard| {
+            shard.stage(plan, &ranges[i], gradients, &swept)
+        })?;
+        Ok(total(&self.shards).since(before))
     }
 
     /// Applies the gradients of tables without whole-table rules.
@@ -209,17 +211,19 @@ impl TableSet {
         let ranges = self.ranges(plan);
         let mut steps = self.steps(update, false)?;
         self.bring_in(workers, plan)?;
-        let rooms = self.rooms(workers, plan, gradients, update.step.0 as u32)?;
+        let rooms = self.find_permits(workers, plan, gradients, update.step.0 as u32)?;
         for (step, room) in steps.iter_mut().zip(rooms) {
             if let Some(step) = step {
                 step.permits = room;
             }
         }
-        let counted = counted(&mut self.shards, |shards| {
-            each(workers, shards, |i, shard| shard.push(plan, &ranges[i], gradients, &steps))
+        let before = total(&self.shards);
+        let pushed = each(workers, &mut self.shards, |i, shard| {
+            shard.push(plan, &ranges[i], gradients, &steps)
         });
         self.trim_changes();
-        let counted = counted?;
+        pushed?;
+        let counted = total(&self.shards).since(before);
         self.settle(workers, Some(update.step.0 as u32))?;
         Ok(counted)
     }
@@ -319,8 +323,8 @@ impl TableSet {
 
     pub(crate) fn shape(&self, table: TableId) -> Result<&Arc<TableShape>> {
         self.shapes.get(table.index()).ok_or_else(|| {
-            let reason =
-                format!("unknown number of a table; give a number below {}", self.shapes.len());
+            let count = self.shapes.len();
+            let reason = format!("unknown number; the set has {count} tables, numbered from 0");
             Error::mismatch(&table.0.to_string(), reason)
         })
     }
@@ -427,25 +431,10 @@ pub(crate) fn each(
     shards: &mut [Shard],
     f: impl Fn(usize, &mut Shard) -> Result<()> + Sync,
 ) -> Result<()> {
-    let targets = shards.iter().map(|_| ()).collect();
-    each_with(workers, shards, targets, |shard, i, ()| f(i, shard))
-}
-
-/// Runs `f` on every shard as [`each`] does, and gives every shard a value of its own.
-pub(crate) fn each_with<T: Send>(
-    workers: &Workers,
-    shards: &mut [Shard],
-    with: Vec<T>,
-    f: impl Fn(&mut Shard, usize, T) -> Result<()> + Sync,
-) -> Result<()> {
-    let mut jobs: Vec<(&mut Shard, Option<T>, Result<()>)> =
-        shards.iter_mut().zip(with).map(|(shard, t)| (shard, Some(t), Ok(()))).collect();
-    workers.for_each_mut(&mut jobs, |i, (shard, with, outcome)| {
-        if let Some(with) = with.take() {
-            *outcome = f(shard, i, with);
-        }
-    });
-    jobs.into_iter().try_for_each(|(_, _, outcome)| outcome)
+    let mut jobs: Vec<(&mut Shard, Result<()>)> =
+        shards.iter_mut().map(|shard| (shard, Ok(()))).collect();
+    workers.for_each_mut(&mut jobs, |i, (shard, outcome)| *outcome = f(i, shard));
+    jobs.into_iter().try_for_each(|(_, outcome)| outcome)
 }
 
 /// Returns the sum of the counters of all shards.
@@ -453,16 +442,6 @@ pub(crate) fn total(shards: &[Shard]) -> Counters {
     let mut sum = Counters::default();
     shards.iter().flat_map(|shard| &shard.tables).for_each(|table| sum.add(table.counters));
     sum
-}
-
-/// Returns the events that were counted while `f` ran.
-pub(crate) fn counted(
-    shards: &mut [Shard],
-    f: impl FnOnce(&mut [Shard]) -> Result<()>,
-) -> Result<Counters> {
-    let before = total(shards);
-    f(shards)?;
-    Ok(total(shards).since(before))
 }
 
 #[cfg(test)]

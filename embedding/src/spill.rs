@@ -1,10 +1,11 @@
-//! Tables that are larger than their memory: rows that are seldom needed are in a file.
+//! The spilling of tables that are larger than their memory: rows that are seldom needed are in a
+//! file.
 //!
 //! The whole index stays in memory. The index entry of a row in the file holds the number of a
-//! record in the shard's log instead of a row number. Rows that a plan needs are brought in before
-//! any other code looks at them, so that pulls and pushes find every row in memory. Rows beyond the
-//! budget are spilled at the end of a step, slot by slot, beginning with those that are least
-//! likely to be needed.
+//! record in the shard's log instead of a row number. Rows that a plan needs are brought into
+//! memory before any other code reads them, so that pulls and pushes find every row in memory. Rows
+//! beyond the budget are spilled at the end of a step, slot by slot, beginning with those that are
+//! least likely to be needed.
 //!
 //! # Invariants
 //! * A row is either in memory or in the file, never in both, and its index entry says where.

@@ -76,7 +76,7 @@ impl Counters {
 pub struct TableStatistics {
     /// The name of the table.
     pub table: String,
-    /// The number of rows.
+    /// The number of rows of the table.
     pub rows: u64,
     /// The number of rows that are narrow until they have been pushed often enough.
     pub narrow_rows: u64,
@@ -158,16 +158,16 @@ pub struct SpillStatistics {
     pub spilled: u64,
     /// The number of rows that compaction wrote again, so that their segment could be reused.
     pub compacted: u64,
-    /// The number of reads.
+    /// The number of reads of the file.
     pub reads: u64,
-    /// The number of bytes that were read.
+    /// The number of bytes that were read from the file.
     pub read_bytes: u64,
-    /// The number of writes.
+    /// The number of writes to the file.
     pub writes: u64,
-    /// The number of bytes that were written.
+    /// The number of bytes that were written to the file.
     pub written_bytes: u64,
-    /// The number of shards whose file goes through the page cache, because the file system does
-    /// not support direct I/O.
+    /// The number of shards whose file uses the page cache, because the file system does not
+    /// support direct I/O.
     pub cached_files: u64,
 }
 

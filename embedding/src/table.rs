@@ -43,7 +43,7 @@ use crate::tombstones::Tombstones;
 pub(crate) struct Table {
     pub(crate) shape: Arc<TableShape>,
     pub(crate) index: Index,
-    /// The full rows.
+    /// The slabs of the full rows.
     pub(crate) slabs: RowSlabs,
     /// The memory for a row in f32, used if the weights have another type.
     pub(crate) scratch: Vec<f32>,
@@ -144,7 +144,7 @@ impl Table {
     /// removed row.
     pub(crate) fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
-            self.keep_free(row);
+            self.free_list.rows.push(row);
             return Err(e.into());
         }
         self.slabs.companion.row_mut(row).fill(0);
@@ -184,9 +184,9 @@ impl Table {
 
     /// Completes the restoring of rows in key order. The function must be called after the last
     /// row.
-    pub(crate) fn restored(&mut self) {
+    pub(crate) fn finish_restoring(&mut self) {
         if let Some(dense) = &mut self.dense {
-            dense.renumbered(&self.index);
+            dense.renumber(&self.index);
         }
     }
 
@@ -208,8 +208,8 @@ impl Table {
         companion.used -= self.free_list.len() * self.shape.companion_stride * size_of::<u32>();
         weights.bookkeeping += self.free_list.bytes();
         if let Some(narrow) = &self.narrow {
-            weights = crate::narrow::both(weights, narrow.slabs.weights.bytes());
-            companion = crate::narrow::both(companion, narrow.slabs.companion.bytes());
+            weights = crate::narrow::sum_bytes(weights, narrow.slabs.weights.bytes());
+            companion = crate::narrow::sum_bytes(companion, narrow.slabs.companion.bytes());
             weights.bookkeeping += narrow.bookkeeping();
         }
         let staged = self.dense.as_ref().map_or(0, Dense::bytes);

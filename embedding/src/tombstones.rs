@@ -34,7 +34,7 @@ pub(crate) struct Tombstones {
     /// The generation that ended when the newest checkpoint began; `None` if no checkpoint has
     /// begun.
     pub(crate) cut: Option<u32>,
-    /// The oldest generation that is asked for: changes before its end are no longer needed.
+    /// The oldest generation from whose end changes are still needed.
     pub(crate) oldest: u32,
     pub(crate) gone: Vec<List>,
     pub(crate) spilled: Vec<List>,

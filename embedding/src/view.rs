@@ -61,7 +61,7 @@ pub struct RowView<'a> {
     pub state: &'a [f32],
     /// Whether the row is narrow, so that it does not have all of its floats yet.
     pub is_narrow: bool,
-    /// The number of pushes.
+    /// The number of pushes of the row.
     pub count: u32,
     /// The step of the last push.
     pub last_step: u32,
@@ -95,7 +95,7 @@ pub enum Order {
 pub struct TableSurvey {
     /// The name of the table.
     pub table: String,
-    /// The number of rows.
+    /// The number of rows of the table.
     pub rows: u64,
     /// The number of rows that are narrow until they have been pushed often enough.
     pub narrow_rows: u64,

@@ -40,9 +40,9 @@ pub fn memory(
     shards: usize,
 ) -> u64 {
     let mut spec = spec.clone();
-    let at = spec.segments.iter().position(|segment| segment.name == "vector");
-    if let (Some(dim), Some(at)) = (dim, at) {
-        spec.segments[at].dim = dim;
+    let vector = spec.segments.iter_mut().find(|segment| segment.name == "vector");
+    if let (Some(dim), Some(vector)) = (dim, vector) {
+        vector.dim = dim;
     }
     spec.dtype = match numbers {
         Numbers::F32 => Dtype::F32,

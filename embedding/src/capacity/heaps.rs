@@ -5,8 +5,8 @@ use serde::Serialize;
 
 /// The number of points of the curve that a fit needs.
 const LEAST: usize = 6;
-/// The part of the data at which the fit begins: while nearly every row brings a new key, the curve
-/// is no power law yet.
+/// The part of the data at which the fit begins: before that, nearly every row brings a new key,
+/// and the curve does not follow a power law yet.
 const BEGIN: f64 = 1.0 / 32.0;
 
 /// Heaps' law, fitted to measured numbers of keys, with measures of its error.

@@ -4,8 +4,8 @@
 //! # Headroom
 //! New rows are made before the end of the step evicts others, so a table that stayed at its limit
 //! would refuse every new key. The eviction at the end of a step therefore leaves room for twice
-//! the rows that the step wanted to make. If the next step wants more, its further keys are
-//! refused, for that one step.
+//! the number of rows that the step needed. If the next step needs more rows, its further keys are
+//! refused in that step.
 //!
 //! A step needs no lookup to know that all of its keys have room if the table has room for that
 //! many rows. So the eviction also leaves room for as many keys as the last step had, if they are a
@@ -23,8 +23,6 @@
 //!
 //! Every decision follows from numbers of rows over all shards and from the step. No state is kept
 //! from step to step or saved in a checkpoint, and the number of shards changes nothing.
-
-use std::iter::Sum;
 
 use zillion_feature::SLOTS;
 
@@ -67,15 +65,6 @@ impl Demand {
     }
 }
 
-impl Sum for Demand {
-    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
-        parts.fold(Self::default(), |sum, part| Self {
-            keys: sum.keys + part.keys,
-            rows: sum.rows + part.rows,
-        })
-    }
-}
-
 /// The slots that the end of a step visits, and the number of rows to evict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Visit {
@@ -111,7 +100,7 @@ impl Visit {
     /// Returns the number of evicted rows among `seen` visited ones. From a sample, at most two in
     /// [`LOOKS_FOR_TWO`] are evicted, so that slots keep about the same size after a visit; the
     /// rest are evicted in the next steps.
-    pub(crate) fn goes(&self, seen: u64) -> u64 {
+    pub(crate) fn evictions(&self, seen: u64) -> u64 {
         let most = if self.is_whole { seen } else { (2 * seen).div_ceil(LOOKS_FOR_TWO) };
         self.excess.min(most)
     }
@@ -165,7 +154,7 @@ mod tests {
         assert_eq!(headroom(1, rows(1)), 1);
         assert_eq!(Visit::new(900, 1000, rows(50), 7), None);
         let small = Visit::new(1000, 1000, rows(50), 7).unwrap();
-        assert!(small.is_whole && small.excess == 100 && small.goes(1000) == 100);
+        assert!(small.is_whole && small.excess == 100 && small.evictions(1000) == 100);
         assert_eq!(small.turn.slots(0..SLOTS).count(), SLOTS);
     }
 
@@ -185,7 +174,7 @@ mod tests {
         let slots = visit.turn.slots(0..SLOTS).count() as u64;
         let looks = slots * most / SLOTS as u64;
         assert!((100_000..=210_000).contains(&looks), "{looks}");
-        assert_eq!(visit.goes(60_000), 24_000);
+        assert_eq!(visit.evictions(60_000), 24_000);
         let mut seen = vec![false; SLOTS];
         for step in 0..SLOTS as u32 {
             let turn = Visit::new(most, most, rows(20_000), step).unwrap().turn;

@@ -53,7 +53,7 @@ impl Table {
                 self.prefetch_companion(soon);
             }
             let (key, entry) = entries[i];
-            if self.worth(priority, entry) < floor && !pinned.contains(&key) {
+            if self.row_priority(priority, entry) < floor && !pinned.contains(&key) {
                 self.take_out(key, entry);
                 self.free_row(key, entry);
             } else {
@@ -77,7 +77,7 @@ impl Table {
         }
         let row = entry.row();
         let rows = self.rows() - self.narrow_rows() + self.free_list.len() as u64;
-        // A free number below the row's own has an entry too.
+        // A number below the row's own fits into an entry too.
         if is_loose(row, rows)
             && let Some(to) = self.slabs.move_down(row)?
         {
@@ -93,7 +93,7 @@ impl Table {
         // The companion row is read only where changes are tracked.
         let epoch = self.changes.as_ref().map(|_| self.meta_of(entry).dirty_epoch);
         if let (Some(changes), Some(epoch)) = (&mut self.changes, epoch)
-            && epoch != changes.epoch()
+            && epoch != changes.epoch
         {
             changes.note(key);
         }

@@ -17,9 +17,9 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use crate::admission::KeyAdmission;
 use crate::error::Result;
 use crate::eviction::capacity::{Claim, Demand, Visit, shares};
-use crate::eviction::displace::{Foreseen, Looked};
+use crate::eviction::displace::{Foreseen, Ranked};
 use crate::eviction::permits::Permits;
-use crate::set::{TableSet, each, each_with};
+use crate::set::{TableSet, each};
 use crate::shape::TableShape;
 use crate::shard::times;
 use zillion_rows::TableSpec;
@@ -98,7 +98,7 @@ impl TableSet {
 
     /// Returns, for each table, the keys of a step that may get a row. The entries that are found
     /// are valid until the next step.
-    pub(crate) fn rooms(
+    pub(crate) fn find_permits(
         &self,
         workers: &Workers,
         plan: &LookupPlan,
@@ -160,11 +160,14 @@ impl TableSet {
             return Ok(());
         }
         let tables = 0..self.shapes.len();
-        let shards = &mut self.shards;
-        let of_table = |table: usize| {
-            shards.iter_mut().map(|shard| std::mem::take(&mut shard.tables[table].demand)).sum()
-        };
-        let demands: Vec<Demand> = tables.clone().map(of_table).collect();
+        let mut demands = vec![Demand::default(); self.shapes.len()];
+        for shard in &mut self.shards {
+            for (sum, table) in demands.iter_mut().zip(&mut shard.tables) {
+                let part = std::mem::take(&mut table.demand);
+                sum.keys += part.keys;
+                sum.rows += part.rows;
+            }
+        }
         let limits = self.limits(
             |table, rows| rows + demands[table].room(rows),
             |table, shape| shape.priority.is_none() || shape.spec.dense || self.frozen[table],
@@ -188,26 +191,26 @@ impl TableSet {
             return Ok(());
         }
         // The rows that were visited, by shard and then by table.
-        let looked: Vec<Vec<Vec<Looked>>> = workers.map(self.shards.len(), |i| {
+        let ranked: Vec<Vec<Vec<Ranked>>> = workers.map(self.shards.len(), |i| {
             let look = |(table, visit): (usize, &Option<Visit>)| {
                 visit
                     .as_ref()
-                    .map_or_else(Vec::new, |visit| self.shards[i].tables[table].look(visit))
+                    .map_or_else(Vec::new, |visit| self.shards[i].tables[table].rank_rows(visit))
             };
             visits.iter().enumerate().map(look).collect()
         });
         let highest: Vec<Option<(u64, FeatureKey)>> = tables
             .map(|table| {
-                let found: Vec<&[Looked]> = looked.iter().map(|of| of[table].as_slice()).collect();
-                let seen: usize = found.iter().map(|looked| looked.len()).sum();
-                lowest(&found, visits[table]?.goes(seen as u64) as usize)
+                let found: Vec<&[Ranked]> = ranked.iter().map(|of| of[table].as_slice()).collect();
+                let seen: usize = found.iter().map(|ranked| ranked.len()).sum();
+                lowest(&found, visits[table]?.evictions(seen as u64) as usize)
             })
             .collect();
-        each_with(workers, &mut self.shards, looked, |shard, _, looked| {
-            for (table, looked) in looked.iter().enumerate() {
+        each(workers, &mut self.shards, |i, shard| {
+            for (table, ranked) in ranked[i].iter().enumerate() {
                 match (&visits[table], highest[table]) {
                     (Some(visit), Some(highest)) => {
-                        shard.tables[table].make_room(visit, looked, highest)?;
+                        shard.tables[table].make_room(visit, ranked, highest)?;
                     }
                     // All rows that the visit covers are pinned.
                     (Some(_), None) => shard.tables[table].trim_free_list(0),
@@ -220,11 +223,11 @@ impl TableSet {
 }
 
 /// Returns the highest rank among the `count` lowest; `None` if `count` is 0.
-pub(crate) fn lowest(looked: &[&[Looked]], count: usize) -> Option<(u64, FeatureKey)> {
+pub(crate) fn lowest(ranked: &[&[Ranked]], count: usize) -> Option<(u64, FeatureKey)> {
     let last = count.checked_sub(1)?;
     // The first selection compares priorities alone, which takes half of the memory; keys decide
     // among rows of the same priority.
-    let rows = || looked.iter().copied().flatten();
+    let rows = || ranked.iter().copied().flatten();
     let mut priorities: Vec<u64> = rows().map(|found| found.rank.0).collect();
     let (before, &mut priority, _) = priorities.select_nth_unstable(last);
     let less = before.iter().filter(|&&before| before < priority).count();
@@ -247,11 +250,11 @@ mod tests {
             shards in prop::collection::vec(prop::collection::vec((0u64..6, any::<u64>()), 0..40), 1..5),
             part in 0.0f64..=1.0,
         ) {
-            let shards: Vec<Vec<Looked>> = shards
+            let shards: Vec<Vec<Ranked>> = shards
                 .iter()
-                .map(|rows| rows.iter().map(|&(priority, key)| Looked::at(priority, key)).collect())
+                .map(|rows| rows.iter().map(|&(priority, key)| Ranked::at(priority, key)).collect())
                 .collect();
-            let slices: Vec<&[Looked]> = shards.iter().map(Vec::as_slice).collect();
+            let slices: Vec<&[Ranked]> = shards.iter().map(Vec::as_slice).collect();
             let mut ranks: Vec<_> = shards.iter().flatten().map(|found| found.rank).collect();
             ranks.sort_unstable();
             let count = (ranks.len() as f64 * part) as usize;

@@ -17,11 +17,6 @@ impl Table {
         self.free_list.rows.capacity() > 0
     }
 
-    /// Puts the number of a row that no key leads to any more on the free list.
-    pub(crate) fn keep_free(&mut self, row: u32) {
-        self.free_list.rows.push(row);
-    }
-
     /// Takes the row that was freed last from the free list. The row still has its old contents.
     pub(crate) fn take_free(&mut self) -> Option<u32> {
         let row = self.free_list.rows.pop()?;

@@ -1,4 +1,5 @@
-//! Frozen tables: their rows are read, and no step changes, creates or evicts a row.
+//! The freezing of tables: the rows of a frozen table are read, and no step changes, creates or
+//! evicts them.
 //!
 //! # Invariants
 //! A frozen table has no part in a step: no gradient is applied or counted, no key is counted, no

@@ -147,11 +147,8 @@ impl TableSet {
             for piece in part {
                 let Run { shard, table, .. } = runs[piece.run];
                 let table = &shards[shard].tables[table.index()];
-                let (keys, counts) = (piece.keys, piece.counts.take());
-                piece.missing = match piece.known.take() {
-                    Some(known) => table.pull_some(keys, piece.rows, counts, known),
-                    None => table.read(keys, piece.rows, counts, absent),
-                };
+                let (counts, known) = (piece.counts.take(), piece.known.take());
+                piece.missing = table.read(piece.keys, piece.rows, counts, known, absent);
             }
         });
         let mut missing = vec![0; runs.len()];

@@ -1,5 +1,5 @@
-//! Sums over rows: the gradient norm and the regulariser's loss. Partial sums are in `f64`, one for
-//! each slot, and are added in the order of tables and slots.
+//! The sums over rows: the gradient norm and the regulariser's loss. Partial sums are in `f64`, one
+//! for each slot, and are added in the order of tables and slots.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ impl TableSet {
         self.bring_in(workers, plan)?;
         // A step that does not fit into 32 bits is refused when the gradients are applied.
         let step = step.0 as u32;
-        let rooms = self.rooms(workers, plan, gradients, step)?;
+        let rooms = self.find_permits(workers, plan, gradients, step)?;
         let run = |position: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
             let rows = &gradients.tables[position];
             slot_runs(table, range, |keys, run| {

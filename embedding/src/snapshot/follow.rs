@@ -23,10 +23,8 @@ impl TableSet {
     /// none yet, or if checkpoints are not followed.
     pub fn snapshot_mark(&self) -> Option<SnapshotMark> {
         let marks = self.marks.as_ref()?;
-        marks
-            .generations
-            .last()
-            .map(|&generation| SnapshotMark { history: marks.history, generation })
+        let &generation = marks.generations.last()?;
+        Some(SnapshotMark { history: marks.history, generation })
     }
 
     /// Returns the generation of a mark, or an error if the changes after it are no longer known.

@@ -1,4 +1,4 @@
-//! Snapshot generations: the numbers by which rows record when they changed last.
+//! The snapshot generations: the numbers by which rows record when they changed last.
 //!
 //! A dirty epoch ends when a version is published, and its number is in every checkpoint. A
 //! snapshot must also know which rows changed after it began, and it must not end an epoch: the
@@ -34,7 +34,7 @@ impl Generations {
         self.now
     }
 
-    /// Returns the current epoch.
+    /// Returns the epoch of the current generation.
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch_of(self.now)
     }

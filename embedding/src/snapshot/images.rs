@@ -2,9 +2,9 @@
 //!
 //! An image consists of a key, the number of the previous image of the same slot, and the words of
 //! the row in both slabs. Making an image is a copy to the end of the last chunk, or to the place
-//! of an image that is no longer needed. A push that keeps a row therefore does little more work
-//! than a push that does not. All chunks go back to the system at once, together with the snapshot,
-//! on the thread that drops it.
+//! of an image that has been released. A push that keeps a row therefore does little more work than
+//! a push that does not. All chunks go back to the system at once, together with the snapshot, on
+//! the thread that drops it.
 //!
 //! # Invariants
 //! * An image is in the list of its slot, or it is free.

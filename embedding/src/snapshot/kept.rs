@@ -42,22 +42,6 @@ impl Kept {
         Self { pending: slots.start, slots, newest: Vec::new(), images }
     }
 
-    /// Adds an image to the list of its slot.
-    #[inline]
-    pub(crate) fn keep(
-        &mut self,
-        key: FeatureKey,
-        weights: &[u32],
-        companion: &[u32],
-    ) -> Result<()> {
-        if self.newest.is_empty() {
-            self.newest = vec![NONE; self.slots.len()];
-        }
-        let newest = &mut self.newest[key.slot() - self.slots.start];
-        *newest = self.images.keep(key, *newest, weights, companion)?;
-        Ok(())
-    }
-
     /// Keeps the image of a row of a pending slot that has not changed since the end of
     /// `generation`.
     #[inline(always)]
@@ -72,7 +56,12 @@ impl Kept {
         if key.slot() < self.pending || shape.meta(companion).dirty_epoch > generation {
             return Ok(());
         }
-        self.keep(key, weights, companion)
+        if self.newest.is_empty() {
+            self.newest = vec![NONE; self.slots.len()];
+        }
+        let newest = &mut self.newest[key.slot() - self.slots.start];
+        *newest = self.images.keep(key, *newest, weights, companion)?;
+        Ok(())
     }
 
     /// Drops all images, and makes later calls keep no image.

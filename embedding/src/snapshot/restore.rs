@@ -50,7 +50,7 @@ impl TableSet {
                          admission has none"
                     ),
                     false => format!(
-                        "the job's admission has a {what} of keys, and the checkpoint has none"
+                        "the job's admission has a {what} of keys, and the checkpoint has no {what}"
                     ),
                 };
                 let reason = format!("{reason}; use the job that wrote the checkpoint");
@@ -79,7 +79,7 @@ impl TableSet {
                         table.restore_row(part.key(row), part.stored(row))?;
                     }
                 }
-                table.restored();
+                table.finish_restoring();
                 for part in &candidates[index] {
                     for (key, candidate) in part.in_slots(&slots) {
                         table.restore_candidate(key, candidate)?;

@@ -103,7 +103,11 @@ impl Table {
             if let Some(&(_, soon)) = entries.get(i + AHEAD) {
                 self.prefetch_companion(soon);
             }
-            if is_asked(self.row_of(&cold, key, entry, &mut thawed)?.meta.dirty_epoch) {
+            let meta = match self.is_cold(entry) {
+                true => self.row_of(&cold, key, entry, &mut thawed)?.meta,
+                false => self.meta_of(entry),
+            };
+            if is_asked(meta.dirty_epoch) {
                 places.push((key, Place::Live(entry)));
             }
         }

@@ -30,16 +30,11 @@ impl Folder {
         files.create_dir(parent)?;
         // The files of ended processes are removed from every subfolder, and not only from the one
         // that this process will use.
-        let entries =
-            fs::read_dir(parent).map_err(|e| DeviceError::file("list the folder", parent, e))?;
-        for entry in entries {
-            let entry = entry.map_err(|e| DeviceError::file("list the folder", parent, e))?;
-            let name = entry.file_name();
-            let is_ours = name.to_str().is_some_and(|name| {
-                name.strip_prefix(PREFIX).is_some_and(|n| n.parse::<u32>().is_ok())
-            });
-            if is_ours && let Some(lock) = lock(&entry.path())? {
-                clear(&entry.path())?;
+        for path in list(parent)? {
+            let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix(PREFIX));
+            let is_ours = number.is_some_and(|number| number.parse::<u32>().is_ok());
+            if is_ours && let Some(lock) = lock(&path)? {
+                clear(&path)?;
                 drop(lock);
             }
         }
@@ -95,14 +90,17 @@ fn lock(folder: &Path) -> Result<Option<File>> {
     Ok((held.is_some() && held == inode(fs::metadata(&path))).then_some(file))
 }
 
+/// Returns the paths of the entries of a folder.
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |e| DeviceError::file("list the folder", folder, e);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
+}
+
 /// Removes the scratch files of a folder.
 fn clear(folder: &Path) -> Result<()> {
-    let entries =
-        fs::read_dir(folder).map_err(|e| DeviceError::file("list the folder", folder, e))?;
-    for entry in entries {
-        let entry = entry.map_err(|e| DeviceError::file("list the folder", folder, e))?;
-        if entry.file_name().to_str().is_some_and(|name| name.ends_with(SUFFIX)) {
-            let path = entry.path();
+    for path in list(folder)? {
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.ends_with(SUFFIX)) {
             fs::remove_file(&path).map_err(|e| DeviceError::file("remove", &path, e))?;
         }
     }

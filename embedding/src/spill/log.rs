@@ -9,7 +9,7 @@
 //! * A closed segment is full of records. The live records are counted; they are those that an
 //!   index entry points to.
 //! * A segment is reused only after its last record was released. It then gets another generation,
-//!   so that data read before can be told from the data it holds now.
+//!   so that data that was read earlier is not mistaken for its present data.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -43,13 +43,13 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Records the newest step.
-    pub(crate) fn at(&mut self, step: u32) {
+    /// Records a step, if it is the newest one so far.
+    pub(crate) fn note_step(&mut self, step: u32) {
         self.step = self.step.max(step);
     }
 
     /// Records that `rows` rows have left a memory for `capacity` rows.
-    pub(crate) fn left(&mut self, rows: u64, capacity: u64) {
+    pub(crate) fn note_left(&mut self, rows: u64, capacity: u64) {
         self.left += rows;
         if self.left >= capacity {
             let turnover = self.step.saturating_sub(self.since) as f32;
@@ -91,10 +91,10 @@ mod tests {
     #[test]
     fn a_scan_leaves_before_what_is_asked_for_often_and_old_fame_fades() {
         let mut policy = Policy::default();
-        policy.at(100);
+        policy.note_step(100);
         assert!(policy.worth(meta(1, 100)) < policy.worth(meta(8, 50)));
         assert!(policy.worth(meta(1, 90)) < policy.worth(meta(1, 100)));
-        policy.at(100_000);
+        policy.note_step(100_000);
         assert!(policy.worth(meta(1000, 50)) < policy.worth(meta(1, 100_000)));
     }
 
@@ -102,8 +102,8 @@ mod tests {
     fn a_half_life_follows_the_turnover() {
         let mut policy = Policy::default();
         for step in 1..=1000 {
-            policy.at(step);
-            policy.left(1, 500);
+            policy.note_step(step);
+            policy.note_left(1, 500);
         }
         assert_eq!(policy.half_life, 2000.0);
     }

@@ -164,7 +164,7 @@ impl Table {
     pub(crate) fn settle(&mut self, pull: u32, step: Option<u32>) -> Result<()> {
         let Some(mut spill) = self.spill.take() else { return Ok(()) };
         if let Some(step) = step {
-            spill.policy.at(step);
+            spill.policy.note_step(step);
         }
         let hot = self.slabs.len() as u64;
         // Steps are similar but not equal: the allowance is a quarter more than the last step
@@ -231,7 +231,7 @@ impl Table {
             for &(_, key, row) in &rows {
                 self.freeze(spill, key, row)?;
             }
-            spill.policy.left(rows.len() as u64, spill.budget_rows);
+            spill.policy.note_left(rows.len() as u64, spill.budget_rows);
         }
         Ok(())
     }
@@ -345,7 +345,7 @@ impl Table {
         Ok(())
     }
 
-    /// Reads the records of those `entries` that are not in memory, for a single use.
+    /// Reads the records of all `entries` that are not in memory, for a single use.
     pub(crate) fn cold_rows(&self, entries: &[(FeatureKey, Entry)]) -> Result<ColdRows> {
         let Some(spill) = &self.spill else { return Ok(ColdRows::default()) };
         let cold = entries.iter().filter_map(|(_, entry)| entry.record());
@@ -392,12 +392,6 @@ impl Table {
         if !self.is_cold(entry) {
             return Ok(self.stored_of(entry));
         }
-        self.thaw(cold, key, entry, thawed)?;
-        Ok(self.shape.stored_row(thawed.weights(&self.shape), &thawed.companion, false))
-    }
-
-    /// Copies the row of an index entry that is not in memory to `to`.
-    fn thaw(&self, cold: &ColdRows, key: FeatureKey, entry: Entry, to: &mut Thawed) -> Result<()> {
         let (Some(spill), Some(record)) = (&self.spill, entry.record()) else {
             return Err(Error::mismatch(
                 self.name(),
@@ -411,8 +405,8 @@ impl Table {
         if let Some(problem) = spill.record.problem(bytes, key) {
             return Err(spill.bad(record, key, problem));
         }
-        spill.record.thaw(bytes, to);
-        Ok(())
+        spill.record.thaw(bytes, thawed);
+        Ok(self.shape.stored_row(thawed.weights(&self.shape), &thawed.companion, false))
     }
 }
 

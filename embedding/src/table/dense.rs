@@ -46,7 +46,7 @@ impl Staged {
         Ok(Self { gradients, touched: Vec::new(), is_touched: vec![false; rows] })
     }
 
-    /// Drops all staged gradients.
+    /// Drops the staged gradients of all rows.
     pub(crate) fn clear(&mut self) {
         for row in self.touched.drain(..) {
             self.gradients.row_mut(row).fill(0.0);
@@ -104,7 +104,7 @@ impl Dense {
 
     /// Recomputes the row runs of the slots. The function must be called after rows were added in
     /// key order.
-    pub(crate) fn renumbered(&mut self, index: &Index) {
+    pub(crate) fn renumber(&mut self, index: &Index) {
         let mut next = 0;
         for (start, slot) in self.starts.iter_mut().zip(index.slots()) {
             *start = next;
@@ -148,7 +148,7 @@ impl Table {
         } else {
             self.merge(&new, epoch)?;
         }
-        self.restored();
+        self.finish_restoring();
         Ok(())
     }
 
@@ -216,7 +216,7 @@ impl Table {
         Ok(())
     }
 
-    /// Drops the staged gradients.
+    /// Drops the staged gradients of the table, if there are any.
     pub(crate) fn discard(&mut self) {
         if let Some(staged) = self.dense.as_mut().and_then(|dense| dense.staged.as_mut()) {
             staged.clear();

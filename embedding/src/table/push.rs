@@ -176,7 +176,7 @@ impl Push<'_> {
                 return Ok(Entry::NONE);
             }
             None if !step.permits.has(occurrences.first + i)
-                && table.crowded_out(key, || occurrences.of(i), step.step) =>
+                && table.count_refused(key, || occurrences.of(i), step.step) =>
             {
                 return Ok(Entry::NONE);
             }
@@ -268,7 +268,7 @@ impl Push<'_> {
         i: usize,
     ) {
         if let Some(changes) = changes
-            && shape.meta(companion).dirty_epoch != changes.epoch()
+            && shape.meta(companion).dirty_epoch != changes.epoch
         {
             changes.note(self.keys[i]);
         }

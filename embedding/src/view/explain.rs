@@ -17,13 +17,13 @@ const ROUND: u64 = zillion_feature::SLOTS as u64;
 pub struct KeyReport {
     /// The name of the table.
     pub table: String,
-    /// The mixed key. It is not serialised, because many readers of JSON hold integers of only 53
-    /// bits.
+    /// The key of the report, in its mixed form. The key is not serialised, because many readers of
+    /// JSON hold integers of only 53 bits.
     #[serde(skip)]
     pub key: FeatureKey,
     /// The slot of the key.
     pub slot: usize,
-    /// The number of rows of the table.
+    /// The number of rows of the whole table.
     pub rows: u64,
     /// The row of the key, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct RowReport {
     /// The number of pushes at which a narrow row becomes full; absent for a full row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grows_at: Option<u32>,
-    /// The number of pushes.
+    /// The number of pushes of the row.
     pub count: u32,
     /// The share of the table's rows that were pushed less often.
     pub count_above: f64,
@@ -67,7 +67,7 @@ pub struct RowReport {
 pub struct SegmentReport {
     /// The name of the segment.
     pub name: String,
-    /// The number of floats.
+    /// The number of floats of the segment.
     pub dim: usize,
     /// The L2 norm of the weights.
     pub norm: f32,

@@ -14,7 +14,7 @@ use crate::view::{RowView, TableView, view};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// The number of pushes.
+    /// The number of pushes of a row.
     Count,
     /// The step of the last push.
     LastStep,

@@ -50,11 +50,12 @@ pub enum Keep {
 /// The size of a table before and after rows were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TableSize {
-    /// The number of rows.
+    /// The number of rows of the table.
     pub rows: u64,
     /// The number of keys that wait to be admitted.
     pub candidates: u64,
-    /// The bytes in memory: weights, state, index at the worst moment of its growth, candidates.
+    /// The bytes of the table in memory: weights, state, candidates, and the index at the worst
+    /// moment of its growth.
     pub memory_bytes: u64,
     /// The approximate bytes of the checkpoint's files; their headers are not counted.
     pub file_bytes: u64,
