@@ -171,7 +171,7 @@ impl Table {
         Ok(row)
     }
 
-    /// Adds a row as a checkpoint stored it. A key with a narrow row must have no other row.
+    /// Adds a row as a checkpoint stored it. The key must have no row.
     pub(crate) fn restore_row(&mut self, key: FeatureKey, stored: StoredRow<'_>) -> Result<()> {
         if stored.is_narrow {
             return self.restore_narrow_row(key, stored);

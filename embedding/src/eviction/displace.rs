@@ -152,7 +152,7 @@ impl Table {
         ranked
     }
 
-    /// Evicts the rows that [`Table::rank_rows`] has found and whose rank is at most `highest`.
+    /// Evicts the rows of [`Table::rank_rows`] whose rank is at most `highest`.
     pub(crate) fn make_room(
         &mut self,
         visit: &Visit,

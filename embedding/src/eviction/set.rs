@@ -222,7 +222,7 @@ impl TableSet {
     }
 }
 
-/// Returns the highest rank among the `count` lowest; `None` if `count` is 0.
+/// Returns the highest of the `count` lowest ranks, or `None` if `count` is 0.
 pub(crate) fn lowest(ranked: &[&[Ranked]], count: usize) -> Option<(u64, FeatureKey)> {
     let last = count.checked_sub(1)?;
     // The first selection compares priorities alone, which takes half of the memory; keys decide

@@ -35,7 +35,7 @@ impl Guard {
         Some(Self { norm, value, bounds: bounds.unwrap_or(everywhere) })
     }
 
-    /// Returns the gradient function of one row, clipped as the guard says.
+    /// Returns a function that computes the clipped gradient of one row.
     #[inline(always)]
     fn clip<G: Gradient>(&self, weights: &[f32], raw: &[f32], gradient: G) -> Clipped<G> {
         let clipped = Clipped { gradient, value: self.value, factor: 1.0 };
