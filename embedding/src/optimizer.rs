@@ -104,8 +104,8 @@ pub(crate) use with_kernel;
 /// machines. The number is fixed, so that sums have the same bits on all machines.
 pub(crate) const LANES: usize = 8;
 
-/// Returns the sum of `f(i)^2` over `0..n`, in eight lanes that are added in a fixed tree. In `f64`,
-/// a sum over many rows does not lose the small ones.
+/// Returns the sum of `f(i)^2` over `0..n`, in eight lanes, which are added in a fixed tree. In
+/// `f64`, a sum over many rows does not lose the small ones.
 #[inline(always)]
 pub(crate) fn sum_of_squares<T>(n: usize, f: impl Fn(usize) -> f32) -> T
 where
@@ -137,8 +137,8 @@ fn sum_lanes<T: Add<Output = T>>([a, b, c, d, e, f, g, h]: [T; LANES]) -> T {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// Returns the sum of `f(a, b)^2` over two rows of the same length. The order and the bits are
-/// those of [`sum_of_squares`] in `f32`; arrays of a known length need no bounds checks and stay in
+/// Returns the sum of `f(a, b)^2` over two rows of equal length. The order and the bits are those
+/// of [`sum_of_squares`] in `f32`; arrays of a known length need no bounds checks and stay in
 /// registers.
 #[inline(always)]
 pub(crate) fn sum_of_squares_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {

@@ -84,11 +84,6 @@ impl SpillHome {
     pub fn path(&self) -> &Path {
         self.inner.folder.path()
     }
-
-    pub(crate) fn create(&self, table: &str) -> Result<DirectFile> {
-        let path = self.inner.folder.next(table);
-        Ok(DirectFile::create(&self.inner.files, &path)?)
-    }
 }
 
 /// The state of spilling in one shard's part of a table.
@@ -140,8 +135,9 @@ impl Spill {
         let budget_rows = budget_rows(memory, shape)?;
         // Small tables get small chunks, because data on its way to the file takes memory too.
         let geometry = Geometry::new(record.bytes(), memory);
+        let file = DirectFile::create(&home.inner.files, &home.inner.folder.next(shape.name()))?;
         Ok(Self {
-            log: Log::new(home.create(shape.name())?, geometry),
+            log: Log::new(file, geometry),
             home: home.clone(),
             record,
             policy: Policy::default(),

@@ -231,7 +231,10 @@ impl Table {
                 as u64,
             snapshot_bytes: self.snapshot_bytes() as u64,
             slack_bytes: (reserved + companion_reserved - used) as u64,
-            spill: self.spill_statistics(),
+            spill: self
+                .spill
+                .as_ref()
+                .map(|spill| spill.statistics(self.slabs.len() as u64, self.rows())),
             counters: self.counters,
         }
     }

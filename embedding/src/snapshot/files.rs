@@ -30,8 +30,8 @@ impl Kind {
         self == Self::Narrow
     }
 
-    /// Returns the bytes that an entry takes in memory before it is written, or `None` if a table of
-    /// this shape has no entries of this kind.
+    /// Returns the bytes that an entry takes in memory before it is written, or `None` if a table
+    /// of this shape never has entries of this kind.
     pub(crate) fn entry_bytes(self, shape: &TableShape) -> Option<usize> {
         match self {
             Self::Rows => Some(PartRows::row_bytes(shape)),

@@ -14,7 +14,6 @@ use crate::index::Entry;
 use crate::spill::{
     COMPARED, Compaction, Fetch, LEAVING, Missing, Spill, SpillHome, Thawed, least,
 };
-use crate::statistics::SpillStatistics;
 use crate::table::Table;
 
 /// The number of keys between prefetching memory and reading it.
@@ -36,11 +35,6 @@ impl Table {
     pub(crate) fn spill(&mut self, home: &SpillHome, memory: u64) -> Result<()> {
         self.spill = Some(Box::new(Spill::new(home, &self.shape, memory)?));
         Ok(())
-    }
-
-    pub(crate) fn spill_statistics(&self) -> Option<SpillStatistics> {
-        let hot = self.slabs.len() as u64;
-        self.spill.as_ref().map(|spill| spill.statistics(hot, self.rows()))
     }
 
     /// Begins to read the rows of announced plans that are not in memory, and marks the other rows

@@ -1,4 +1,4 @@
-//! The blocks of a filter's slot as they were when a snapshot began, while keys are counted further.
+//! The old values of the blocks of a filter's slot that have changed since a snapshot began.
 //!
 //! A block is copied before its first change, and a bit of its slot marks it as copied; halving a
 //! slot changes all of its blocks.
