@@ -140,8 +140,8 @@ impl<L: Line> Index<L> {
         }
     }
 
-    /// Gives memory back and keeps probes short; must be called when keys have been removed from a
-    /// slot.
+    /// Gives memory back and keeps probes short. The function must be called when keys have been
+    /// removed from a slot.
     pub(crate) fn tidy(&mut self, slot: usize) {
         self.slots[slot - self.first_slot].tidy(&self.arena, slot);
     }

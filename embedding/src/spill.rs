@@ -95,7 +95,7 @@ pub(crate) struct Spill {
     pub(crate) policy: Policy,
     /// The bytes that rows may take in memory.
     pub(crate) budget_bytes: u64,
-    /// The number of rows that fit into these bytes.
+    /// The number of rows that fit into `budget_bytes`.
     pub(crate) budget_rows: u64,
     /// The number of rows that the next step is expected to bring into memory before rows are
     /// spilled. So many rows of the budget are left free.

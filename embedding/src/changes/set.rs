@@ -63,7 +63,7 @@ impl TableSet {
         })
     }
 
-    /// Returns whether every row that changed after the end of an epoch is known.
+    /// Returns whether all rows that changed after the end of an epoch are known.
     pub fn knows_changes_since(&self, epoch: u32) -> bool {
         let generation = self.generations.last_of(epoch);
         self.tracking.as_ref().is_some_and(|t| t.reach.iter().all(|&reach| reach <= generation))

@@ -15,7 +15,8 @@ pub(crate) struct RowRun {
     /// The weights of the rows in f32, whatever the number type of the table, without padding. A
     /// narrow row has fewer weights than a full one.
     weights: Vec<f32>,
-    /// Each key with the end of its row's weights and the row's count; `None` if it has no row.
+    /// The keys, each with the end of its row's weights and the row's count; `None` if a key has no
+    /// row.
     rows: Vec<(FeatureKey, Option<(usize, u32)>)>,
 }
 

@@ -44,8 +44,8 @@ impl Generations {
         generation - self.cuts.partition_point(|&cut| cut <= generation) as u32
     }
 
-    /// Returns the last generation of an epoch, as far as generations have begun. Rows of later
-    /// generations changed after the epoch.
+    /// Returns the newest generation of an epoch. Rows of later generations changed after the
+    /// epoch.
     pub(crate) fn last_of(&self, epoch: u32) -> u32 {
         let epochs = self.cuts.iter().zip(1..).map(|(cut, before)| cut - before);
         epoch.saturating_add(epochs.take_while(|&of| of <= epoch).count() as u32)

@@ -196,7 +196,8 @@ impl Log {
         }
     }
 
-    /// Returns the generation of a record, which tells whether it is still the one that was read.
+    /// Returns the generation of a record. If the generation has not changed since a read, the
+    /// record is still the same.
     pub(crate) fn generation(&self, record: u32) -> u64 {
         self.segment_generation(record / self.geometry.segment_records() as u32)
     }

@@ -41,8 +41,8 @@ impl Table {
 
     /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown
     /// keys get a row when they are admitted, or are refused if the vocabulary is fixed. Gradients
-    /// with a number that is not finite are dropped. All of this is counted. `occurrences` gives
-    /// the number of occurrences of each key, for an admission that counts them.
+    /// with a number that is not finite are dropped. Each of these cases is counted. `occurrences`
+    /// gives the number of occurrences of each key, for an admission that counts them.
     pub(crate) fn push(
         &mut self,
         keys: &[FeatureKey],
