@@ -164,7 +164,7 @@ pub(super) fn tf_metadata(host: &Host, servable: &Servable) -> Value {
         json!({ "dim": dims, "unknown_rank": false })
     };
     let mut inputs = serde_json::Map::new();
-    for input in unique_inputs(servable) {
+    for input in unique_inputs(servable.encoder()) {
         let dtype = match input.kind {
             InputKind::Id(RawType::I64) => "DT_INT64",
             InputKind::Id(RawType::U64) => "DT_UINT64",

@@ -90,10 +90,10 @@ fn fill_template(models: &[(&str, Arc<OpenVersions>)], has_control: bool) -> Val
 /// Adds the paths that score rows by a model.
 fn add_scoring(document: &mut Value, calls: &[Call], model: &str, open: &OpenVersions) {
     let current = open.current.and_then(|current| open.versions.get(&current));
-    let inputs = current.map(|servable| Inputs::of(servable));
+    let inputs = current.map(|servable| Inputs::of(servable.encoder()));
     // A version with other inputs takes other bodies than this document describes.
     let is_alike = |servable: &&Arc<Servable>| {
-        inputs.as_ref().is_some_and(|inputs| *inputs == Inputs::of(servable))
+        inputs.as_ref().is_some_and(|inputs| *inputs == Inputs::of(servable.encoder()))
     };
     let versions: Vec<VersionId> =
         open.versions.values().filter(is_alike).map(|servable| servable.version()).collect();
