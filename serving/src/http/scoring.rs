@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use tracing::Instrument as _;
 
-use super::answers::{ClassifyAnswer, PredictAnswer, RankAnswer, RegressAnswer};
+use super::answers::{PredictAnswer, RankAnswer, classify, regress};
 use super::body::{self, Encoding};
 use super::respond::{self, HEADER_LENGTH, Reply, to_bytes};
 use super::route::{Target, Verb};
@@ -159,8 +159,8 @@ fn write_answer(
 ) -> Result<Vec<u8>> {
     match verb {
         Verb::Rank => to_bytes(&RankAnswer::new(answer, top_k)),
-        Verb::Classify => to_bytes(&ClassifyAnswer::new(answer)),
-        Verb::Regress => to_bytes(&RegressAnswer::new(answer)),
+        Verb::Classify => to_bytes(&classify(answer)),
+        Verb::Regress => to_bytes(&regress(answer)),
         _ => to_bytes(&PredictAnswer::new(answer, is_columnar)),
     }
 }

@@ -103,7 +103,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         let takes = if self.nesting.base64 { ", {\"b64\": text}" } else { "" };
         let refusal = || {
             A::Error::custom(format!(
-                "a value must be a number, a text, true, false, null{takes} or a list of those, and this is an object"
+                "a value must be a number, a text, true, false, null{takes} or a list of these, and this is an object"
             ))
         };
         if !self.nesting.base64 {
