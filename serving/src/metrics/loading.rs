@@ -41,6 +41,7 @@ pub(crate) struct Loading {
 /// - `parity`: the scores of the parity rows differ.
 const OUTCOMES: [&str; 7] = [OK, "absent", "store", "chain", "file", "parity", "other"];
 
+/// The outcome of an attempt that has succeeded.
 const OK: &str = "ok";
 
 /// Returns the outcome of an attempt that has failed.

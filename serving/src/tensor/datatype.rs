@@ -70,7 +70,7 @@ impl Datatype {
         TYPES[self as usize].1
     }
 
-    /// Returns the number of bytes of an element, or `None` if elements differ in it.
+    /// Returns the number of bytes of an element, or `None` for texts, whose lengths differ.
     pub(crate) fn width(self) -> Option<usize> {
         TYPES[self as usize].2
     }
