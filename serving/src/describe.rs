@@ -22,7 +22,7 @@ pub(crate) struct Described {
     pub(crate) is_optional: bool,
 }
 
-/// Lists the inputs of a version, with the lengths of lists behind the lists.
+/// Lists the inputs of a version. An input of lists is followed by the input of their lengths.
 pub(crate) fn inputs(servable: &Servable) -> Vec<Described> {
     let mut inputs = Vec::new();
     for input in unique_inputs(servable.encoder()) {
@@ -42,7 +42,7 @@ pub(crate) fn outputs(servable: &Servable) -> Vec<Described> {
     output_names(servable).into_iter().map(|known| output(known.name)).collect()
 }
 
-/// Lists the inputs by name, once each.
+/// Lists the inputs of an encoder without repeated names.
 pub(crate) fn unique_inputs(encoder: &Encoder) -> impl Iterator<Item = &InputSpec> {
     let mut seen = BTreeSet::new();
     encoder.inputs().filter(move |input| seen.insert(input.name.as_str()))

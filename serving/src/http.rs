@@ -177,7 +177,8 @@ async fn get_statistics(State(domain): State<Arc<Domain>>, target: Target) -> Re
     Ok(ok(&json!({ "model_stats": statistics })))
 }
 
-/// Answers the paths of TF-Serving that may end with a verb: POST with a verb, GET without.
+/// Answers the paths of TF-Serving: POST to a path that ends with a verb, and GET to a path without
+/// a verb.
 async fn answer_tf(
     State(domain): State<Arc<Domain>>,
     TfTarget { target, verb }: TfTarget,

@@ -77,7 +77,7 @@ impl Answer {
     }
 }
 
-/// Returns the output of a name.
+/// Returns the output with a name, or an error that lists the outputs of the model.
 fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
     outputs.iter().find(|output| output.name == name).ok_or_else(|| {
         let known: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
@@ -126,7 +126,7 @@ pub fn output_names(servable: &Servable) -> Vec<Output> {
     servable.tasks().iter().enumerate().flat_map(of).collect()
 }
 
-/// The pool that does the work of requests, and the count of open requests.
+/// The pool that processes requests, and the count of open requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Scoring {
     workers: Arc<Workers>,

@@ -78,7 +78,7 @@ fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
         .ok_or_else(|| refuse(input, &format!("the shape {shape:?} is too large for any data")))
 }
 
-/// Returns the datatype of a name.
+/// Returns the datatype that has a name in the protocol.
 ///
 /// # Errors
 /// Returns an error if the protocol has no datatype of this name.
@@ -178,7 +178,7 @@ fn lengths_of(values: &RawValues<'_>) -> Option<Vec<usize>> {
     }
 }
 
-/// Returns the error for an input, with the reason behind the name.
+/// Returns the error that names an input and a reason.
 pub(crate) fn refuse(input: &str, reason: &str) -> ServeError {
     ServeError::Malformed(format!("input `{input}`: {reason}"))
 }

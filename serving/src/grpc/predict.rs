@@ -23,7 +23,7 @@ use crate::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 use crate::score::Answer;
 use crate::tensor::{self, Datatype, Tensor, columns, refuse};
 
-/// The name of the one signature of a model.
+/// The name of the only signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
 
 /// The call `Predict` of TensorFlow Serving.

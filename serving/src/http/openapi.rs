@@ -29,7 +29,7 @@ struct Template {
     scoring: Vec<Call>,
 }
 
-/// A call that scores.
+/// A call that scores rows, which the document lists for each model.
 #[derive(Debug, Deserialize)]
 struct Call {
     /// The path before the name of the model.
@@ -146,8 +146,8 @@ fn label_parameter<'a>(labels: impl Iterator<Item = &'a str>) -> Value {
     parameter("label", "The name of a pointer, such as `stable` or `canary`.", labels, any)
 }
 
-/// Describes a parameter of a path that is one of `values`, or fits the schema `any` if there are no
-/// values.
+/// Describes a parameter of a path that is one of `values`. If there are no values, the parameter
+/// fits the schema `any`.
 fn parameter<T: Ord + Serialize>(
     name: &str,
     description: &str,

@@ -11,7 +11,7 @@ use super::table::{Column, ColumnsVisitor, Name, RowVisitor, RowsVisitor, Table,
 use super::values::{Seed, to_integer};
 use crate::error::{Result, ServeError};
 
-/// The name of the one signature of a model.
+/// The name of the only signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
 
 /// The form of a body.
@@ -41,7 +41,7 @@ pub(crate) struct Rows<'a> {
     bare_texts: Vec<(String, Option<usize>)>,
 }
 
-/// Reads a request.
+/// Reads the body of a request in one of the forms.
 ///
 /// # Errors
 /// Returns an error with the line, the column, the input and the row of the problem if the request

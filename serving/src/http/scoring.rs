@@ -125,7 +125,7 @@ fn score_tensors(
     })
 }
 
-/// Scores the rows of a request of TF-Serving's kinds, or of a rank request.
+/// Scores the rows of a predict, classify, regress or rank request.
 fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     let form = match verb {
         Verb::Predict => Form::Predict,

@@ -30,7 +30,7 @@ pub(super) struct Table<'a> {
     is_nameless: bool,
 }
 
-/// The values of one input so far.
+/// The values of one input that have been read so far.
 #[derive(Debug)]
 pub(super) struct Column<'a> {
     pub(super) name: Cow<'a, str>,

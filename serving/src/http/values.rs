@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT as BASE64;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::RawValue;
 
-/// A reader of any value by a visitor that has a state.
+/// A reader of any JSON value, which passes the value to a visitor with a state.
 pub(super) struct Seed<V>(pub(super) V);
 
 impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Seed<V> {

@@ -12,7 +12,7 @@ use zillion_rows::RowSource as _;
 use zillion_scorer::{Error, Servable};
 use zillion_store::Error as StoreError;
 
-/// The series of the versions of all models.
+/// The series for the loading of versions, by model.
 #[derive(Clone, Debug)]
 pub(crate) struct Loading {
     loads: IntCounterVec,

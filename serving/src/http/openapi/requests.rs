@@ -288,8 +288,8 @@ fn push_type(schema: &mut Value, name: &str) {
     }
 }
 
-/// Returns the least and the greatest number that is accepted, if zero is. The accepted numbers
-/// have no gap.
+/// Returns the least and the greatest accepted number. Zero must be accepted, and the accepted
+/// numbers must have no gap.
 fn range(takes: impl Fn(f64) -> bool) -> (f64, f64) {
     // The bits of positive numbers have the order of the numbers.
     let greatest = |sign: f64| {
