@@ -12,26 +12,6 @@ pub enum Follow {
     Latest,
 }
 
-/// The settings of the loader of a model.
-#[derive(Clone, Debug)]
-pub struct LoadConfig {
-    /// The folder for fetched files.
-    pub cache: PathBuf,
-    /// The time between two looks at the registry.
-    pub poll: Duration,
-    /// The number of former current versions that stay loaded. Going back to one of them is a swap
-    /// of a pointer.
-    pub retain: usize,
-    /// The number of former current versions whose files stay in the cache. Going back to one of
-    /// them means opening its files.
-    pub retain_cached: usize,
-    /// The time for which the registry keeps the files of loaded versions without hearing from this
-    /// server.
-    pub lease: Duration,
-    /// The name of the server in the registry.
-    pub server: String,
-}
-
 /// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
@@ -41,13 +21,13 @@ pub struct ServeConfig {
     pub cache: PathBuf,
     /// The number of threads that score.
     pub threads: usize,
-    /// The time between two looks at the registry.
+    /// The interval between two reads of the registry.
     pub poll: Duration,
-    /// The number of former current versions that stay loaded: see
-    /// [`LoadConfig::retain`](crate::LoadConfig).
+    /// The number of former current versions that stay loaded. A rollback to one of them swaps a
+    /// pointer.
     pub retain: usize,
-    /// The number of former current versions in the cache: see
-    /// [`LoadConfig::retain_cached`](crate::LoadConfig).
+    /// The number of former current versions whose files stay in the cache. A rollback to one of
+    /// them opens its files.
     pub retain_cached: usize,
     /// The name of the server in the leases of the registry.
     pub server: String,
@@ -60,23 +40,23 @@ pub struct ServeConfig {
 /// The limits of requests in size, number and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest number of bytes of a body.
+    /// The largest number of bytes of a request's body.
     pub body_bytes: usize,
     /// The largest number of rows of a request.
     pub rows: usize,
     /// The largest number of values of a request, over all inputs.
     pub values: usize,
-    /// The largest number of requests that wait or are in work.
+    /// The largest number of requests that wait or are being processed.
     pub waiting: usize,
     /// The largest number of open connections.
     pub connections: usize,
-    /// The time from the body of a request to its answer.
+    /// The longest time from the arrival of a request's body to the answer.
     pub request_time: Duration,
-    /// The time for the head of a request.
+    /// The longest time in which the head of a request must arrive.
     pub head_time: Duration,
-    /// The time for the body of a request.
+    /// The longest time in which the body of a request must arrive.
     pub body_time: Duration,
-    /// The time that open requests have when the server stops.
+    /// The longest time that open requests have to end when the server stops.
     pub drain_time: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! The requests of clients about the set of models: the index, load and unload.
 //!
-//! The registry is asked off the network's thread, for one client at a time: it may be far away,
-//! and a crowd of requests must not cost more threads than one.
+//! The registry is read outside of the network's threads, for one client at a time: the
+//! registry may be slow, and any number of requests must not occupy more than one thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::repository::Indexed;
 
-/// The time between two looks at a model that is being loaded.
-const LOOK: Duration = Duration::from_millis(5);
+/// The interval between two checks of a model that is being loaded.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Domain {
     /// Lists the models for a client, as [`Domain::index`] does.
     ///
     /// # Errors
-    /// The errors of [`Domain::index`].
+    /// Returns an error if [`Domain::index`] returns one.
     pub async fn index_for_client(self: &Arc<Self>) -> Result<Vec<Indexed>> {
         self.run_control(|domain| domain.index()).await
     }
 
     /// Loads a model for a client, and returns when the model can answer. A model of the
-    /// configuration follows its usual version, and another model the pointer `stable`. A model
-    /// that cannot be loaded is not kept.
+    /// configuration follows the version that the configuration names, and any other model
+    /// follows the pointer `stable`. A model that cannot be loaded is removed again.
     ///
     /// # Errors
-    /// [`ServeError::NoControl`] if clients may not choose models, a model that the registry does
-    /// not have, or a model that cannot be loaded.
+    /// Returns [`ServeError::NoControl`] if clients may not choose models, and another
+    /// error if the registry does not have the model or the model cannot be loaded.
     pub async fn load_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
         self.allow("load", model)?;
         let name = model.to_owned();
@@ -45,14 +45,15 @@ impl Domain {
                 self.forget_if_new(&host, is_new).await?;
                 return Err(refused);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
     /// Unloads a model for a client.
     ///
     /// # Errors
-    /// [`ServeError::NoControl`] if clients may not choose models, or [`ServeError::UnknownModel`].
+    /// Returns [`ServeError::NoControl`] if clients may not choose models, and
+    /// [`ServeError::UnknownModel`] if the server does not have the model.
     pub async fn unload_for_client(self: &Arc<Self>, model: &str) -> Result<()> {
         self.allow("unload", model)?;
         let name = model.to_owned();
@@ -90,6 +91,7 @@ impl Domain {
             drop(turn);
             done
         });
-        done.await.map_err(|e| gone(format!("the request to the registry was abandoned: {e}")))?
+        done.await
+            .map_err(|e| gone(format!("the request to the registry ended without a result: {e}")))?
     }
 }

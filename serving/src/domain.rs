@@ -1,5 +1,5 @@
-//! The domain: models by name, and requests that become answers. Every protocol is an adapter of
-//! it.
+//! The domain of the server: its models by name, and the scoring of requests. Every protocol is
+//! an adapter of the domain.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -21,11 +21,11 @@ use crate::host::{Host, Resolved};
 use crate::metrics::{Metrics, Stage};
 use crate::repository::{Indexed, Repository};
 use crate::score::{Answer, Scoring};
-use crate::statistics::{Begun, Spent, TritonSeries};
-use crate::store_metrics::StoreMetrics;
+use crate::statistics::{Begun, Spent, triton_series};
+use crate::store_metrics::store_metrics;
 use crate::trace::span;
 
-/// The models of a server.
+/// The models of a server, its limits, and the pool that scores requests.
 #[derive(Debug)]
 pub struct Domain {
     repository: Repository,
@@ -34,7 +34,7 @@ pub struct Domain {
     metrics: Arc<Metrics>,
     draining: AtomicBool,
     model_control: bool,
-    /// A lock that lets one client at a time ask about the whole registry.
+    /// The semaphore that lets one client at a time read the whole registry.
     control: Arc<Semaphore>,
 }
 
@@ -54,8 +54,8 @@ impl Domain {
     /// [`Domain::is_ready`].
     ///
     /// # Errors
-    /// An invalid name of a model, a cache folder that cannot be created, or threads that the
-    /// system refuses.
+    /// Returns an error if a model has an invalid name, a cache folder cannot be created,
+    /// or a thread cannot be started.
     pub fn start(
         config: &ServeConfig,
         registry: &Registry,
@@ -63,8 +63,6 @@ impl Domain {
         all_metrics: &MetricsRegistry,
     ) -> Result<Self, ServeError> {
         let internal = |e: String| ServeError::Internal(e);
-        let store = StoreMetrics::new(registry.store()).map_err(|e| internal(e.to_string()))?;
-        all_metrics.register(Box::new(store)).map_err(|e| internal(e.to_string()))?;
         let metrics = Arc::new(Metrics::new(all_metrics).map_err(|e| internal(e.to_string()))?);
         // The caller does not work in the pool, so that the pool needs one thread more than it has
         // workers.
@@ -74,8 +72,9 @@ impl Domain {
         let busy = scoring.open();
         let repository =
             Repository::start(config, registry, files, workers, busy, metrics.clone())?;
-        let series = TritonSeries::new(repository.hosts().clone());
-        series
+        store_metrics(registry.store().clone())
+            .and_then(|series| all_metrics.register(Box::new(series)))
+            .and_then(|()| triton_series(repository.hosts().clone()))
             .and_then(|series| all_metrics.register(Box::new(series)))
             .map_err(|e| internal(e.to_string()))?;
         Ok(Self {
@@ -104,13 +103,14 @@ impl Domain {
     /// Returns all metrics in the text format of Prometheus.
     ///
     /// # Errors
-    /// A series that cannot be written.
+    /// Returns an error if a series cannot be written.
     pub fn metrics_text(&self) -> Result<String> {
         self.metrics.set_ready(self.is_ready());
         self.metrics.text().map_err(|e| ServeError::Internal(e.to_string()))
     }
 
-    /// Makes the server not ready: open requests end, and new ones must go to another server.
+    /// Makes the server report that it is not ready, so that new requests go to another
+    /// server. Open requests are still answered.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -120,13 +120,13 @@ impl Domain {
         self.repository.hosts().all()
     }
 
-    /// Returns the limits in force.
+    /// Returns the current limits of requests.
     pub fn limits(&self) -> Limits {
         *self.limits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the limits for requests that come from now on. The number of connections is fixed
-    /// when the server begins to listen.
+    /// Replaces the limits for requests that arrive after this call. The number of
+    /// connections is fixed when the server begins to listen.
     pub fn set_limits(&self, limits: Limits) {
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }
@@ -139,33 +139,34 @@ impl Domain {
     /// Returns the model of a name.
     ///
     /// # Errors
-    /// [`ServeError::UnknownModel`].
+    /// Returns [`ServeError::UnknownModel`] if the server does not have the model.
     pub fn host(&self, model: &str) -> Result<Arc<Host>> {
         self.repository.hosts().get(model).ok_or_else(|| self.repository.unknown_model(model))
     }
 
-    /// Begins to serve a model of the registry, or makes a served model follow another version.
-    /// Returns at once: versions come up as they do at the start, and the readiness of the server
-    /// does not wait for them. The present version goes on answering until the loader has the
-    /// wanted one.
+    /// Starts to serve a model of the registry, or makes a served model follow another
+    /// version. The call returns before the version is loaded, and the readiness of the
+    /// server does not depend on this load. The current version answers until the loader
+    /// has the requested one.
     ///
     /// Blocks while another model is being loaded or unloaded, and must not run on a network
     /// thread.
     ///
     /// # Errors
-    /// An invalid name, a cache folder that cannot be created, or a thread that the system refuses.
+    /// Returns an error if the name is invalid, the cache folder cannot be created, or a
+    /// thread cannot be started.
     pub fn load(&self, model: &str, follow: Follow) -> Result<Arc<Host>> {
         self.repository.load(model, follow).map(|(host, _)| host)
     }
 
-    /// Stops to serve a model: requests that have begun end, new ones find no such model, and the
-    /// lease of the model in the registry ends.
+    /// Stops serving a model: requests that have begun are answered, later requests find no
+    /// model of this name, and the lease of the model in the registry ends.
     ///
-    /// Blocks until the loader of the model has stopped, which first ends a load that has begun.
+    /// Blocks until the loader of the model has stopped. A load that has begun ends first.
     /// Must not run on a network thread.
     ///
     /// # Errors
-    /// [`ServeError::UnknownModel`].
+    /// Returns [`ServeError::UnknownModel`] if the server does not have the model.
     pub fn unload(&self, model: &str) -> Result<()> {
         self.repository.unload(model)
     }
@@ -173,10 +174,10 @@ impl Domain {
     /// Lists the models of the registry and of the server, in ascending order of their names. A
     /// model with loaded versions appears once for each of them.
     ///
-    /// Asks the registry, and must not run on a network thread.
+    /// Reads the registry, and therefore must not run on a network thread.
     ///
     /// # Errors
-    /// A registry that cannot be asked.
+    /// Returns an error if the registry cannot be read.
     pub fn index(&self) -> Result<Vec<Indexed>> {
         self.repository.index()
     }
@@ -186,23 +187,25 @@ impl Domain {
         self.model_control
     }
 
-    /// Waits until no other client has the registry asked.
+    /// Waits until no other client is reading the registry.
     pub(crate) async fn control_turn(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
         self.control.clone().acquire_owned().await
     }
 
-    /// Loads a model that the registry has, and makes it follow its usual version. Returns whether
-    /// the model is new here.
+    /// Loads a model that exists in the registry, and makes it follow its default version.
+    /// Returns the model, and whether this call has added it to the server.
     pub(crate) fn load_known(&self, model: &str) -> Result<(Arc<Host>, bool)> {
         self.repository.check(model)?;
         self.repository.load(model, self.repository.default_follow(model))
     }
 
-    /// Does the work of a request on the pool, against one version: `work` reads the body, calls
-    /// [`Scored::score`], and writes the answer.
+    /// Runs the work of a request on the pool, against one version: `work` reads the body,
+    /// calls [`Scored::score`], and writes the answer.
     ///
     /// # Errors
-    /// Too many requests, no time left, or a request that `work` refuses.
+    /// Returns [`ServeError::Overloaded`] if too many requests wait,
+    /// [`ServeError::Deadline`] if the time of the request is over, and the error of `work`
+    /// if it fails.
     pub async fn request<T: Send + 'static>(
         &self,
         version: Resolved,
@@ -222,7 +225,7 @@ impl Domain {
     }
 }
 
-/// A request in work: its version, and the time that its stages took.
+/// A request that is being processed: its version, and the time that its stages have taken.
 pub struct Scored {
     version: Resolved,
     limits: Limits,
@@ -230,7 +233,7 @@ pub struct Scored {
     spent: Cell<Spent>,
 }
 
-/// A stage that has begun. The stage ends when the value is dropped.
+/// A running stage of a request. The stage ends when the value is dropped.
 pub(crate) struct Timed<'a> {
     scored: &'a Scored,
     stage: Stage,
@@ -250,7 +253,7 @@ impl Scored {
         &self.version.servable
     }
 
-    /// Returns the limits in force when the work began.
+    /// Returns the limits of requests, as they were when the work began.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -266,8 +269,8 @@ impl Scored {
         work()
     }
 
-    /// Begins a stage of the work, which ends when the value is dropped: for work that borrows its
-    /// own results.
+    /// Starts a stage of the work. The stage ends when the returned value is dropped, which
+    /// suits work that borrows its own results.
     pub(crate) fn begin(&self, stage: Stage) -> Timed<'_> {
         let span = span!("stage", otel.name = stage.name()).entered();
         Timed { scored: self, stage, began: Instant::now(), _span: span }
@@ -289,12 +292,14 @@ impl Scored {
     /// Scores the rows of a request.
     ///
     /// # Errors
-    /// No rows at all, more rows or values than the server takes, or rows that do not fit the
-    /// model.
+    /// Returns an error if the request has no rows, if it has more rows or values than the
+    /// limits allow, or if the rows do not fit the model.
     pub fn score(&self, request: &RowsRequest<'_>) -> Result<Answer> {
         let too_large = |what, limit, setting| ServeError::TooLarge { what, limit, setting };
         if request.rows == 0 {
-            return Err(ServeError::Malformed("the request has no rows".to_owned()));
+            return Err(ServeError::Malformed(
+                "the request has no rows; send at least one".to_owned(),
+            ));
         }
         if request.rows > self.limits.rows {
             return Err(too_large("the number of rows", self.limits.rows, "serve.max_rows"));

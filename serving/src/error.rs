@@ -8,7 +8,7 @@ use zillion_feature::RequestError;
 /// The result of a request.
 pub type Result<T, E = ServeError> = std::result::Result<T, E>;
 
-/// The reason why a request was not answered with scores.
+/// The reason why the server did not answer a request with scores.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -34,10 +34,10 @@ pub enum ServeError {
         /// The names of the models in the registry.
         has: String,
     },
-    /// An operation on models that this server does not allow its clients.
+    /// An operation on models that clients of this server may not request.
     #[error(
-        "cannot {what} model `{model}`: this server does not let clients choose its models; the setting \
-         `serve.model_control` allows it"
+        "cannot {what} model `{model}`: this server does not let clients choose its models; turn on the setting \
+         `serve.model_control` to allow it"
     )]
     NoControl {
         /// The verb of the operation.
@@ -56,17 +56,17 @@ pub enum ServeError {
         loaded: String,
     },
     /// A path that belongs to no protocol.
-    #[error("unknown path `{0}`; see /openapi.json")]
+    #[error("unknown path `{0}`; `/openapi.json` lists the paths")]
     UnknownPath(String),
-    /// A method that the path does not take.
-    #[error("path `{path}` takes only {allowed}")]
+    /// A method that the path does not support.
+    #[error("path `{path}` does not support this method; use {allowed}")]
     WrongMethod {
         /// The path of the request.
         path: String,
-        /// The method that the path takes.
+        /// The method that the path supports.
         allowed: &'static str,
     },
-    /// A request that is larger than this server takes.
+    /// A request that exceeds a limit of size.
     #[error(
         "{what} is larger than the limit of {limit}; send less at a time, or raise the setting `{setting}`"
     )]
@@ -78,7 +78,7 @@ pub enum ServeError {
         /// The setting that raises the limit.
         setting: &'static str,
     },
-    /// A request that came while too many others were waiting.
+    /// A request that arrived while too many others were waiting.
     #[error(
         "the server is overloaded: {waiting} requests are waiting, which is the limit; try again in a moment"
     )]
@@ -95,13 +95,17 @@ pub enum ServeError {
         name: String,
     },
     /// A request that was not answered in time.
-    #[error("the request was not answered within its time of {limit:?}")]
+    #[error(
+        "the request was not answered within its time limit of {limit:?}; send fewer rows, or allow more time"
+    )]
     Deadline {
         /// The time that the request had.
         limit: Duration,
     },
     /// A body that did not arrive in time.
-    #[error("the body of the request did not arrive within {limit:?}")]
+    #[error(
+        "the body of the request did not arrive within {limit:?}; send it faster, or raise the setting `serve.receive_ms`"
+    )]
     SlowBody {
         /// The time that the body had.
         limit: Duration,
@@ -126,7 +130,7 @@ pub enum Kind {
     NotFound,
     /// The request asks for something that this server does not allow.
     Forbidden,
-    /// The path does not take this method.
+    /// The path does not support this method.
     WrongMethod,
     /// The request exceeds a limit of size.
     TooLarge,
@@ -145,7 +149,7 @@ pub enum Kind {
 }
 
 impl ServeError {
-    /// Returns the error of an unknown path, which is cut if it is long.
+    /// Returns the error for an unknown path. A long path is cut to 200 characters.
     pub(crate) fn unknown_path(path: &str) -> Self {
         Self::UnknownPath(path.chars().take(200).collect())
     }
@@ -172,35 +176,30 @@ impl ServeError {
 }
 
 impl Kind {
-    /// Returns the code of a gRPC answer. Too many requests are `UNAVAILABLE`, because that is the
-    /// code after which clients try again.
+    /// Returns the code of a gRPC answer. An overload is `UNAVAILABLE`, because clients repeat a
+    /// call after this code.
     pub fn grpc_code(self) -> Code {
-        match self {
-            Self::Invalid => Code::InvalidArgument,
-            Self::Forbidden => Code::PermissionDenied,
-            Self::NotFound => Code::NotFound,
-            Self::WrongMethod | Self::Unsupported => Code::Unimplemented,
-            Self::TooLarge => Code::ResourceExhausted,
-            Self::Overloaded | Self::Unavailable => Code::Unavailable,
-            Self::Slow | Self::Deadline => Code::DeadlineExceeded,
-            Self::Internal => Code::Internal,
-        }
+        self.codes().0
     }
 
     /// Returns the status of an HTTP answer.
     pub fn http_status(self) -> u16 {
+        self.codes().1
+    }
+
+    fn codes(self) -> (Code, u16) {
         match self {
-            Self::Invalid => 400,
-            Self::Forbidden => 403,
-            Self::NotFound => 404,
-            Self::WrongMethod => 405,
-            Self::Slow => 408,
-            Self::TooLarge => 413,
-            Self::Unsupported => 415,
-            Self::Overloaded => 429,
-            Self::Internal => 500,
-            Self::Unavailable => 503,
-            Self::Deadline => 504,
+            Self::Invalid => (Code::InvalidArgument, 400),
+            Self::Forbidden => (Code::PermissionDenied, 403),
+            Self::NotFound => (Code::NotFound, 404),
+            Self::WrongMethod => (Code::Unimplemented, 405),
+            Self::Slow => (Code::DeadlineExceeded, 408),
+            Self::TooLarge => (Code::ResourceExhausted, 413),
+            Self::Unsupported => (Code::Unimplemented, 415),
+            Self::Overloaded => (Code::Unavailable, 429),
+            Self::Internal => (Code::Internal, 500),
+            Self::Unavailable => (Code::Unavailable, 503),
+            Self::Deadline => (Code::DeadlineExceeded, 504),
         }
     }
 }

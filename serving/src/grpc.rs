@@ -1,8 +1,8 @@
-//! gRPC: Triton's and TensorFlow Serving's services over the domain, health and reflection.
+//! The gRPC protocol: Triton's and TensorFlow Serving's services, health and reflection.
 //!
-//! This module is an adapter and nothing else. Messages that hold rows stay bytes until a task of
-//! the pool reads them, and the network's thread looks only for the model's name. Every other
-//! message is small, and generated servers answer it.
+//! This module is a thin adapter over the domain. A message that holds rows stays bytes until a
+//! task of the pool reads it; the network's thread reads only the name of the model. All other
+//! messages are small, and generated servers answer them.
 
 mod deadline;
 mod health;
@@ -53,14 +53,15 @@ trait Scores: Copy + Send + Sync + 'static {
     /// Returns the name of the protocol in metrics.
     fn protocol(self) -> &'static str;
 
-    /// Reads from a message which model is to answer.
+    /// Reads the model and the time limit of a message.
     fn target(self, message: &Bytes) -> Result<Target>;
 
-    /// Reads the message, scores its rows, and writes the answer. Runs on the pool.
+    /// Reads the message, scores its rows, and writes the answer. This function runs on the pool.
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>>;
 }
 
-/// The model that is to answer a request, and the time limit of the request, if it has one.
+/// The model and the version that a request asks for, and the time limit of the request if it has
+/// one.
 #[derive(Clone, Debug, PartialEq)]
 struct Target {
     model: String,
@@ -68,7 +69,7 @@ struct Target {
     time: Option<Duration>,
 }
 
-/// All services over a domain.
+/// The gRPC services of a domain.
 #[derive(Clone, Debug)]
 pub(crate) struct Grpc {
     domain: Arc<Domain>,
@@ -86,7 +87,7 @@ impl Grpc {
     /// Creates the services.
     ///
     /// # Errors
-    /// Descriptors that cannot be read, which are part of the program.
+    /// Returns an error if the built-in descriptors cannot be read, which is a bug.
     pub(crate) fn new(domain: Arc<Domain>) -> Result<Self> {
         let limit = domain.limits().body_bytes;
         let v2 = GrpcInferenceServiceServer::new(V2(domain.clone()));
@@ -110,7 +111,7 @@ impl Grpc {
     /// Answers a call to any service.
     pub(crate) async fn answer(self, request: Request) -> Response {
         if request.version() != Version::HTTP_2 {
-            let text = "{\"error\":\"gRPC needs HTTP/2\"}";
+            let text = "{\"error\":\"gRPC needs HTTP/2; connect over HTTP/2\"}";
             let kind = [(header::CONTENT_TYPE, "application/json")];
             return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, kind, text).into_response();
         }
@@ -118,7 +119,7 @@ impl Grpc {
         let _open = self.domain.metrics().enter_request();
         let limits = self.domain.limits();
         let most = limits.body_time + limits.request_time;
-        let asked = deadline::of(request.headers());
+        let asked = deadline::read(request.headers());
         let limit = if has_no_end(&path) { asked } else { Some(asked.unwrap_or(most).min(most)) };
         match path.as_str() {
             "/inference.GRPCInferenceService/ModelInfer" => {
@@ -137,8 +138,8 @@ impl Grpc {
     }
 }
 
-/// Returns whether a call may last for any time: streams, and work on the registry, which may be
-/// far away.
+/// Returns whether the server sets no time limit for a call: for streams, and for work on the
+/// registry, which may be slow.
 fn has_no_end(path: &str) -> bool {
     path.ends_with("/Watch")
         || path.ends_with("/ModelStreamInfer")
@@ -146,7 +147,7 @@ fn has_no_end(path: &str) -> bool {
         || path.starts_with("/grpc.reflection.")
 }
 
-/// Returns the answer of a call, or an error if it comes too late.
+/// Returns the answer of a call, or an error if the answer is late.
 async fn limit_time(
     limit: Option<Duration>,
     answer: impl Future<Output = Response>,
@@ -168,19 +169,19 @@ async fn limit_time(
     match status_code(&response) {
         Code::OutOfRange => status(&too_large(domain)).into_http::<Body>(),
         Code::Internal if is_no_message(&response) => {
-            let reason = "the message is not of the type that this call takes".to_owned();
+            let reason = "the message does not have the type of this call; send the message type of the service's definition".to_owned();
             status(&ServeError::Malformed(reason)).into_http::<Body>()
         }
         _ => response,
     }
 }
 
-/// Returns whether a generated server could not read its message, which it reports in these words,
-/// percent-encoded.
+/// Returns whether a generated server failed to decode its message. The server reports that with
+/// one of two texts, percent-encoded.
 fn is_no_message(response: &Response) -> bool {
-    let said = response.headers().get("grpc-message").map_or(&b""[..], |said| said.as_bytes());
-    said.starts_with(b"failed%20to%20decode%20Protobuf")
-        || said.starts_with(b"Missing%20request%20message")
+    let text = response.headers().get("grpc-message").map_or(&b""[..], |text| text.as_bytes());
+    text.starts_with(b"failed%20to%20decode%20Protobuf")
+        || text.starts_with(b"Missing%20request%20message")
 }
 
 fn too_large(domain: &Domain) -> ServeError {
@@ -188,8 +189,8 @@ fn too_large(domain: &Domain) -> ServeError {
     ServeError::TooLarge { what: "the message", limit, setting: "serve.max_body_bytes" }
 }
 
-/// Returns the code of an answer. Only a failure has it in its head, and other answers end with
-/// `OK`.
+/// Returns the gRPC code of a response. Only a failure has its code in the headers; the code of any
+/// other response is `OK`.
 fn status_code(response: &Response) -> Code {
     let code = response.headers().get("grpc-status");
     code.map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))

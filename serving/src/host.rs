@@ -1,15 +1,15 @@
-//! The versions of one model in a server: which are loaded, which one answers, and how new ones
-//! come in.
+//! The loaded versions of one model, and the choice of the version that answers a request.
 //!
 //! # Invariants
-//! A request takes one [`Servable`] and keeps it to its end, so that its rows, its parameters and
-//! its graph belong to one version. A version is complete before a request can take it: it is
-//! published to requests after it has loaded and its parity rows have been replayed.
+//! A request takes one [`Servable`] and keeps it to its end, so that its rows, its parameters
+//! and its graph belong to one version. A version is complete before a request can take it: the
+//! loader publishes it to requests only after its files are loaded and its parity rows are
+//! reproduced.
 //!
 //! # Concurrency
-//! One thread per model loads (see [`crate::loader`]). Requests read a shared list of versions,
-//! which is replaced as a whole. A version that left the list lives until the last request lets go
-//! of it.
+//! Each model has one thread that loads versions (see [`crate::loader`]). Requests read a
+//! shared list of versions, which is replaced as a whole. A version that was removed from the
+//! list lives until its last request has ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -37,7 +37,7 @@ pub enum Selector {
 pub struct OpenVersions {
     /// The version that answers by default.
     pub current: Option<VersionId>,
-    /// The versions that the pointers point to.
+    /// The version of each pointer, by the name of the pointer.
     pub labels: BTreeMap<String, VersionId>,
     /// The loaded versions by number.
     pub versions: BTreeMap<VersionId, Arc<Servable>>,
@@ -58,13 +58,13 @@ pub struct Resolved {
     pub statistics: Arc<VersionStatistics>,
 }
 
-/// A model that is served.
+/// A model of the server, and its loaded versions.
 #[derive(Debug)]
 pub struct Host {
     name: String,
-    /// Whether the server is ready only with a version of this model.
+    /// Whether the server is ready only if a version of this model is loaded.
     is_required: bool,
-    /// The version that is to answer by default.
+    /// The version that the loader follows, which answers by default.
     follow: Mutex<Follow>,
     open: RwLock<Arc<OpenVersions>>,
 }
@@ -75,12 +75,12 @@ impl Host {
         Self { name, is_required, follow, open: RwLock::default() }
     }
 
-    /// Returns whether the server is ready only with a version of this model.
+    /// Returns whether the server is ready only if a version of this model is loaded.
     pub fn is_required(&self) -> bool {
         self.is_required
     }
 
-    /// Returns which version is to answer by default.
+    /// Returns the version that the loader follows, which answers by default.
     pub fn follow(&self) -> Follow {
         self.follow.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -114,7 +114,8 @@ impl Host {
     /// it.
     ///
     /// # Errors
-    /// [`ServeError::NotReady`] while no version is loaded, [`ServeError::UnknownVersion`].
+    /// Returns [`ServeError::NotReady`] while no version is loaded, and
+    /// [`ServeError::UnknownVersion`] if the requested version is not loaded.
     pub fn resolve(self: &Arc<Self>, selector: &Selector) -> Result<Resolved> {
         let open = self.open();
         let Some(current) = open.current else {

@@ -1,11 +1,11 @@
-//! HTTP: paths to the domain, and answers back.
+//! The HTTP protocols: the router from paths to the domain, and the responses.
 //!
-//! This module is an adapter and nothing else: it finds the model and the version in the path,
-//! hands the body to a task of the pool, and puts the bytes of the task into an answer. The
-//! network's thread parses no JSON but the few bytes of the repository's requests.
+//! This module is a thin adapter over the domain: it finds the model and the version in the path,
+//! passes the body to a task of the pool, and puts the bytes of the task into a response. The
+//! network's thread parses no JSON except the small bodies of requests to the repository.
 //!
-//! axum's router chooses by path and method. It matches whole segments, so that [`answer_tf`]
-//! itself chooses between the requests of TF-Serving whose last segment may end with a verb, as in
+//! axum's router chooses a handler by path and method. It matches whole segments, so that
+//! [`answer_tf`] itself reads the verb at the end of the last segment of TF-Serving's paths, as in
 //! `/v1/models/m:predict`.
 
 mod answers;
@@ -31,7 +31,6 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
-use bytes::Bytes;
 use serde_json::{Value, json};
 use tracing::{Instrument as _, Span};
 
@@ -42,12 +41,8 @@ use crate::error::{Result, ServeError};
 use crate::host::{Resolved, Selector};
 use crate::trace::request_span;
 
-/// The largest number of bytes of a request to the repository, which is read on the network's
-/// thread.
-const REPOSITORY_BODY_BYTES: usize = 64 << 10;
-
-/// Reads a body as each protocol would, and returns which of them accepted it: the entrance for
-/// fuzzers. The first two bytes are the length of the JSON of a body with binary tensors.
+/// Reads a body with the reader of each protocol, and returns which readers accept it. Fuzzers call
+/// this function. The first two bytes are the length of the JSON of a body with binary tensors.
 pub fn read_body(body: &[u8]) -> [bool; 5] {
     let with_binary = body.split_at_checked(2).is_some_and(|(length, body)| {
         let length = usize::from(length[0]) | usize::from(length[1]) << 8;
@@ -74,18 +69,18 @@ pub(crate) fn router(domain: Arc<Domain>) -> Router {
         .route("/v2/", get_only(get_server_metadata))
         .route("/v2/health/live", get_only(get_live))
         .route("/v2/health/ready", get_only(get_ready))
-        .route("/v2/repository/index", post_only(post_index))
-        .route("/v2/repository/models/{model}/load", post_only(post_load))
-        .route("/v2/repository/models/{model}/unload", post_only(post_unload))
+        .route("/v2/repository/index", post_only(repository::index))
+        .route("/v2/repository/models/{model}/load", post_only(repository::load))
+        .route("/v2/repository/models/{model}/unload", post_only(repository::unload))
         // A model of this name has its metadata at the paths of its versions only, as in Triton.
         .route("/v2/models/stats", get_only(get_all_statistics))
         .fallback(refuse_path);
     let mut scoring = Router::new();
     for base in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
         plain = plain
-            .route(base, get_only(get_metadata))
-            .route(&format!("{base}/ready"), get_only(get_model_ready))
-            .route(&format!("{base}/config"), get_only(get_config))
+            .route(base, describe(meta::v2_model))
+            .route(&format!("{base}/ready"), describe(|_| json!({ "ready": true })))
+            .route(&format!("{base}/config"), describe(meta::config))
             .route(&format!("{base}/stats"), get_only(get_statistics));
         scoring = scoring.route(&format!("{base}/infer"), post_only(scoring::post_infer));
     }
@@ -94,7 +89,7 @@ pub(crate) fn router(domain: Arc<Domain>) -> Router {
         "/v1/models/{model}/versions/{version}",
         "/v1/models/{model}/labels/{label}",
     ] {
-        plain = plain.route(&format!("{base}/metadata"), get_only(get_tf_metadata));
+        plain = plain.route(&format!("{base}/metadata"), describe(meta::tf_metadata));
         scoring = scoring.route(base, any(answer_tf));
     }
     plain.layer(from_fn_with_state(domain.clone(), observe_plain)).merge(scoring).with_state(domain)
@@ -103,6 +98,14 @@ pub(crate) fn router(domain: Arc<Domain>) -> Router {
 /// Returns the route of a path that answers GET and HEAD.
 fn get_only<H: Handler<T, Arc<Domain>>, T: 'static>(handler: H) -> MethodRouter<Arc<Domain>> {
     get(handler).fallback(|uri: Uri| async move { wrong_method(&uri, "GET") })
+}
+
+/// Returns the route of a path that answers GET and HEAD with a description of a version.
+fn describe(document: fn(&Resolved) -> Value) -> MethodRouter<Arc<Domain>> {
+    get_only(move |State(domain): State<Arc<Domain>>, target: Target| async move {
+        let version = domain.host(&target.model)?.resolve(&target.selector)?;
+        Ok::<_, ServeError>(ok(&document(&version)))
+    })
 }
 
 /// Returns the route of a path that answers POST.
@@ -126,8 +129,8 @@ async fn observe(domain: &Domain, span: Span, answer: impl Future<Output = Respo
     response
 }
 
-/// Runs a request that does not ask for scores through [`observe`]. Its span is named by the
-/// method, because a path could be anything.
+/// Runs a request that does not ask for scores through [`observe`]. The span has the name of the
+/// method, because a client could invent any number of paths.
 async fn observe_plain(
     State(domain): State<Arc<Domain>>,
     request: Request,
@@ -169,55 +172,13 @@ async fn get_all_statistics(State(domain): State<Arc<Domain>>) -> Result<Respons
     Ok(ok(&json!({ "model_stats": all })))
 }
 
-async fn post_index(State(domain): State<Arc<Domain>>, request: Request) -> Result<Response> {
-    let body = repository_body(&domain, request).await?;
-    Ok(ok(&repository::index(&domain, &body).await?))
-}
-
-async fn post_load(
-    State(domain): State<Arc<Domain>>,
-    Target { model, .. }: Target,
-    request: Request,
-) -> Result<Response> {
-    let body = repository_body(&domain, request).await?;
-    Ok(ok(&repository::load(&domain, &model, &body).await?))
-}
-
-async fn post_unload(
-    State(domain): State<Arc<Domain>>,
-    Target { model, .. }: Target,
-    request: Request,
-) -> Result<Response> {
-    let body = repository_body(&domain, request).await?;
-    Ok(ok(&repository::unload(&domain, &model, &body).await?))
-}
-
-async fn get_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
-    let version = resolve(&domain, &target)?;
-    Ok(ok(&meta::v2_model(&version.host, &version.servable)))
-}
-
-async fn get_model_ready(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
-    resolve(&domain, &target)?;
-    Ok(ok(&json!({ "ready": true })))
-}
-
-async fn get_config(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
-    let version = resolve(&domain, &target)?;
-    Ok(ok(&meta::config(&version.host, &version.servable)))
-}
-
 async fn get_statistics(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
     let statistics = meta::statistics(&domain.host(&target.model)?, &target.selector)?;
     Ok(ok(&json!({ "model_stats": statistics })))
 }
 
-async fn get_tf_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
-    let version = resolve(&domain, &target)?;
-    Ok(ok(&meta::tf_metadata(&version.host, &version.servable)))
-}
-
-/// Answers the paths of TF-Serving that may end with a verb: POST with a verb, GET without.
+/// Answers the paths of TF-Serving: POST to a path that ends with a verb, and GET to a path without
+/// a verb.
 async fn answer_tf(
     State(domain): State<Arc<Domain>>,
     TfTarget { target, verb }: TfTarget,
@@ -239,19 +200,8 @@ fn tf_status(domain: &Domain, target: &Target) -> Result<Response> {
     Ok(ok(&meta::tf_status(&domain.host(&target.model)?, &target.selector)?))
 }
 
-fn resolve(domain: &Domain, target: &Target) -> Result<Resolved> {
-    domain.host(&target.model)?.resolve(&target.selector)
-}
-
 fn ok(body: &Value) -> Response {
     respond::json(StatusCode::OK, body)
-}
-
-/// Receives the body of a request to the repository.
-async fn repository_body(domain: &Domain, request: Request) -> Result<Bytes> {
-    let mut limits = domain.limits();
-    limits.body_bytes = limits.body_bytes.min(REPOSITORY_BODY_BYTES);
-    body::receive(&limits, request).await?.decode(&limits)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Serving of published versions: hot loading, limits, HTTP and gRPC.
 //!
-//! A [`Domain`] holds the models: it follows the registry, loads versions beside those that answer,
-//! and publishes them to requests as a whole. Protocols are thin adapters over it, and [`serve`]
-//! runs all of them. A request is one task on the pool, and one version answers it from its first
-//! byte to its last.
+//! A [`Domain`] holds the models: it follows the registry, loads versions beside those that
+//! answer, and publishes each version to requests as a whole. Protocols are thin adapters over
+//! the domain, and [`serve`] runs all of them. A request is one task on the pool, and one
+//! version answers it from its first byte to its last.
 //!
-//! It is *not* a trainer, and it knows no files of data. [`Servable`](zillion_scorer::Servable)
+//! Training and files of data are outside of this crate. [`Servable`](zillion_scorer::Servable)
 //! turns raw values into scores, here as in `predict --version`.
 
 mod config;
@@ -27,7 +27,7 @@ mod store_metrics;
 pub mod tensor;
 mod trace;
 
-pub use config::{Follow, Limits, LoadConfig, ServeConfig};
+pub use config::{Follow, Limits, ServeConfig};
 pub use domain::{Domain, RowsRequest, Scored};
 pub use error::{Kind, Result, ServeError};
 pub use grpc::http_status;
@@ -38,5 +38,4 @@ pub use repository::{Indexed, ModelState};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
 pub use server::serve;
 pub use statistics::{Total, Totals, VersionStatistics};
-pub use store_metrics::StoreMetrics;
 pub use trace::request_span;

@@ -2,8 +2,8 @@
 //!
 //! The thread works in slices. After each slice it measures the time of the slice, and while
 //! requests are open it rests for as long as it worked, so that scoring always finds a free
-//! processor. A version is invisible until it is complete. A version that cannot be loaded leaves
-//! the loaded ones in place, and is tried again.
+//! processor. A version is invisible until it is complete. If a version cannot be loaded, the
+//! loaded versions stay, and the loader tries again later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use zillion_rows::layer::Throttle;
 use zillion_scorer::{Error, Servable};
 use zillion_store::{LAST_WORDS, StoreStop};
 
-use crate::config::{Follow, LoadConfig};
+use crate::config::{Follow, ServeConfig};
 use crate::host::{Host, OpenVersions};
 use crate::metrics::Metrics;
 use crate::trace::span;
@@ -28,14 +28,18 @@ use crate::trace::span;
 /// The number of loads between two clean-ups of the cache.
 const TRIM_EVERY: u64 = 16;
 
+/// The duration of a lease on loaded versions. A server renews its lease after a third of this time
+/// at the latest.
+const LEASE: Duration = Duration::from_secs(300);
+
 /// The longest time between two attempts to load the same version.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// The thread that loads one model.
+/// The handle of the thread that loads the versions of one model.
 #[derive(Debug)]
 pub(crate) struct Loader {
     stop: Arc<AtomicBool>,
-    /// The stop that ends the operations of the thread on the store.
+    /// The signal that ends the thread's operations on the store.
     store_stop: StoreStop,
     thread: Option<JoinHandle<()>>,
 }
@@ -45,7 +49,7 @@ impl Loader {
     pub(crate) fn start(
         model: Model,
         host: Arc<Host>,
-        config: LoadConfig,
+        config: Arc<ServeConfig>,
         files: Files,
         workers: Arc<Workers>,
         busy: Arc<AtomicUsize>,
@@ -79,16 +83,16 @@ impl Loader {
             .name("zillion-loader".to_owned())
             .spawn(move || {
                 while !stopped.load(Ordering::Relaxed) {
-                    follower.look();
+                    follower.poll();
                     std::thread::park_timeout(poll);
                 }
-                follower.leave();
+                follower.end_lease();
             })
             .map_err(|e| Error::Refused(format!("cannot start the thread of the loader: {e}")))?;
         Ok(Self { stop, store_stop, thread: Some(thread) })
     }
 
-    /// Makes the thread look at the registry now.
+    /// Wakes the thread, so that it reads the registry now.
     pub(crate) fn wake(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -115,17 +119,17 @@ impl Drop for Loader {
 struct Follower {
     model: Model,
     host: Arc<Host>,
-    config: LoadConfig,
+    config: Arc<ServeConfig>,
     cache: Cache,
     workers: Arc<Workers>,
     metrics: Arc<Metrics>,
     pace: Slices,
     /// The versions that were current, the newest last.
     recent: Vec<VersionId>,
-    /// The number of versions that came up so far.
+    /// The number of loads that have changed the published versions so far.
     loads: u64,
-    /// The versions of the last lease, and the time when it was taken.
-    leased: Option<(Vec<VersionId>, Instant)>,
+    /// The time of the last lease.
+    leased: Option<Instant>,
     /// The version that could not be loaded, the time of the next attempt, and the length of the
     /// last wait.
     failed: Option<(VersionId, Instant, Duration)>,
@@ -133,30 +137,27 @@ struct Follower {
     counted: CacheCounts,
     /// The versions that are loaded and not published to requests yet.
     fresh: Vec<Arc<Servable>>,
-    /// The greatest number that was ever published to requests. With the time when this thread
-    /// began, it ensures that each version is measured once.
+    /// The greatest version number that was published to requests so far. Together with
+    /// `began` it ensures that each version is measured once.
     newest: Option<VersionId>,
+    /// The time when this thread began.
     began: SystemTime,
 }
 
 impl Follower {
-    /// Looks at the registry and loads the versions that it asks for.
-    fn look(&mut self) {
-        let name = self.model.name().to_owned();
-        match self.refresh() {
-            Ok(()) => {}
-            Err(error) => {
-                self.fresh.clear();
-                self.metrics.loading.record_failure(&name, &error);
-                let before = self.host.open();
-                let problem = error.to_string();
-                if before.problem.as_deref() != Some(problem.as_str()) {
-                    tracing::error!(model = name, "{problem}");
-                    self.metrics.record_load_failure(&name);
-                }
-                self.host.publish(OpenVersions { problem: Some(problem), ..(*before).clone() });
-            }
+    /// Reads the registry and loads the versions that its pointers name.
+    fn poll(&mut self) {
+        let Err(error) = self.refresh() else { return };
+        let name = self.model.name();
+        self.fresh.clear();
+        self.metrics.loading.record_failure(name, &error);
+        let before = self.host.open();
+        let problem = error.to_string();
+        if before.problem.as_deref() != Some(problem.as_str()) {
+            tracing::error!(model = name, "{problem}");
+            self.metrics.record_load_failure(name);
         }
+        self.host.publish(OpenVersions { problem: Some(problem), ..(*before).clone() });
     }
 
     fn refresh(&mut self) -> Result<(), Error> {
@@ -181,12 +182,12 @@ impl Follower {
                 (Follow::Latest, None) => "the model has no version yet".to_owned(),
                 (Follow::Pointer(pointer), None) => format!("pointer `{pointer}` was never set"),
                 (_, Some(current)) => format!(
-                    "the registry no longer says which version to serve; version {current} goes on answering"
+                    "the registry no longer names a version to serve; version {current} keeps answering"
                 ),
             };
             return Err(Error::Refused(format!("registry `{}`: {what}", self.model.url())));
         };
-        self.metrics.record_look(self.model.name());
+        self.metrics.record_registry_answer(self.model.name());
         if before.problem.is_none() && before.current == Some(current) && before.labels == labels {
             return self.renew_lease(&before, false);
         }
@@ -248,7 +249,7 @@ impl Follower {
         self.trim()
     }
 
-    /// Measures the versions that came up.
+    /// Records the metrics of the versions that were loaded since the last call.
     fn measure(&mut self, before: &OpenVersions, open: &OpenVersions) {
         self.fresh.sort_by_key(|servable| servable.version());
         for servable in std::mem::take(&mut self.fresh) {
@@ -289,7 +290,7 @@ impl Follower {
         self.failed = Some((version, Instant::now() + wait, wait));
     }
 
-    /// Returns a version, which is loaded if it is not loaded yet.
+    /// Returns a version, and loads it first if it is not loaded yet.
     fn open(
         &mut self,
         before: &OpenVersions,
@@ -318,20 +319,20 @@ impl Follower {
     }
 
     fn renew_lease(&mut self, open: &OpenVersions, changed: bool) -> Result<(), Error> {
-        let due = |at: &Instant| at.elapsed() * 3 > self.config.lease;
-        if changed || self.leased.as_ref().is_none_or(|(_, at)| due(at)) {
+        if changed || self.leased.is_none_or(|at| at.elapsed() * 3 > LEASE) {
             self.lease(open.versions.keys().copied().collect())?;
         }
         Ok(())
     }
 
     fn lease(&mut self, versions: Vec<VersionId>) -> Result<(), Error> {
-        self.model.lease(&self.config.server, versions.clone(), self.config.lease)?;
-        self.leased = Some((versions, Instant::now()));
+        self.model.lease(&self.config.server, versions, LEASE)?;
+        self.leased = Some(Instant::now());
         Ok(())
     }
 
-    /// Removes from the cache, at intervals, the files that no loaded or recent version reads.
+    /// Removes the files that no loaded or recent version reads from the cache, once in
+    /// [`TRIM_EVERY`] loads.
     fn trim(&mut self) -> Result<(), Error> {
         self.loads += 1;
         if !self.loads.is_multiple_of(TRIM_EVERY) {
@@ -347,7 +348,7 @@ impl Follower {
         Ok(self.cache.trim(&chains).map(drop)?)
     }
 
-    fn leave(&mut self) {
+    fn end_lease(&mut self) {
         if let Err(error) = self.model.end_lease(&self.config.server) {
             // The lease runs out by itself.
             tracing::warn!(model = self.model.name(), "{error}");
@@ -355,7 +356,7 @@ impl Follower {
     }
 }
 
-/// A pace that rests between slices while requests are open.
+/// The throttle of a load, which rests between slices while requests are open.
 #[derive(Debug)]
 struct Slices {
     began: Instant,

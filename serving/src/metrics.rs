@@ -1,15 +1,19 @@
 //! The metrics of the server for `/metrics`.
 
 mod loading;
+mod scraped;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Histogram, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
+    exponential_buckets, register_histogram_vec_with_registry, register_histogram_with_registry,
+    register_int_counter_vec_with_registry, register_int_gauge_vec_with_registry,
+    register_int_gauge_with_registry,
 };
 
 pub(crate) use loading::Loading;
+pub(crate) use scraped::Scraped;
 
 /// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,7 @@ impl Stage {
     }
 }
 
-/// The series of the server.
+/// The series of a server, registered in one registry of metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -74,38 +78,26 @@ impl Metrics {
     /// Registers the series.
     ///
     /// # Errors
-    /// A registry that has series of these names already.
+    /// Returns an error if the registry has series of these names already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         let seconds = |name: &str, help: &str, labels: &[&str]| {
             // The buckets go from 50 µs to 13 s by factors of the square root of two.
-            let buckets = prometheus::exponential_buckets(5e-5, std::f64::consts::SQRT_2, 36)?;
-            let series =
-                HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels)?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
+            let buckets = exponential_buckets(5e-5, std::f64::consts::SQRT_2, 36)?;
+            register_histogram_vec_with_registry!(name, help, labels, buckets, registry)
         };
         let counter = |name: &str, help: &str, labels: &[&str]| {
-            let series = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
+            register_int_counter_vec_with_registry!(name, help, labels, registry)
         };
         let gauges = |name: &str, help: &str| {
-            let series = IntGaugeVec::new(Opts::new(name, help), &["model"])?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
+            register_int_gauge_vec_with_registry!(name, help, &["model"], registry)
         };
-        let gauge = |name: &str, help: &str| {
-            let series = IntGauge::new(name, help)?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
-        };
+        let gauge =
+            |name: &str, help: &str| register_int_gauge_with_registry!(name, help, registry);
         let slices = |name: &str, help: &str| {
             // The buckets go from 16 µs by factors of two, and half a millisecond is one of the
             // bounds.
-            let buckets = prometheus::exponential_buckets(1.5625e-5, 2.0, 16)?;
-            let series = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
+            let buckets = exponential_buckets(1.5625e-5, 2.0, 16)?;
+            register_histogram_with_registry!(name, help, buckets, registry)
         };
         Ok(Self {
             stage_seconds: seconds(
@@ -197,7 +189,7 @@ impl Metrics {
     /// Writes all series in the text format of Prometheus.
     ///
     /// # Errors
-    /// A series that cannot be written.
+    /// Returns an error if a series cannot be written.
     pub fn text(&self) -> prometheus::Result<String> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
@@ -237,7 +229,7 @@ impl Metrics {
     }
 
     /// Records that the registry has answered.
-    pub(crate) fn record_look(&self, model: &str) {
+    pub(crate) fn record_registry_answer(&self, model: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         self.registry_seen.with_label_values(&[model]).set(now);

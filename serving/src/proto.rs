@@ -13,7 +13,7 @@
 
 include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 
-/// The trait by which messages are written and read.
+/// The trait that reads and writes messages.
 pub use prost::Message;
 pub use tonic_health::pb as health;
 pub use tonic_reflection::pb as reflection;

@@ -1,28 +1,23 @@
-//! The models of the server: those of its configuration, and those that a client had loaded.
+//! The models of the server: those of its configuration, and those that clients have loaded.
 //!
 //! # Concurrency
-//! Requests read a map that is locked for as long as the search for a name takes. Models are loaded
-//! and unloaded one at a time, which may block for as long as the present work of a loader, so that
+//! Requests read a map, which is locked only while a name is searched. Models are loaded and
+//! unloaded one at a time. This may block until a loader has finished its current work, so that
 //! it must not run on a network thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use zillion_device::{Files, Workers};
 use zillion_registry::{Registry, STABLE, VersionId};
 
-use crate::config::{Follow, LoadConfig, ServeConfig};
+use crate::config::{Follow, ServeConfig};
 use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::loader::Loader;
 use crate::metrics::Metrics;
-
-/// The duration of a lease on loaded versions. A server renews its lease after a third of this time
-/// at the latest.
-const LEASE: Duration = Duration::from_secs(300);
 
 /// The models of a server by name.
 #[derive(Debug, Default)]
@@ -55,7 +50,7 @@ pub struct Indexed {
     pub name: String,
     /// The number of the loaded version, if one is loaded.
     pub version: Option<VersionId>,
-    /// Whether the model can answer requests.
+    /// The state of the model in this server.
     pub state: ModelState,
     /// The reason why the model cannot answer, or why its newest version is not loaded. Empty if
     /// there is none.
@@ -74,7 +69,7 @@ pub enum ModelState {
 }
 
 impl ModelState {
-    /// Returns the protocol's word for the state.
+    /// Returns the name of the state in the protocols.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ready => "READY",
@@ -90,10 +85,8 @@ pub(crate) struct Repository {
     /// The loaders of the models, locked while a model is loaded or unloaded. The loaders stop with
     /// the server.
     loaders: Mutex<BTreeMap<String, Loader>>,
-    /// The models of the configuration.
-    configured: BTreeMap<String, Follow>,
+    config: Arc<ServeConfig>,
     registry: Registry,
-    load: LoadConfig,
     files: Files,
     workers: Arc<Workers>,
     busy: Arc<AtomicUsize>,
@@ -113,16 +106,8 @@ impl Repository {
         let repository = Self {
             hosts: Arc::default(),
             loaders: Mutex::default(),
-            configured: config.models.iter().cloned().collect(),
+            config: Arc::new(config.clone()),
             registry: registry.clone(),
-            load: LoadConfig {
-                cache: config.cache.clone(),
-                poll: config.poll,
-                retain: config.retain,
-                retain_cached: config.retain_cached,
-                lease: LEASE,
-                server: config.server.clone(),
-            },
             files: files.clone(),
             workers,
             busy,
@@ -138,14 +123,15 @@ impl Repository {
         &self.hosts
     }
 
-    /// Returns the version that a model of the configuration follows, or the pointer `stable`.
+    /// Returns the version that the configuration names for a model, or else the pointer
+    /// `stable`.
     pub(crate) fn default_follow(&self, model: &str) -> Follow {
-        let stable = || Follow::Pointer(STABLE.to_owned());
-        self.configured.get(model).cloned().unwrap_or_else(stable)
+        let own = self.config.models.iter().rfind(|(name, _)| name == model);
+        own.map_or_else(|| Follow::Pointer(STABLE.to_owned()), |(_, follow)| follow.clone())
     }
 
-    /// Loads a model, as [`Domain::load`](crate::Domain::load) does, and returns whether the model
-    /// is new here.
+    /// Loads a model as [`Domain::load`](crate::Domain::load) does. Returns the model, and
+    /// whether this call has added it.
     pub(crate) fn load(&self, model: &str, follow: Follow) -> Result<(Arc<Host>, bool)> {
         let mut loaders = self.loaders();
         if let Some(host) = self.hosts.get(model) {
@@ -161,7 +147,7 @@ impl Repository {
         Ok((host, true))
     }
 
-    /// Unloads a model, as [`Domain::unload`](crate::Domain::unload) does.
+    /// Unloads a model as [`Domain::unload`](crate::Domain::unload) does.
     pub(crate) fn unload(&self, model: &str) -> Result<()> {
         let mut loaders = self.loaders();
         if self.hosts.remove(model).is_none() {
@@ -174,7 +160,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Lists the models, as [`Domain::index`](crate::Domain::index) does.
+    /// Lists the models as [`Domain::index`](crate::Domain::index) does.
     pub(crate) fn index(&self) -> Result<Vec<Indexed>> {
         let mut names: BTreeSet<String> = self.names()?.into_iter().collect();
         names.extend(self.hosts.all().iter().map(|host| host.name().to_owned()));
@@ -236,7 +222,7 @@ impl Repository {
         let loader = Loader::start(
             model,
             host.clone(),
-            self.load.clone(),
+            self.config.clone(),
             self.files.clone(),
             self.workers.clone(),
             self.busy.clone(),
@@ -258,7 +244,7 @@ impl fmt::Debug for Repository {
     }
 }
 
-/// Lists names for people: none, or the first of them and the number of the others.
+/// Formats names for an error: `none`, or the first 20 names and the number of the others.
 fn list_names(names: &[String]) -> String {
     const MOST: usize = 20;
     let mut shown: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();

@@ -1,5 +1,4 @@
-//! Scoring as tasks of the one pool: admission, deadlines, and the way of the answer back to its
-//! request.
+//! The scoring of requests as tasks of one pool of threads, under limits of number and time.
 //!
 //! The work of a request (reading its body, encoding, lookup, model, writing the answer) is one
 //! task, and the network's thread only waits for it. A task whose client has left is not begun.
@@ -29,19 +28,20 @@ use crate::trace::span;
 pub struct Answer {
     /// The number of the version that answered, from the first byte to the last.
     pub version: VersionId,
-    /// The outputs by name, with one value a row.
+    /// The outputs by name, with one value per row.
     pub outputs: Vec<(String, Vec<f32>)>,
 }
 
 /// The name of the output of the first label.
 pub const PROBABILITIES: &str = "probabilities";
-/// The name of the log odds of the first label, which a request must ask for.
+/// The name of the output with the log odds of the first label. Only requests that name this
+/// output get it.
 pub const LOGITS: &str = "logits";
 /// The name of the output of a model that scores without labels.
 pub const SCORES: &str = "scores";
 
 impl Answer {
-    /// Creates an answer of these outputs.
+    /// Creates an answer from its version and outputs.
     pub fn of(version: VersionId, outputs: Vec<(String, Vec<f32>)>) -> Self {
         Self { version, outputs }
     }
@@ -50,7 +50,7 @@ impl Answer {
     /// scores move into the answer; only scores that two outputs share are copied.
     ///
     /// # Errors
-    /// A name that the model does not have.
+    /// Returns an error if the model has no output of a requested name.
     pub fn choose(servable: &Servable, mut scores: RowScores, names: &[String]) -> Result<Self> {
         let all = output_names(servable);
         let chosen: Vec<&Output> = match names {
@@ -68,7 +68,7 @@ impl Answer {
                 _ => logits.clone(),
             };
             let values = match output.is_probability {
-                true => logits.into_iter().map(probability).collect(),
+                true => logits.into_iter().map(to_probability).collect(),
                 false => logits,
             };
             outputs.push((output.name.clone(), values));
@@ -77,7 +77,7 @@ impl Answer {
     }
 }
 
-/// Returns the output of a name.
+/// Returns the output with a name, or an error that lists the outputs of the model.
 fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
     outputs.iter().find(|output| output.name == name).ok_or_else(|| {
         let known: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
@@ -87,7 +87,7 @@ fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
 }
 
 /// Returns the logistic function of a logit, rounded once.
-fn probability(logit: f32) -> f32 {
+fn to_probability(logit: f32) -> f32 {
     (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32
 }
 
@@ -126,16 +126,16 @@ pub fn output_names(servable: &Servable) -> Vec<Output> {
     servable.tasks().iter().enumerate().flat_map(of).collect()
 }
 
-/// The pool that does the work of requests, and the count of open requests.
+/// The pool that processes requests, and the count of open requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Scoring {
     workers: Arc<Workers>,
-    /// The number of requests that wait or are in work.
+    /// The number of requests that wait or are being processed.
     open: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
 }
 
-/// A count of one open request, for as long as the value lives.
+/// A guard that counts one request as open while it lives.
 struct Open(Arc<AtomicUsize>);
 
 impl Drop for Open {
@@ -149,13 +149,14 @@ impl Scoring {
         Self { workers, open: Arc::default(), metrics }
     }
 
-    /// Returns the number of requests that wait or are in work. A loader makes way for them.
+    /// Returns the shared number of requests that wait or are being processed. Loaders rest
+    /// while it is above zero.
     pub(crate) fn open(&self) -> Arc<AtomicUsize> {
         self.open.clone()
     }
 
-    /// Does `work` on the pool and returns its result. The argument of `work` is the time for which
-    /// it waited.
+    /// Runs `work` on the pool and returns its result. The argument of `work` is the time
+    /// for which the request waited.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         limits: &Limits,
@@ -186,9 +187,9 @@ impl Scoring {
         drop(task);
         match outcome {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => {
-                Err(ServeError::Internal("the work of the request was abandoned".to_owned()))
-            }
+            Ok(Err(_)) => Err(ServeError::Internal(
+                "the task of the request ended without a result".to_owned(),
+            )),
             Err(_) => Err(ServeError::Deadline { limit: limits.request_time }),
         }
     }

@@ -27,17 +27,17 @@ use crate::http;
 /// The largest number of open requests of an HTTP/2 connection.
 const STREAMS: u32 = 256;
 
-/// The number of bytes of a request that may be on their way before the server acknowledges any: a
-/// request of many candidates comes without a pause.
+/// The flow-control window of an HTTP/2 request in bytes. The window is large, so that a
+/// request of many candidates arrives without a pause.
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// The number of bytes that all requests of a connection may have on their way.
+/// The flow-control window of an HTTP/2 connection in bytes, for all its requests together.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// The time after which a silent HTTP/2 connection is asked whether it still exists.
+/// The time without traffic after which the server sends a ping on an HTTP/2 connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// The time for the answer to that question.
+/// The time in which the client must answer a ping. Otherwise the connection is closed.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
 
 /// The wait after a failed accept, which may come from a lack of file descriptors.
@@ -50,7 +50,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Returns the number of connections that were cut off at the end of that time.
 ///
 /// # Errors
-/// Services that cannot be built, which is a bug.
+/// Returns an error if the services cannot be built, which is a bug.
 pub async fn serve(
     domain: Arc<Domain>,
     listeners: Vec<TcpListener>,
@@ -95,7 +95,8 @@ pub async fn serve(
     }
 }
 
-/// Accepts the next connection of any listener. Another listener is asked first in each turn.
+/// Accepts the next connection of any listener. The listener that is asked first changes with
+/// `turn`.
 async fn accept(listeners: &[TcpListener], turn: usize) -> io::Result<TcpStream> {
     poll_fn(|context| {
         for at in 0..listeners.len() {

@@ -1,30 +1,20 @@
 //! The counters of a version's requests, and the time of their stages: Triton's model statistics.
 //!
 //! # Concurrency
-//! A request costs a few additions, by the task that waited for it, and none for a key or a row.
-//! Each number is exact, but two of them may be read a request apart.
+//! A request takes one lock when it ends, for a few additions by the task that waited for it. A key
+//! or a row costs nothing. A reader sees the counters of whole requests.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 mod series;
 
-pub(crate) use series::TritonSeries;
+pub(crate) use series::triton_series;
 
 /// The counters of the requests of one loaded version. They begin at zero when the version is
 /// loaded.
 #[derive(Debug, Default)]
-pub struct VersionStatistics {
-    success: Tally,
-    fail: Tally,
-    queue: Tally,
-    compute_input: Tally,
-    compute_infer: Tally,
-    compute_output: Tally,
-    rows: AtomicU64,
-    executions: AtomicU64,
-    last: AtomicU64,
-}
+pub struct VersionStatistics(Mutex<Totals>);
 
 /// A number of events and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,27 +28,29 @@ pub struct Total {
 /// The counters of a version at one moment. All but `fail` belong to requests that were answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Requests that were answered, from the arrival of the body to the answer.
+    /// The requests that were answered, with the time from the arrival of the body to the
+    /// answer.
     pub success: Total,
-    /// Requests that were not answered: refused, too late, or abandoned by their client.
+    /// The requests that were not answered: refused, too late, or abandoned by their
+    /// client.
     pub fail: Total,
-    /// The wait for a thread.
+    /// The time that requests waited for a thread.
     pub queue: Total,
-    /// The stage from the body to raw columns.
+    /// The time of reading bodies into raw columns.
     pub compute_input: Total,
-    /// The stage from raw columns to keys, lookup and model.
+    /// The time from raw columns to scores: keys, lookup and model.
     pub compute_infer: Total,
-    /// The stage from scores to the body of the answer.
+    /// The time of writing scores into the bodies of answers.
     pub compute_output: Total,
     /// The number of scored rows.
     pub inference_count: u64,
-    /// The number of runs of the model, one a request.
+    /// The number of runs of the model, one for each request.
     pub execution_count: u64,
     /// The time of the last answer, in milliseconds since 1970; 0 before the first.
     pub last_inference_ms: u64,
 }
 
-/// The time of the stages of one request.
+/// The time of the stages of one request, and the numbers of its rows and runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub(crate) queue: Duration,
@@ -70,36 +62,40 @@ pub(crate) struct Spent {
 }
 
 impl VersionStatistics {
-    /// Returns the present numbers.
+    /// Returns the current values of the counters.
     pub fn totals(&self) -> Totals {
-        Totals {
-            success: self.success.total(),
-            fail: self.fail.total(),
-            queue: self.queue.total(),
-            compute_input: self.compute_input.total(),
-            compute_infer: self.compute_infer.total(),
-            compute_output: self.compute_output.total(),
-            inference_count: self.rows.load(Ordering::Relaxed),
-            execution_count: self.executions.load(Ordering::Relaxed),
-            last_inference_ms: self.last.load(Ordering::Relaxed),
-        }
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Totals> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record_answer(&self, took: Duration, spent: &Spent) {
-        self.success.add(took);
-        self.queue.add(spent.queue);
-        self.compute_input.add(spent.input);
-        self.compute_infer.add(spent.infer);
-        self.compute_output.add(spent.output);
-        self.rows.fetch_add(spent.rows, Ordering::Relaxed);
-        self.executions.fetch_add(spent.executions, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        self.last.fetch_max(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        let mut totals = self.lock();
+        totals.success.add(took);
+        totals.queue.add(spent.queue);
+        totals.compute_input.add(spent.input);
+        totals.compute_infer.add(spent.infer);
+        totals.compute_output.add(spent.output);
+        totals.inference_count += spent.rows;
+        totals.execution_count += spent.executions;
+        totals.last_inference_ms = totals.last_inference_ms.max(now);
     }
 }
 
-/// A request that has begun. It counts as answered by [`Begun::finish`], and as failed if it is
-/// dropped before, for whatever reason.
+impl Total {
+    fn add(&mut self, time: Duration) {
+        self.count += 1;
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos = self.nanos.wrapping_add(nanos);
+    }
+}
+
+/// A request that is being answered. [`Begun::finish`] counts it as answered; a drop before
+/// that counts it as failed.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     statistics: &'a VersionStatistics,
@@ -121,28 +117,8 @@ impl<'a> Begun<'a> {
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.statistics.fail.add(self.at.elapsed());
+            self.statistics.lock().fail.add(self.at.elapsed());
         }
-    }
-}
-
-/// A [`Total`] that grows.
-#[derive(Debug, Default)]
-struct Tally {
-    count: AtomicU64,
-    nanos: AtomicU64,
-}
-
-impl Tally {
-    fn add(&self, time: Duration) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
-    }
-
-    fn total(&self) -> Total {
-        let (count, nanos) = (&self.count, &self.nanos);
-        Total { count: count.load(Ordering::Relaxed), nanos: nanos.load(Ordering::Relaxed) }
     }
 }
 

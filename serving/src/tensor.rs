@@ -1,4 +1,4 @@
-//! Tensors of a request, whichever protocol brought them, to raw columns.
+//! The conversion of a request's tensors, from any protocol, to raw columns.
 //!
 //! A protocol makes a [`Tensor`] of each input, and [`columns`] puts them and the lengths of their
 //! lists together: an input `<feature>__lengths` has the number of flat values of `<feature>` in
@@ -21,7 +21,7 @@ use crate::error::{Result, ServeError};
 /// The ending of the name of an input that holds the lengths of another input's lists.
 pub const LENGTHS: &str = "__lengths";
 
-/// The values of an input and their shape: `[rows]`, or `[rows, values a row]`.
+/// The values of an input and their shape: `[rows]`, or `[rows, values per row]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor<'a> {
     shape: Vec<usize>,
@@ -32,7 +32,8 @@ impl<'a> Tensor<'a> {
     /// Creates a tensor of values.
     ///
     /// # Errors
-    /// A shape that does not fit the values, or of another rank. The error names the input.
+    /// Returns an error that names the input if the shape does not fit the values, or does
+    /// not have one or two dimensions.
     pub fn new(input: &str, shape: &[u64], values: RawValues<'a>) -> Result<Self> {
         let shape = sizes(input, shape)?;
         if shape.iter().product::<usize>() != values.len() {
@@ -46,7 +47,8 @@ impl<'a> Tensor<'a> {
     /// Creates a tensor of values in bytes: see [`decode`].
     ///
     /// # Errors
-    /// The errors of [`Tensor::new`], or bytes that are not the elements.
+    /// Returns an error that names the input if the shape is invalid, or if the bytes are
+    /// not its elements.
     pub fn from_raw(
         input: &str,
         shape: &[u64],
@@ -67,7 +69,7 @@ impl<'a> Tensor<'a> {
 /// Checks that a shape has one or two dimensions whose product does not overflow.
 fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
     if !(1..=2).contains(&shape.len()) {
-        return Err(refuse(input, "the shape must be [rows], or [rows, values a row]"));
+        return Err(refuse(input, "the shape must be [rows], or [rows, values per row]"));
     }
     let sizes: Option<Vec<usize>> = shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
@@ -76,22 +78,22 @@ fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
         .ok_or_else(|| refuse(input, &format!("the shape {shape:?} is too large for any data")))
 }
 
-/// Returns the datatype of a name.
+/// Returns the datatype that has a name in the protocol.
 ///
 /// # Errors
-/// A name that the protocol does not have.
+/// Returns an error if the protocol has no datatype of this name.
 pub fn datatype(input: &str, name: &str) -> Result<Datatype> {
     Datatype::parse(name).ok_or_else(|| {
-        let known = Datatype::ALL.map(Datatype::name).join(", ");
+        let known = Datatype::all().map(Datatype::name).collect::<Vec<_>>().join(", ");
         refuse(input, &format!("unknown datatype `{name}`; expected one of {known}"))
     })
 }
 
-/// Puts tensors and their lengths together. The number of rows is that of an input with one entry a
-/// row.
+/// Combines tensors with their lengths, and returns the number of rows and the columns. Every
+/// input must have an entry for each row.
 ///
 /// # Errors
-/// Tensors that do not fit together. The error names the input.
+/// Returns an error that names the input if the tensors do not fit together.
 pub fn columns<'a>(
     mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>>,
 ) -> Result<(usize, RawColumns<'a>)> {
@@ -139,7 +141,10 @@ pub fn columns<'a>(
             None if width == 1 => None,
             // Rows without a value cost no bytes, so that a shape could claim any number of them.
             None if width == 0 && tensor.rows() > MOST_EMPTY_ROWS => {
-                return Err(refuse(&name, "the input has too many rows without values"));
+                return Err(refuse(
+                    &name,
+                    "the input has too many rows without values; send fewer rows",
+                ));
             }
             None => Some(vec![width; tensor.rows()]),
         };
@@ -147,7 +152,9 @@ pub fn columns<'a>(
     }
     match rows {
         Some((rows, _)) => Ok((rows, columns)),
-        None => Err(ServeError::Malformed("the request has no `inputs`".to_owned())),
+        None => Err(ServeError::Malformed(
+            "the request has no `inputs`; send a tensor for each input of the model".to_owned(),
+        )),
     }
 }
 
@@ -171,7 +178,7 @@ fn lengths_of(values: &RawValues<'_>) -> Option<Vec<usize>> {
     }
 }
 
-/// Returns the error of an input.
+/// Returns the error that names an input and a reason.
 pub(crate) fn refuse(input: &str, reason: &str) -> ServeError {
     ServeError::Malformed(format!("input `{input}`: {reason}"))
 }
@@ -228,7 +235,7 @@ mod tests {
         #[test]
         fn no_tensor_is_a_panic(
             shape in prop::collection::vec(prop_oneof![0u64..5, any::<u64>()], 0..4),
-            datatype in prop::sample::select(Datatype::ALL.to_vec()),
+            datatype in prop::sample::select(Datatype::all().collect::<Vec<_>>()),
             bytes in prop::collection::vec(any::<u8>(), 0..64),
             lengths in prop::collection::vec(any::<i64>(), 0..4),
         ) {

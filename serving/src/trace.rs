@@ -45,7 +45,7 @@ impl Extractor for Headers<'_> {
         self.0.keys().map(HeaderName::as_str).collect()
     }
 
-    /// Several `tracestate` headers form one list.
+    /// Returns all values of a header, because several `tracestate` headers form one list.
     fn get_all(&self, key: &str) -> Option<Vec<&str>> {
         let values: Vec<&str> =
             self.0.get_all(key).iter().filter_map(|value| value.to_str().ok()).collect();

@@ -1,12 +1,12 @@
-//! The time limit of a client in the header `grpc-timeout`: a number of up to eight digits and its
-//! unit.
+//! The reader of a client's time limit in the header `grpc-timeout`: a number of up to eight digits
+//! and its unit.
 
 use std::time::Duration;
 
 use axum::http::HeaderMap;
 
-/// Returns the time that the client gives a call, or `None` if there is no readable header.
-pub(super) fn of(headers: &HeaderMap) -> Option<Duration> {
+/// Reads the time limit of a call, or returns `None` if there is no readable header.
+pub(super) fn read(headers: &HeaderMap) -> Option<Duration> {
     parse(headers.get("grpc-timeout")?.to_str().ok()?)
 }
 

@@ -1,5 +1,5 @@
-//! The health service, overall and by service. It follows the readiness of the server, and answers
-//! "not serving" from the moment that the server is told to stop.
+//! The health service of gRPC, for the server and for each service. Every status is that of the
+//! server, which is `NOT_SERVING` from the moment when a stop is requested.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use super::SERVICES;
 use crate::domain::Domain;
 
-/// The time between two looks for a client that watches.
-const LOOK: Duration = Duration::from_millis(100);
+/// The interval between two checks for a client that watches.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The service over a domain.
+/// The health service of a domain.
 #[derive(Clone, Debug)]
 pub(super) struct HealthOf(pub(super) Arc<Domain>);
 
 impl HealthOf {
-    /// Returns the status of a service, which is that of the server, or `None` for an unknown
-    /// service.
-    fn of(&self, service: &str) -> Option<ServingStatus> {
+    /// Returns the status of a service, or `None` if the service is unknown. All services have the
+    /// status of the server.
+    fn find_status(&self, service: &str) -> Option<ServingStatus> {
         if !service.is_empty() && !SERVICES.contains(&service) {
             return None;
         }
@@ -46,7 +46,7 @@ impl Health for HealthOf {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let service = &request.get_ref().service;
-        match self.of(service) {
+        match self.find_status(service) {
             Some(status) => Ok(Response::new(response(status))),
             None => {
                 let service: String = service.chars().take(100).collect();
@@ -67,17 +67,17 @@ impl Health for HealthOf {
         let (sender, receiver) = mpsc::channel(1);
         let (health, service) = (self.clone(), request.into_inner().service);
         tokio::spawn(async move {
-            let mut said = None;
+            let mut sent = None;
             loop {
                 // The draining is read before the status, so that the last status is sent before
                 // the stream ends.
                 let ends = health.0.is_draining();
-                let status = health.of(&service).unwrap_or(ServingStatus::ServiceUnknown);
-                if said != Some(status) {
+                let status = health.find_status(&service).unwrap_or(ServingStatus::ServiceUnknown);
+                if sent != Some(status) {
                     if sender.send(Ok(response(status))).await.is_err() {
                         return;
                     }
-                    said = Some(status);
+                    sent = Some(status);
                 }
                 // A client that watches must not keep a server from stopping.
                 if ends {
@@ -85,7 +85,7 @@ impl Health for HealthOf {
                 }
                 tokio::select! {
                     () = sender.closed() => return,
-                    () = tokio::time::sleep(LOOK) => {}
+                    () = tokio::time::sleep(CHECK_INTERVAL) => {}
                 }
             }
         });

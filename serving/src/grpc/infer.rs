@@ -1,4 +1,5 @@
-//! The Open Inference Protocol's tensors over gRPC: requests to raw columns, scores to answers.
+//! The call `ModelInfer`: tensors of the Open Inference Protocol to raw columns, and scores to a
+//! response.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -44,8 +45,8 @@ impl Scores for Infer {
 
     fn target(self, message: &Bytes) -> Result<Target> {
         let head = Head::decode(message.clone()).map_err(decode_error)?;
-        let selector = selector(&head.model_version)?;
-        Ok(Target { model: head.model_name, selector, time: time(&head.parameters)? })
+        let selector = read_selector(&head.model_version)?;
+        Ok(Target { model: head.model_name, selector, time: read_timeout(&head.parameters)? })
     }
 
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
@@ -65,20 +66,20 @@ fn decode_error(error: prost::DecodeError) -> ServeError {
 }
 
 /// Reads the version of a v2 request: a number, or an empty text for the default version.
-pub(super) fn selector(version: &str) -> Result<Selector> {
+pub(super) fn read_selector(version: &str) -> Result<Selector> {
     if version.is_empty() {
         return Ok(Selector::Default);
     }
     version.parse().map(Selector::Version).map_err(|_| {
         let version: String = version.chars().take(100).collect();
         ServeError::Malformed(format!(
-            "invalid version `{version}`: the version of a model is a number"
+            "invalid version `{version}`: the version of a model is a number, such as `3`"
         ))
     })
 }
 
-/// Reads the time limit that the protocol's own parameter gives the request, in microseconds.
-fn time(parameters: &BTreeMap<String, InferParameter>) -> Result<Option<Duration>> {
+/// Reads the time limit from the protocol's parameter `timeout`, in microseconds.
+fn read_timeout(parameters: &BTreeMap<String, InferParameter>) -> Result<Option<Duration>> {
     let Some(timeout) = parameters.get("timeout") else { return Ok(None) };
     let micros = match timeout.parameter_choice {
         Some(ParameterChoice::Int64Param(micros)) => u64::try_from(micros).ok(),
@@ -130,7 +131,7 @@ fn parse(request: &ModelInferRequest) -> Result<(usize, RawColumns<'_>)> {
     let raw = &request.raw_input_contents;
     if !raw.is_empty() && raw.len() != request.inputs.len() {
         return Err(ServeError::Malformed(format!(
-            "`raw_input_contents` has {} entries for {} inputs",
+            "`raw_input_contents` has {} entries for {} inputs; send one for each input",
             raw.len(),
             request.inputs.len()
         )));
@@ -139,7 +140,7 @@ fn parse(request: &ModelInferRequest) -> Result<(usize, RawColumns<'_>)> {
     for (at, input) in request.inputs.iter().enumerate() {
         let tensor = read(input, raw.get(at))?;
         if tensors.insert(Cow::Borrowed(&input.name), tensor).is_some() {
-            return Err(refuse(&input.name, "the request has this input twice"));
+            return Err(refuse(&input.name, "the request has this input twice; send it once"));
         }
     }
     columns(tensors)
@@ -150,7 +151,7 @@ fn refuse_output(output: &InferRequestedOutputTensor) -> Result<()> {
     refuse_shared_memory("output", &output.name, has("shared_memory_region"))?;
     if has("classification") {
         return Err(ServeError::Malformed(format!(
-            "output `{}`: scores are no classes; leave `classification` out",
+            "output `{}`: an output has scores and no classes; leave `classification` out",
             output.name
         )));
     }
@@ -170,7 +171,7 @@ fn read<'a>(input: &'a InferInputTensor, raw: Option<&'a Bytes>) -> Result<Tenso
             "the values are both in `contents` and in `raw_input_contents`; send one of them",
         )),
         (Some(raw), _) => Tensor::from_raw(name, &shape, datatype, raw),
-        (None, Some(contents)) => typed(name, &shape, datatype, contents),
+        (None, Some(contents)) => read_contents(name, &shape, datatype, contents),
         // A tensor without values needs no contents.
         (None, None) => Tensor::new(name, &shape, RawValues::Any(Vec::new())),
     }
@@ -188,48 +189,36 @@ fn count(contents: &InferTensorContents) -> usize {
         + contents.bytes_contents.len()
 }
 
-fn typed<'a>(
+fn read_contents<'a>(
     name: &str,
     shape: &[u64],
     datatype: Datatype,
     contents: &'a InferTensorContents,
 ) -> Result<Tensor<'a>> {
-    let list = match datatype {
-        Datatype::Bool => "bool_contents",
-        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => "int_contents",
-        Datatype::Int64 => "int64_contents",
-        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => "uint_contents",
-        Datatype::Uint64 => "uint64_contents",
-        Datatype::Fp32 => "fp32_contents",
-        Datatype::Fp64 => "fp64_contents",
-        Datatype::Bytes => "bytes_contents",
+    let (list, values) = match datatype {
+        Datatype::Bool => ("bool_contents", truth_values(&contents.bool_contents)),
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
+            ("int_contents", RawValues::Ints(to_ints(name, datatype, &contents.int_contents)?))
+        }
+        Datatype::Int64 => ("int64_contents", RawValues::Ints(contents.int64_contents.clone())),
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
+            ("uint_contents", RawValues::Ints(to_ints(name, datatype, &contents.uint_contents)?))
+        }
+        Datatype::Uint64 => ("uint64_contents", RawValues::Uints(contents.uint64_contents.clone())),
+        Datatype::Fp32 => {
+            let numbers = contents.fp32_contents.iter().map(|&x| x.into()).collect();
+            ("fp32_contents", tensor::floats(numbers))
+        }
+        Datatype::Fp64 => ("fp64_contents", tensor::floats(contents.fp64_contents.clone())),
+        Datatype::Bytes => {
+            ("bytes_contents", RawValues::Any(read_texts(name, &contents.bytes_contents)?))
+        }
         Datatype::Fp16 | Datatype::Bf16 => {
-            let reason = format!(
-                "`contents` has no list for {}; send `raw_input_contents`",
-                datatype.name()
-            );
+            let datatype = datatype.name();
+            let reason =
+                format!("`contents` has no list for {datatype}; send `raw_input_contents`");
             return Err(refuse(name, &reason));
         }
-    };
-    let values = match datatype {
-        Datatype::Bool => {
-            RawValues::Any(contents.bool_contents.iter().map(|&x| RawValue::Bool(x)).collect())
-        }
-        Datatype::Int64 => RawValues::Ints(contents.int64_contents.clone()),
-        Datatype::Uint64 => RawValues::Uints(contents.uint64_contents.clone()),
-        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
-            let whole = contents.int_contents.iter().map(|&x| x.into()).collect();
-            RawValues::Ints(in_range(name, datatype, whole)?)
-        }
-        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
-            let whole = contents.uint_contents.iter().map(|&x| x.into()).collect();
-            RawValues::Ints(in_range(name, datatype, whole)?)
-        }
-        Datatype::Fp32 => {
-            tensor::floats(contents.fp32_contents.iter().map(|&x| x.into()).collect())
-        }
-        Datatype::Fp64 => tensor::floats(contents.fp64_contents.clone()),
-        _ => RawValues::Any(texts(name, &contents.bytes_contents)?),
     };
     if values.len() != count(contents) {
         let reason = format!("the values of datatype {} belong in `{list}`", datatype.name());
@@ -238,8 +227,21 @@ fn typed<'a>(
     Tensor::new(name, shape, values)
 }
 
-/// Checks integers that came in a wider list than their type needs.
-pub(super) fn in_range(name: &str, datatype: Datatype, values: Vec<i64>) -> Result<Vec<i64>> {
+/// Returns truth values as raw values.
+pub(super) fn truth_values(values: &[bool]) -> RawValues<'static> {
+    RawValues::Any(values.iter().map(|&x| RawValue::Bool(x)).collect())
+}
+
+/// Returns the integers of a list, whose type may be wider than their datatype.
+///
+/// # Errors
+/// Returns an error that names the input if an integer does not fit the datatype.
+pub(super) fn to_ints<T: Copy + Into<i64>>(
+    name: &str,
+    datatype: Datatype,
+    values: &[T],
+) -> Result<Vec<i64>> {
+    let values: Vec<i64> = values.iter().map(|&x| x.into()).collect();
     match values.iter().position(|&x| !datatype.takes(&RawValue::Int(x))) {
         None => Ok(values),
         Some(at) => {
@@ -250,7 +252,7 @@ pub(super) fn in_range(name: &str, datatype: Datatype, values: Vec<i64>) -> Resu
 }
 
 /// Reads texts, which are borrowed from the message.
-pub(super) fn texts<'a>(name: &str, values: &'a [Bytes]) -> Result<Vec<RawValue<'a>>> {
+pub(super) fn read_texts<'a>(name: &str, values: &'a [Bytes]) -> Result<Vec<RawValue<'a>>> {
     let text = |(at, bytes): (usize, &'a Bytes)| {
         let text = utf8(bytes, at).map_err(|reason| refuse(name, &reason))?;
         Ok(RawValue::Text(Cow::Borrowed(text)))

@@ -1,14 +1,14 @@
-//! TensorFlow's tensors over gRPC: requests to raw columns, scores to answers.
+//! The call `Predict` of TensorFlow Serving: tensors to raw columns, and scores to a response.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use zillion_feature::{RawColumns, RawValue, RawValues};
+use zillion_feature::{RawColumns, RawValues};
 use zillion_registry::VersionId;
 
-use super::infer::{in_range, texts};
+use super::infer::{read_texts, to_ints, truth_values};
 use super::{Scores, Target};
 use crate::config::Limits;
 use crate::domain::{RowsRequest, Scored};
@@ -23,7 +23,7 @@ use crate::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 use crate::score::Answer;
 use crate::tensor::{self, Datatype, Tensor, columns, refuse};
 
-/// The name of the one signature of a model.
+/// The name of the only signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
 
 /// The call `Predict` of TensorFlow Serving.
@@ -74,7 +74,7 @@ pub(super) fn selector(spec: &ModelSpec) -> Result<Selector> {
         Some(VersionChoice::Version(number)) => {
             let version = u64::try_from(number.value).map_err(|_| {
                 ServeError::Malformed(format!(
-                    "invalid version {}: a version is not negative",
+                    "invalid version {}: a version is at least 0",
                     number.value
                 ))
             })?;
@@ -94,7 +94,7 @@ pub(super) fn check_signature(spec: &ModelSpec) -> Result<()> {
     )))
 }
 
-/// Returns the model's part of an answer.
+/// Returns the specification of a model and its version for a response.
 pub(super) fn spec(model: &str, version: VersionId) -> ModelSpec {
     let version = Int64Value { value: i64::try_from(version.0).unwrap_or(i64::MAX) };
     ModelSpec {
@@ -118,10 +118,11 @@ fn parse<'a>(request: &'a PredictRequest, limits: &Limits) -> Result<(usize, Raw
     columns(tensors)
 }
 
-/// Returns the datatype of a TensorFlow type that a feature can take.
+/// Returns the datatype that corresponds to a TensorFlow type.
 fn datatype(name: &str, number: i32) -> Result<Datatype> {
-    let dtype =
-        DataType::try_from(number).map_err(|_| refuse(name, &format!("unknown dtype {number}")))?;
+    let dtype = DataType::try_from(number).map_err(|_| {
+        refuse(name, &format!("unknown dtype {number}; send a number of TensorFlow's `DataType`"))
+    })?;
     Ok(match dtype {
         DataType::DtBool => Datatype::Bool,
         DataType::DtInt8 => Datatype::Int8,
@@ -162,30 +163,27 @@ fn read<'a>(name: &str, tensor: &'a TensorProto, limits: &Limits) -> Result<Tens
         limit: limits.values,
         setting: "serve.max_values",
     })?;
-    let whole = |values: &[i32]| values.iter().map(|&x| x.into()).collect::<Vec<i64>>();
     let values = match datatype {
-        Datatype::Bool => {
-            RawValues::Any(tensor.bool_val.iter().map(|&x| RawValue::Bool(x)).collect())
-        }
+        Datatype::Bool => truth_values(&tensor.bool_val),
         Datatype::Int8 | Datatype::Int16 | Datatype::Int32 | Datatype::Uint8 | Datatype::Uint16 => {
-            RawValues::Ints(in_range(name, datatype, whole(&tensor.int_val))?)
+            RawValues::Ints(to_ints(name, datatype, &tensor.int_val)?)
         }
         Datatype::Int64 => RawValues::Ints(tensor.int64_val.clone()),
         Datatype::Uint32 => RawValues::Uints(tensor.uint32_val.iter().map(|&x| x.into()).collect()),
         Datatype::Uint64 => RawValues::Uints(tensor.uint64_val.clone()),
         Datatype::Fp16 | Datatype::Bf16 => {
-            let halves = in_range(name, Datatype::Uint16, whole(&tensor.half_val))?;
+            let halves = to_ints(name, Datatype::Uint16, &tensor.half_val)?;
             let number = |&bits: &i64| tensor::from_half(datatype, bits as u16).into();
             tensor::floats(halves.iter().map(number).collect())
         }
         Datatype::Fp32 => tensor::floats(tensor.float_val.iter().map(|&x| x.into()).collect()),
         Datatype::Fp64 => tensor::floats(tensor.double_val.clone()),
-        Datatype::Bytes => RawValues::Any(texts(name, &tensor.string_val)?),
+        Datatype::Bytes => RawValues::Any(read_texts(name, &tensor.string_val)?),
     };
     Tensor::new(name, &shape, repeat_single(values, elements))
 }
 
-/// Repeats the only value of a list, which stands for every element of the shape.
+/// Repeats a single value for every element of the shape, and returns other values unchanged.
 fn repeat_single(values: RawValues<'_>, elements: usize) -> RawValues<'_> {
     if values.len() != 1 {
         return values;
@@ -214,7 +212,7 @@ fn shape(name: &str, tensor: &TensorProto) -> Result<Vec<u64>> {
     }
     let sizes: Option<Vec<u64>> =
         shape.dim.iter().map(|dim| u64::try_from(dim.size).ok()).collect();
-    sizes.ok_or_else(|| refuse(name, "the shape has a negative size"))
+    sizes.ok_or_else(|| refuse(name, "the shape has a negative size; send sizes of at least 0"))
 }
 
 fn response(model: &str, answer: Answer) -> PredictResponse {

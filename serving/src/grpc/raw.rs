@@ -1,5 +1,5 @@
-//! Unary calls whose message and answer stay bytes: a task of the pool reads the message and writes
-//! the answer.
+//! The unary calls whose message and answer stay bytes: a task of the pool reads the message and
+//! writes the answer.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::metrics::Stage;
 use crate::trace::request_span;
 
-/// Answers a call and counts it.
+/// Answers a call in a span of its own.
 pub(super) async fn answer(
     domain: &Arc<Domain>,
     what: impl Scores,
@@ -65,11 +65,11 @@ async fn answer_call(
 #[derive(Debug, Default)]
 struct CallFacts {
     host: OnceLock<Arc<Host>>,
-    /// The status that HTTP would have answered.
+    /// The HTTP status of the failure, if the call has failed.
     failed: OnceLock<u16>,
 }
 
-/// One call, whose message has arrived.
+/// The handler of one call, which tonic calls when the message has arrived.
 struct Call<S> {
     domain: Arc<Domain>,
     what: S,
@@ -117,7 +117,7 @@ async fn score(
     Ok(bytes.into())
 }
 
-/// A codec that leaves messages as they are.
+/// A codec that passes messages through as bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Raw;
 

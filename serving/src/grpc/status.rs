@@ -1,4 +1,4 @@
-//! The gRPC status of failures.
+//! The gRPC status of failures, and the HTTP status of gRPC codes.
 
 use bytes::Bytes;
 use prost::Message;
@@ -8,10 +8,11 @@ use tonic::{Code, Status};
 use crate::error::{Kind, ServeError};
 use crate::proto::google::protobuf::Any;
 
-/// The time after which a client may try again if too many requests wait.
+/// The time in milliseconds after which a client may repeat a request that was refused because too
+/// many requests wait.
 const RETRY_MILLIS: u32 = 1000;
 
-/// `google.rpc.Status`, which goes into `grpc-status-details-bin`.
+/// The message `google.rpc.Status`, which the header `grpc-status-details-bin` holds.
 #[derive(Clone, PartialEq, Message)]
 struct RpcStatus {
     #[prost(int32, tag = "1")]
@@ -39,7 +40,7 @@ struct Delay {
 }
 
 /// Returns the status of a failure. If too many requests wait, the status has the time of the next
-/// attempt, in both ways that clients know.
+/// attempt in a header and in the details, because clients read one or the other.
 pub(super) fn status(error: &ServeError) -> Status {
     let kind = error.kind();
     let (code, message) = (kind.grpc_code(), error.to_string());
@@ -69,13 +70,14 @@ fn retry_details(code: Code, message: &str) -> Bytes {
     RpcStatus { code, message, details: vec![retry] }.encode_to_vec().into()
 }
 
-/// Returns the status of a call that is not supported, with an alternative.
-pub(super) fn not_supported(what: &str) -> Status {
-    Status::unimplemented(what)
+impl From<ServeError> for Status {
+    fn from(error: ServeError) -> Self {
+        status(&error)
+    }
 }
 
-/// Returns the HTTP status that stands for a code, so that the metrics of all protocols share one
-/// vocabulary.
+/// Returns the HTTP status that corresponds to a code, so that the metrics of all protocols have
+/// the same values.
 pub fn http_status(code: Code) -> u16 {
     match code {
         Code::Ok => 200,

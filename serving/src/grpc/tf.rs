@@ -1,5 +1,5 @@
-//! TensorFlow Serving's services except `Predict`: metadata, status, and the calls that are not
-//! supported.
+//! The services of TensorFlow Serving except `Predict`: metadata, status, and refusals of the calls
+//! that are not supported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use zillion_scorer::Servable;
 use super::predict::{SIGNATURE, check_signature, flat, selector, spec};
 use super::server::tensorflow::serving::model_service_server::ModelService;
 use super::server::tensorflow::serving::prediction_service_server::PredictionService;
-use super::status::{not_supported, status};
 use crate::describe::{self, Described};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -29,10 +28,10 @@ use crate::proto::tensorflow::tensor_info::Encoding;
 use crate::proto::tensorflow::{DataType, SignatureDef, TensorInfo, error};
 use crate::tensor::Datatype;
 
-/// The one kind of metadata.
+/// The name of the only kind of metadata that a client can request.
 const FIELD: &str = "signature_def";
 
-/// The services over a domain.
+/// The services of TensorFlow Serving for a domain.
 #[derive(Clone, Debug)]
 pub(super) struct Tf(pub(super) Arc<Domain>);
 
@@ -42,7 +41,7 @@ impl PredictionService for Tf {
         &self,
         _: Request<ClassificationRequest>,
     ) -> Result<Response<ClassificationResponse>, Status> {
-        Err(not_supported(
+        Err(Status::unimplemented(
             "Classify is not supported; call Predict, whose output is the probability of each row",
         ))
     }
@@ -51,7 +50,7 @@ impl PredictionService for Tf {
         &self,
         _: Request<RegressionRequest>,
     ) -> Result<Response<RegressionResponse>, Status> {
-        Err(not_supported(
+        Err(Status::unimplemented(
             "Regress is not supported, because rows are sent as tensors and not as Examples; call Predict",
         ))
     }
@@ -60,7 +59,7 @@ impl PredictionService for Tf {
         &self,
         _: Request<MultiInferenceRequest>,
     ) -> Result<Response<MultiInferenceResponse>, Status> {
-        Err(not_supported(
+        Err(Status::unimplemented(
             "MultiInference is not supported, because several tasks are several outputs; call Predict with an \
              `output_filter`",
         ))
@@ -70,8 +69,7 @@ impl PredictionService for Tf {
         &self,
         request: Request<GetModelMetadataRequest>,
     ) -> Result<Response<GetModelMetadataResponse>, Status> {
-        let answer = metadata(&self.0, request.get_ref());
-        answer.map(Response::new).map_err(|e| status(&e))
+        Ok(Response::new(metadata(&self.0, request.get_ref())?))
     }
 }
 
@@ -81,15 +79,14 @@ impl ModelService for Tf {
         &self,
         request: Request<GetModelStatusRequest>,
     ) -> Result<Response<GetModelStatusResponse>, Status> {
-        let answer = versions(&self.0, request.get_ref());
-        answer.map(Response::new).map_err(|e| status(&e))
+        Ok(Response::new(versions(&self.0, request.get_ref())?))
     }
 
     async fn handle_reload_config_request(
         &self,
         _: Request<ReloadConfigRequest>,
     ) -> Result<Response<ReloadConfigResponse>, Status> {
-        Err(not_supported(
+        Err(Status::unimplemented(
             "reloading a configuration is not supported: `zillion model promote` chooses the version that \
              answers, and RepositoryModelLoad of inference.GRPCInferenceService adds models",
         ))

@@ -1,5 +1,5 @@
-//! Triton's service except `ModelInfer`: health, metadata, statistics, the repository, and the
-//! calls that are not supported.
+//! The service of Triton except `ModelInfer`: health, metadata, statistics, the repository, and
+//! refusals of the calls that are not supported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,8 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
-use super::infer::selector;
+use super::infer::read_selector;
 use super::server::inference::grpc_inference_service_server::GrpcInferenceService;
-use super::status::{not_supported, status};
 use crate::describe::{self, Described, EXTENSIONS};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -30,16 +29,12 @@ const NAME: &str = "zillion";
 const NO_SHARED_MEMORY: &str =
     "shared memory is not supported; send tensors in `raw_input_contents` of ModelInfer";
 
-/// The service over a domain.
+/// The service of Triton for a domain.
 #[derive(Clone, Debug)]
 pub(super) struct V2(pub(super) Arc<Domain>);
 
-/// The result of a call, with its response.
+/// The result of a call: its response, or the status of its failure.
 type Answer<T> = Result<Response<T>, Status>;
-
-fn answer<T>(result: Result<T>) -> Answer<T> {
-    result.map(Response::new).map_err(|e| status(&e))
-}
 
 #[async_trait]
 impl GrpcInferenceService for V2 {
@@ -54,7 +49,7 @@ impl GrpcInferenceService for V2 {
     async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
         let ModelReadyRequest { name, version } = request.into_inner();
         // An unknown model is not ready; only an invalid version is an error.
-        let selector = selector(&version).map_err(|e| status(&e))?;
+        let selector = read_selector(&version)?;
         let ready = self.0.host(&name).and_then(|host| host.resolve(&selector)).is_ok();
         Ok(Response::new(ModelReadyResponse { ready }))
     }
@@ -75,9 +70,8 @@ impl GrpcInferenceService for V2 {
         request: Request<ModelMetadataRequest>,
     ) -> Answer<ModelMetadataResponse> {
         let ModelMetadataRequest { name, version } = request.into_inner();
-        answer(
-            self.model(&name, &version).map(|version| metadata(&version.host, &version.servable)),
-        )
+        let version = self.model(&name, &version)?;
+        Ok(Response::new(metadata(&version.host, &version.servable)))
     }
 
     async fn model_config(
@@ -85,17 +79,16 @@ impl GrpcInferenceService for V2 {
         request: Request<ModelConfigRequest>,
     ) -> Answer<ModelConfigResponse> {
         let ModelConfigRequest { name, version } = request.into_inner();
-        let config = |version: Resolved| ModelConfigResponse {
-            config: Some(config(&version.host, &version.servable)),
-        };
-        answer(self.model(&name, &version).map(config))
+        let version = self.model(&name, &version)?;
+        let config = Some(config(&version.host, &version.servable));
+        Ok(Response::new(ModelConfigResponse { config }))
     }
 
     async fn model_statistics(
         &self,
         request: Request<ModelStatisticsRequest>,
     ) -> Answer<ModelStatisticsResponse> {
-        answer(self.statistics(request.get_ref()))
+        Ok(Response::new(self.statistics(request.get_ref())?))
     }
 
     async fn repository_index(
@@ -103,10 +96,10 @@ impl GrpcInferenceService for V2 {
         request: Request<RepositoryIndexRequest>,
     ) -> Answer<RepositoryIndexResponse> {
         let RepositoryIndexRequest { repository_name, ready } = request.into_inner();
-        the_one_repository(&repository_name).map_err(|e| status(&e))?;
-        let models = self.0.index_for_client().await.map_err(|e| status(&e))?;
+        check_repository(&repository_name)?;
+        let models = self.0.index_for_client().await?;
         let models = models.into_iter().filter(|m| !ready || m.state == ModelState::Ready);
-        answer(Ok(RepositoryIndexResponse { models: models.map(to_index).collect() }))
+        Ok(Response::new(RepositoryIndexResponse { models: models.map(to_index).collect() }))
     }
 
     async fn repository_model_load(
@@ -114,16 +107,15 @@ impl GrpcInferenceService for V2 {
         request: Request<RepositoryModelLoadRequest>,
     ) -> Answer<RepositoryModelLoadResponse> {
         let request = request.into_inner();
-        the_one_repository(&request.repository_name).map_err(|e| status(&e))?;
+        check_repository(&request.repository_name)?;
         if let Some(name) = request.parameters.keys().next() {
             let name: String = name.chars().take(100).collect();
-            return Err(status(&ServeError::Malformed(format!(
-                "unknown parameter `{name}`: a model is loaded as it was published, without another configuration or \
-                 files"
+            return Err(Status::from(ServeError::Malformed(format!(
+                "unknown parameter `{name}`: a model is loaded as it was published; leave the parameter out"
             ))));
         }
-        let loaded = self.0.load_for_client(&request.model_name).await;
-        answer(loaded.map(|()| RepositoryModelLoadResponse {}))
+        self.0.load_for_client(&request.model_name).await?;
+        Ok(Response::new(RepositoryModelLoadResponse {}))
     }
 
     async fn repository_model_unload(
@@ -131,16 +123,16 @@ impl GrpcInferenceService for V2 {
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Answer<RepositoryModelUnloadResponse> {
         let request = request.into_inner();
-        the_one_repository(&request.repository_name).map_err(|e| status(&e))?;
+        check_repository(&request.repository_name)?;
         // No model depends on another one, so that this parameter makes no difference.
         if let Some(name) = request.parameters.keys().find(|name| *name != "unload_dependents") {
             let name: String = name.chars().take(100).collect();
-            return Err(status(&ServeError::Malformed(format!(
-                "unknown parameter `{name}`; the only one of unloading is `unload_dependents`"
+            return Err(Status::from(ServeError::Malformed(format!(
+                "unknown parameter `{name}`: the only parameter of an unload request is `unload_dependents`; leave the others out"
             ))));
         }
-        let unloaded = self.0.unload_for_client(&request.model_name).await;
-        answer(unloaded.map(|()| RepositoryModelUnloadResponse {}))
+        self.0.unload_for_client(&request.model_name).await?;
+        Ok(Response::new(RepositoryModelUnloadResponse {}))
     }
 
     type ModelStreamInferStream = Empty<Result<ModelStreamInferResponse, Status>>;
@@ -154,8 +146,8 @@ impl GrpcInferenceService for V2 {
         let mut requests = request.into_inner();
         let first = tokio::time::timeout(self.0.limits().body_time, requests.message());
         let _ = first.await;
-        Err(not_supported(
-            "streaming is not supported; call ModelInfer, as often at once as the connection has streams",
+        Err(Status::unimplemented(
+            "streaming is not supported; call ModelInfer, with several calls at the same time if necessary",
         ))
     }
 
@@ -163,7 +155,7 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<SystemSharedMemoryStatusRequest>,
     ) -> Answer<SystemSharedMemoryStatusResponse> {
-        no_region(&request.get_ref().name)?;
+        check_region(&request.get_ref().name)?;
         Ok(Response::new(SystemSharedMemoryStatusResponse { regions: BTreeMap::new() }))
     }
 
@@ -171,7 +163,7 @@ impl GrpcInferenceService for V2 {
         &self,
         _: Request<SystemSharedMemoryRegisterRequest>,
     ) -> Answer<SystemSharedMemoryRegisterResponse> {
-        Err(not_supported(NO_SHARED_MEMORY))
+        Err(Status::unimplemented(NO_SHARED_MEMORY))
     }
 
     async fn system_shared_memory_unregister(
@@ -179,7 +171,7 @@ impl GrpcInferenceService for V2 {
         request: Request<SystemSharedMemoryUnregisterRequest>,
     ) -> Answer<SystemSharedMemoryUnregisterResponse> {
         // There are no regions, so that all of them are unregistered.
-        no_region(&request.get_ref().name)?;
+        check_region(&request.get_ref().name)?;
         Ok(Response::new(SystemSharedMemoryUnregisterResponse {}))
     }
 
@@ -187,7 +179,7 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<CudaSharedMemoryStatusRequest>,
     ) -> Answer<CudaSharedMemoryStatusResponse> {
-        no_region(&request.get_ref().name)?;
+        check_region(&request.get_ref().name)?;
         Ok(Response::new(CudaSharedMemoryStatusResponse { regions: BTreeMap::new() }))
     }
 
@@ -195,14 +187,14 @@ impl GrpcInferenceService for V2 {
         &self,
         _: Request<CudaSharedMemoryRegisterRequest>,
     ) -> Answer<CudaSharedMemoryRegisterResponse> {
-        Err(not_supported(NO_SHARED_MEMORY))
+        Err(Status::unimplemented(NO_SHARED_MEMORY))
     }
 
     async fn cuda_shared_memory_unregister(
         &self,
         request: Request<CudaSharedMemoryUnregisterRequest>,
     ) -> Answer<CudaSharedMemoryUnregisterResponse> {
-        no_region(&request.get_ref().name)?;
+        check_region(&request.get_ref().name)?;
         Ok(Response::new(CudaSharedMemoryUnregisterResponse {}))
     }
 
@@ -213,7 +205,7 @@ impl GrpcInferenceService for V2 {
         if request.get_ref().settings.is_empty() {
             return Ok(Response::new(TraceSettingResponse { settings: BTreeMap::new() }));
         }
-        Err(not_supported(
+        Err(Status::unimplemented(
             "clients cannot configure traces; configure them where the server is started",
         ))
     }
@@ -225,7 +217,7 @@ impl GrpcInferenceService for V2 {
         if request.get_ref().settings.is_empty() {
             return Ok(Response::new(LogSettingsResponse { settings: BTreeMap::new() }));
         }
-        Err(not_supported(
+        Err(Status::unimplemented(
             "clients cannot configure the log; configure it where the server is started",
         ))
     }
@@ -233,7 +225,7 @@ impl GrpcInferenceService for V2 {
 
 impl V2 {
     fn model(&self, name: &str, version: &str) -> Result<Resolved> {
-        self.0.host(name)?.resolve(&selector(version)?)
+        self.0.host(name)?.resolve(&read_selector(version)?)
     }
 
     fn statistics(&self, request: &ModelStatisticsRequest) -> Result<ModelStatisticsResponse> {
@@ -243,7 +235,7 @@ impl V2 {
         };
         let mut model_stats = Vec::new();
         for host in hosts {
-            let one = match selector(&request.version)? {
+            let one = match read_selector(&request.version)? {
                 Selector::Default => None,
                 selector => Some(host.resolve(&selector)?.servable.version()),
             };
@@ -346,7 +338,7 @@ fn to_index(model: Indexed) -> ModelIndex {
     }
 }
 
-fn the_one_repository(name: &str) -> Result<()> {
+fn check_repository(name: &str) -> Result<()> {
     if name.is_empty() {
         return Ok(());
     }
@@ -356,7 +348,7 @@ fn the_one_repository(name: &str) -> Result<()> {
     )))
 }
 
-fn no_region(name: &str) -> Result<(), Status> {
+fn check_region(name: &str) -> Result<(), Status> {
     if name.is_empty() {
         return Ok(());
     }

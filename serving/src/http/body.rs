@@ -23,7 +23,7 @@ pub(super) enum Encoding {
     Zlib,
 }
 
-/// A body as it was received.
+/// The bytes of a body as they were received, and their encoding.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) bytes: Bytes,
@@ -34,7 +34,7 @@ impl Encoding {
     /// Reads the encoding of a body from the headers.
     ///
     /// # Errors
-    /// [`ServeError::Encoding`] for an unknown encoding.
+    /// Returns [`ServeError::Encoding`] if the encoding is unknown, or if there are several.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self> {
         let mut all = headers.get_all(header::CONTENT_ENCODING).iter();
         let Some(value) = all.next() else { return Ok(Self::Plain) };
@@ -56,10 +56,12 @@ impl Encoding {
 }
 
 impl Received {
-    /// Decompresses the body under the limit of bytes. Must not run on a network thread.
+    /// Decompresses the body under the limit of bytes. This function must not run on a network
+    /// thread.
     ///
     /// # Errors
-    /// Bytes that do not fit the encoding, or too many of them.
+    /// Returns an error if the bytes do not fit the encoding, or if the decompressed body is too
+    /// large.
     pub(super) fn decode(self, limits: &Limits) -> Result<Bytes> {
         let Self { bytes, encoding } = self;
         let decoded = match encoding {
@@ -95,8 +97,8 @@ impl Received {
     }
 }
 
-/// Reads to the end, or one byte beyond the limit, because a few compressed bytes may stand for any
-/// number of them.
+/// Reads to the end, or to one byte beyond the limit, because a few compressed bytes can expand to
+/// any number of bytes.
 fn read_some(decoder: &mut impl Read, limits: &Limits) -> std::io::Result<Vec<u8>> {
     let mut decoded = Vec::new();
     decoder.take(limits.body_bytes as u64 + 1).read_to_end(&mut decoded)?;
@@ -107,10 +109,10 @@ fn too_large(what: &'static str, limits: &Limits) -> ServeError {
     ServeError::TooLarge { what, limit: limits.body_bytes, setting: "serve.max_body_bytes" }
 }
 
-/// Receives a body.
+/// Receives the body of a request under the limits of bytes and of time.
 ///
 /// # Errors
-/// A body that is too large, too slow, cut off, or in an unknown encoding.
+/// Returns an error if the body is too large, too slow, cut off, or in an unknown encoding.
 pub(super) async fn receive(limits: &Limits, request: Request) -> Result<Received> {
     let encoding = Encoding::of(request.headers())?;
     let length = request.headers().get(header::CONTENT_LENGTH);

@@ -1,8 +1,8 @@
-//! The Open Inference Protocol v2: requests to raw columns and scores to answers, in JSON and with
+//! The Open Inference Protocol v2: requests to raw columns, and scores to answers, in JSON and with
 //! Triton's binary tensors.
 //!
-//! A body is JSON. With binary tensors their bytes follow the JSON, in the order of the inputs, and
-//! a header says where the JSON ends.
+//! A body is JSON. The bytes of binary tensors follow the JSON in the order of the inputs, and a
+//! header has the length of the JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use zillion_feature::{RawColumns, RawValue, RawValues};
 
 use super::parameters::Parameters;
 use super::respond::{Reply, to_bytes};
-use super::values::{Nesting, Values};
+use super::values::{Nesting, Seed, Values};
 use crate::error::{Result, ServeError};
 use crate::score::Answer;
 use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse};
@@ -26,9 +26,10 @@ use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse};
 struct InferRequest<'a> {
     #[serde(default)]
     id: Option<String>,
-    /// Some clients repeat the model and the version of the path.
+    /// The name of the model in the path, which some clients repeat here.
     #[serde(default)]
     model_name: Option<String>,
+    /// The version in the path, which some clients repeat here.
     #[serde(default)]
     model_version: Option<String>,
     #[serde(borrow, default)]
@@ -85,10 +86,11 @@ pub(crate) struct BinaryOutputs {
     all: bool,
 }
 
-/// Reads a request. `header_length` is the value of the header of that name.
+/// Reads a request. `header_length` is the value of the header `Inference-Header-Content-Length`.
 ///
 /// # Errors
-/// The problem with the request, and the input that it belongs to.
+/// Returns an error with the problem, and with the input that the problem belongs to, if the
+/// request is invalid.
 pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<Inference<'a>> {
     let (json, mut binary) = split(body, header_length)?;
     let request: InferRequest<'_> = serde_json::from_slice(json).map_err(|e| {
@@ -100,12 +102,12 @@ pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<I
     for input in request.inputs {
         let tensor = read(&input, &mut binary)?;
         if tensors.insert(input.name.clone(), tensor).is_some() {
-            return Err(refuse(&input.name, "the request has this input twice"));
+            return Err(refuse(&input.name, "the request has this input twice; send it once"));
         }
     }
     if let Some(rest) = binary.filter(|rest| !rest.is_empty()) {
         return Err(ServeError::Malformed(format!(
-            "{} bytes follow the binary data of all inputs",
+            "{} bytes follow the binary data of all inputs; check `binary_data_size` of each input",
             rest.len()
         )));
     }
@@ -135,8 +137,8 @@ pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<I
     })
 }
 
-/// Splits a body into its JSON and the bytes behind it, which exist only if the header announces
-/// them.
+/// Splits a body into its JSON and the bytes behind the JSON. Such bytes exist only if the header
+/// announces them.
 pub(super) fn split<'a>(
     body: &'a [u8],
     header_length: Option<&str>,
@@ -208,11 +210,12 @@ fn from_json<'a>(
     let mut values = Vec::new();
     let nesting = Nesting { lists: usize::MAX, base64: false };
     let mut json = serde_json::Deserializer::from_str(data.get());
-    let is_list = Values { into: &mut values, nesting }.deserialize(&mut json).map_err(|e| {
-        refuse(name, &format!("value {} of the data cannot be read: {e}", values.len()))
-    })?;
+    let is_list =
+        Seed(Values { into: &mut values, nesting }).deserialize(&mut json).map_err(|e| {
+            refuse(name, &format!("value {} of the data cannot be read: {e}", values.len()))
+        })?;
     if !is_list {
-        return Err(refuse(name, "the data must be a list"));
+        return Err(refuse(name, "the data is not a list; send a list of values"));
     }
     for (at, value) in values.iter_mut().enumerate() {
         // A number of a float type becomes a float, however it is written.
@@ -271,7 +274,7 @@ struct BinarySize {
 /// Writes the answer to a request.
 ///
 /// # Errors
-/// A writer that fails, which is a bug.
+/// Returns an error if the JSON cannot be written, which is a bug.
 pub(crate) fn reply(
     model: &str,
     id: Option<&str>,

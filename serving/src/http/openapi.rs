@@ -1,425 +1,169 @@
 //! The OpenAPI document of a server: its paths, the models that it serves now, and their inputs.
 //!
 //! The document is made when it is requested. The part that does not depend on a model is in
-//! `components.json`. The paths that score are listed for each model, because the inputs of the
-//! model define the body.
+//! `template.json`, and so are the calls that score. The document lists these calls for each model,
+//! because the inputs of the model define the body.
 //!
-//! A schema cannot say that lists have one length. Where a protocol needs that, the document has
-//! the forms for one, two and three rows, and says in words that any number of rows is accepted.
+//! A schema cannot require that several lists have the same length. Where a protocol needs that,
+//! the document has the forms for one, two and three rows, and its texts state that any number of
+//! rows is accepted.
 
 mod requests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
-use self::requests::{Form, Inputs};
+use self::requests::Inputs;
 use crate::domain::Domain;
-use crate::host::{Host, OpenVersions};
+use crate::host::OpenVersions;
 
-const ABOUT: &str = "Scores of published versions over the Open Inference Protocol v2 with Triton's \
-extensions, TF-Serving's REST API, and ranking of candidates. A body may be compressed with gzip or deflate \
-(`Content-Encoding`), and its media type does not matter. A path answers 405 to other methods than its own, \
-and GET paths answer HEAD too. Unknown paths are answered with 404.";
+/// The parts of the document that do not depend on the models of the server.
+#[derive(Debug, Default, Deserialize)]
+struct Template {
+    document: Value,
+    scoring: Vec<Call>,
+}
 
-const BINARY: &str = "Binary tensors (Triton's extension): an input may have \
-`parameters: {\"binary_data_size\": n}` instead of `data`. Its n bytes then follow the JSON, in the order of \
-the inputs, and the header `Inference-Header-Content-Length` is the number of bytes of the JSON. Elements \
-are little-endian, and a text is its length in four bytes followed by its UTF-8. An output is binary if its \
-parameter `binary_data`, or the parameter `binary_data_output` of the request, is true. \
-The parameter `timeout` is the number of microseconds for which the request may wait. `priority` other \
-than 0, sequences, shared memory and `classification` are refused by name, and other parameters are \
-ignored. `model_name` and `model_version` may repeat the path. A feature with lists takes its values flat \
-and the number of values of each row in `<feature>__lengths`, or rows of equal width by its shape. \
-Any number of rows up to the limit is accepted, and inputs may come in any order. The integer types INT8 \
-to UINT64, FP64 beside FP32, and, as binary data, FP16 and BF16 are accepted wherever the values fit.";
-
-const ROWS: &str = "An input is one value, or a list of values if the feature has lists. `null` and the \
-empty text are missing values. A text may be given as `{\"b64\": …}`, the base64 of its UTF-8.";
-
-/// The calls that score: the verb behind the model's name, the kind of the body, the group, a
-/// summary, the name of the answer's schema, and a description.
-const SCORING_CALLS: [(&str, Form, &str, &str, &str, &str); 5] = [
-    ("/infer", Form::Infer, "v2", "Scores of rows given as tensors", "InferResponse", BINARY),
-    (":predict", Form::Predict, "v1", "Scores of rows, or of columns", "PredictResponse", ROWS),
-    (
-        ":classify",
-        Form::Examples,
-        "v1",
-        "The classes of the first label for examples",
-        "ClassifyResponse",
-        ROWS,
-    ),
-    (
-        ":regress",
-        Form::Examples,
-        "v1",
-        "The probability of the first label for examples",
-        "RegressResponse",
-        ROWS,
-    ),
-    (":rank", Form::Rank, "rank", "Scores of candidates in one context", "RankResponse", ROWS),
-];
+/// A call that scores rows, which the document lists for each model.
+#[derive(Debug, Deserialize)]
+struct Call {
+    /// The path before the name of the model.
+    models: String,
+    /// The end of the path: the verb behind its separator.
+    verb: String,
+    /// The name of the schema of the body.
+    body: String,
+    /// The operation without its id, parameters and body.
+    operation: Value,
+}
 
 /// Returns the OpenAPI document.
 pub(super) fn document(domain: &Domain) -> Value {
     let hosts = domain.hosts();
-    let models: Vec<(&Arc<Host>, Arc<OpenVersions>)> =
-        hosts.iter().map(|host| (host, host.open())).collect();
-    let mut document = Document::new(&models);
-    document.server();
-    document.models();
-    document.repository(domain.has_model_control());
-    for (host, open) in &models {
-        document.scoring(host.name(), open);
-    }
-    document.finish()
+    let models: Vec<_> = hosts.iter().map(|host| (host.name(), host.open())).collect();
+    fill_template(&models, domain.has_model_control())
 }
 
-struct Document {
-    paths: Map<String, Value>,
-    components: Value,
-    model: Value,
-    version: Value,
-    label: Value,
+/// Returns the document of a server with these models.
+fn fill_template(models: &[(&str, Arc<OpenVersions>)], has_control: bool) -> Value {
+    // The file is part of the program, and a test reads it.
+    let template: Template =
+        serde_json::from_str(include_str!("openapi/template.json")).unwrap_or_default();
+    let mut document = template.document;
+    document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
+    let versions = models.iter().flat_map(|(_, open)| open.versions.keys().copied());
+    let labels = models.iter().flat_map(|(_, open)| open.labels.keys().map(String::as_str));
+    let parameters = [
+        ("{model}", model_parameter(models.iter().map(|(name, _)| *name))),
+        ("{version}", version_parameter(versions)),
+        ("{label}", label_parameter(labels)),
+    ];
+    for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
+        let named: Vec<&Value> =
+            parameters.iter().filter(|(name, _)| path.contains(name)).map(|(_, p)| p).collect();
+        match item.get_mut("get") {
+            Some(operation) if !named.is_empty() => operation["parameters"] = json!(named),
+            _ => {}
+        }
+    }
+    for path in ["/v2/repository/models/{model}/load", "/v2/repository/models/{model}/unload"] {
+        let operation = &mut document["paths"][path]["post"];
+        if has_control {
+            remove_keys(operation, &["description"]);
+            remove_keys(&mut operation["responses"], &["403"]);
+        } else {
+            // The server refuses every request.
+            remove_keys(&mut operation["responses"], &["200", "404"]);
+        }
+    }
+    for (model, open) in models {
+        add_scoring(&mut document, &template.scoring, model, open);
+    }
+    document
 }
 
-/// A way to name a version in a path.
-struct Which {
-    path: &'static str,
-    suffix: &'static str,
-    parameters: Vec<Value>,
-}
-
-impl Document {
-    fn new(models: &[(&Arc<Host>, Arc<OpenVersions>)]) -> Self {
-        let names: Vec<&str> = models.iter().map(|(host, _)| host.name()).collect();
-        let versions = models.iter().flat_map(|(_, open)| open.versions.keys().copied()).collect();
-        let labels = models.iter().flat_map(|(_, open)| open.labels.keys().cloned()).collect();
-        Self {
-            paths: Map::new(),
-            // The file is part of the program, and a test reads it.
-            components: serde_json::from_str(include_str!("openapi/components.json"))
-                .unwrap_or_default(),
-            model: parameter("model", "The name of a model.", one_of(names)),
-            version: version_parameter(versions),
-            label: label_parameter(labels),
+/// Adds the paths that score rows by a model.
+fn add_scoring(document: &mut Value, calls: &[Call], model: &str, open: &OpenVersions) {
+    let current = open.current.and_then(|current| open.versions.get(&current));
+    let inputs = current.map(|servable| Inputs::of(servable.encoder()));
+    // A version with other inputs takes other bodies than this document describes.
+    let is_alike = |servable: &&Arc<Servable>| {
+        inputs.as_ref().is_some_and(|inputs| *inputs == Inputs::of(servable.encoder()))
+    };
+    let versions: Vec<VersionId> =
+        open.versions.values().filter(is_alike).map(|servable| servable.version()).collect();
+    let labels = open.labels.iter().filter(|(_, version)| versions.contains(version));
+    let labels = label_parameter(labels.map(|(label, _)| label.as_str()));
+    let forms = [
+        ("", "", Vec::new()),
+        ("/labels/{label}", "OfLabel", vec![labels]),
+        ("/versions/{version}", "OfVersion", vec![version_parameter(versions.into_iter())]),
+    ];
+    for Call { models, verb, body, operation } in calls {
+        if verb == ":classify" && current.is_some_and(|servable| !servable.has_probabilities()) {
+            continue;
         }
-    }
-
-    fn finish(self) -> Value {
-        json!({
-            "openapi": "3.1.0",
-            "info": {
-                "title": "Zillion serving",
-                "description": ABOUT,
-                "version": env!("CARGO_PKG_VERSION"),
-                "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            },
-            "tags": [
-                { "name": "v2", "description": "The Open Inference Protocol." },
-                { "name": "v1", "description": "TF-Serving's REST API." },
-                { "name": "rank", "description": "Ranking of many candidates in one context." },
-                { "name": "operations", "description": "The operation of the server." },
-            ],
-            "paths": self.paths,
-            "components": self.components,
-        })
-    }
-
-    /// Adds the paths of the server.
-    fn server(&mut self) {
-        let ready = |id: &str| {
-            let responses =
-                json!({ "200": ok("The server is ready.", "Ready"), "503": response("NotReady") });
-            operation(id, "operations", "Whether every model has a version that answers", responses)
-        };
-        let live = |id: &str| get(id, "operations", "Whether the process runs", "Live", &[]);
-        self.get(
-            "/v2",
-            get(
-                "serverMetadata",
-                "v2",
-                "The server's name, version and extensions",
-                "ServerMetadata",
-                &[],
-            ),
-        );
-        self.get("/v2/health/live", live("serverLive"));
-        self.get("/healthz", live("healthz"));
-        self.get("/v2/health/ready", ready("serverReady"));
-        self.get("/readyz", ready("readyz"));
-        let text = json!({
-            "200": {
-                "description": "Metrics in the text format of Prometheus.",
-                "content": { "text/plain": { "schema": { "type": "string" } } },
-            },
-            "500": response("Internal"),
-        });
-        self.get("/metrics", operation("metrics", "operations", "The metrics of the server", text));
-        self.get("/openapi.json", get("openApi", "operations", "This document", "OpenApi", &[]));
-    }
-
-    /// Adds the paths of a model that take no body.
-    fn models(&mut self) {
-        let errors = ["404 NotFound", "503 Unavailable"];
-        let versions = |document: &Self| {
-            [
-                Which { path: "", suffix: "", parameters: vec![document.model.clone()] },
-                Which {
-                    path: "/versions/{version}",
-                    suffix: "OfVersion",
-                    parameters: vec![document.model.clone(), document.version.clone()],
-                },
-            ]
-        };
-        for (verb, id, summary, schema) in [
-            ("", "modelMetadata", "Inputs and outputs of a model", "ModelMetadata"),
-            ("/ready", "modelReady", "Whether the version answers", "Ready"),
-            (
-                "/config",
-                "modelConfig",
-                "The configuration of a model, in Triton's form",
-                "ModelConfig",
-            ),
-            (
-                "/stats",
-                "modelStatistics",
-                "The counters and times of requests to the loaded versions of a model",
-                "Statistics",
-            ),
-        ] {
-            for which in versions(self) {
-                let mut operation =
-                    get(&format!("{id}{}", which.suffix), "v2", summary, schema, &errors);
-                operation["parameters"] = which.parameters.into();
-                self.get(&format!("/v2/models/{{model}}{}{verb}", which.path), operation);
-            }
-        }
-        self.get(
-            "/v2/models/stats",
-            get(
-                "statistics",
-                "v2",
-                "The counters and times of requests to all models",
-                "Statistics",
-                &[],
-            ),
-        );
-        let labels = Which {
-            path: "/labels/{label}",
-            suffix: "OfLabel",
-            parameters: vec![self.model.clone(), self.label.clone()],
-        };
-        for which in versions(self).into_iter().chain([labels]) {
-            for (verb, id, summary, schema) in [
-                ("", "modelStatus", "The loaded versions of a model", "ModelStatus"),
-                ("/metadata", "tfMetadata", "The model's signature", "TfMetadata"),
-            ] {
-                let mut operation =
-                    get(&format!("{id}{}", which.suffix), "v1", summary, schema, &errors);
-                operation["parameters"] = which.parameters.clone().into();
-                self.get(&format!("/v1/models/{{model}}{}{verb}", which.path), operation);
-            }
-        }
-    }
-
-    fn repository(&mut self, has_control: bool) {
-        let errors = [
-            "400 Malformed",
-            "408 SlowBody",
-            "413 TooLarge",
-            "415 Encoding",
-            "500 Internal",
-            "503 Unavailable",
-        ];
-        let body = |schema: &str| json!({ "required": false, "content": { "application/json": { "schema": reference(schema) } } });
-        let mut index = get(
-            "repositoryIndex",
-            "v2",
-            "The models of the registry and of this server",
-            "Index",
-            &errors,
-        );
-        index["requestBody"] = body("IndexRequest");
-        self.post("/v2/repository/index", index);
-        for (verb, summary) in
-            [("load", "Load a model of the registry"), ("unload", "Unload a model")]
-        {
-            let more = if has_control { "404 NotFound" } else { "403 Forbidden" };
-            let errors: Vec<&str> = errors.iter().copied().chain([more]).collect();
-            let mut operation = get(&format!("{verb}Model"), "v2", summary, "Done", &errors);
-            if !has_control {
-                operation["description"] =
-                    "This server refuses it, because the setting `serve.model_control` is off."
-                        .into();
-                // The server never answers with 200 here.
-                if let Some(responses) = operation["responses"].as_object_mut() {
-                    responses.remove("200");
-                }
-            }
-            operation["requestBody"] = body("ControlRequest");
-            operation["parameters"] = json!([parameter(
-                "model",
-                "The name of a model of the registry.",
-                json!({ "type": "string", "pattern": "^[A-Za-z0-9_]{1,64}$" })
-            )]);
-            self.post(&format!("/v2/repository/models/{{model}}/{verb}"), operation);
-        }
-    }
-
-    /// Adds the paths that score rows by a model.
-    fn scoring(&mut self, model: &str, open: &OpenVersions) {
-        let current = open.current.and_then(|current| open.versions.get(&current));
-        let inputs = current.map(|servable| Inputs::of(servable.encoder()));
-        // A version with other inputs takes other bodies than this document describes.
-        let is_alike = |servable: &&Arc<Servable>| {
-            let own = Inputs::of(servable.encoder());
-            inputs.as_ref().is_some_and(|inputs| *inputs == own)
-        };
-        let versions: Vec<VersionId> =
-            open.versions.values().filter(is_alike).map(|servable| servable.version()).collect();
-        let labels: Vec<String> = open
-            .labels
-            .iter()
-            .filter(|(_, version)| versions.contains(version))
-            .map(|(label, _)| label.clone())
-            .collect();
-        let whiches = || {
-            [
-                Which { path: "", suffix: "", parameters: Vec::new() },
-                Which {
-                    path: "/versions/{version}",
-                    suffix: "OfVersion",
-                    parameters: vec![version_parameter(versions.clone())],
-                },
-                Which {
-                    path: "/labels/{label}",
-                    suffix: "OfLabel",
-                    parameters: vec![label_parameter(labels.clone())],
-                },
-            ]
-        };
-        let has_classes = current.is_none_or(|servable| servable.has_probabilities());
-        let request = |form: Form| match (&inputs, current) {
-            (Some(inputs), Some(servable)) => inputs.request(form, servable),
+        let schema = format!("{model}.{body}");
+        document["components"]["schemas"][&schema] = match (&inputs, current) {
+            (Some(inputs), Some(servable)) => inputs.request(body, servable),
             // The inputs of a model that is not loaded are unknown.
             _ => json!({ "type": "object" }),
         };
-        for (verb, form, tag, summary, answer, about) in SCORING_CALLS {
-            if verb == ":classify" && !has_classes {
+        for (path, suffix, parameters) in &forms {
+            // The v2 protocol has no labels.
+            if verb == "/infer" && *suffix == "OfLabel" {
                 continue;
             }
-            let schema = format!("{model}.{}", form.name());
-            self.components["schemas"][&schema] = request(form);
-            for which in whiches() {
-                if form == Form::Infer && which.suffix == "OfLabel" {
-                    continue;
-                }
-                let id = format!("{}_{model}{}", verb.trim_start_matches([':', '/']), which.suffix);
-                let mut operation = get(&id, tag, summary, answer, &SCORING);
-                operation["description"] = about.into();
-                operation["parameters"] = which.parameters.into();
-                operation["requestBody"] = json!({
-                    "required": true,
-                    "content": { "application/json": { "schema": reference(&schema) } },
-                });
-                if form == Form::Infer {
-                    let answer = &mut operation["responses"]["200"];
-                    answer["content"]["application/octet-stream"] = json!({});
-                    answer["headers"] = json!({ "Inference-Header-Content-Length": {
-                        "description": "The number of bytes of the JSON, if binary tensors follow it.",
-                        "schema": { "type": "integer", "minimum": 0 },
-                    } });
-                }
-                let version = if tag == "v2" { "v2" } else { "v1" };
-                self.post(&format!("/{version}/models/{model}{}{verb}", which.path), operation);
-            }
+            let mut operation = operation.clone();
+            let verb_name = verb.trim_start_matches([':', '/']);
+            operation["operationId"] = format!("{verb_name}_{model}{suffix}").into();
+            operation["parameters"] = json!(parameters);
+            let schema = json!({ "$ref": format!("#/components/schemas/{schema}") });
+            operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
+            let path = format!("{models}/{model}{path}{verb}");
+            document["paths"][path] = json!({ "post": operation });
         }
     }
-
-    fn get(&mut self, path: &str, operation: Value) {
-        self.paths.insert(path.to_owned(), json!({ "get": operation }));
-    }
-
-    fn post(&mut self, path: &str, operation: Value) {
-        self.paths.insert(path.to_owned(), json!({ "post": operation }));
-    }
 }
 
-/// The errors of a request for scores.
-const SCORING: [&str; 9] = [
-    "400 Malformed",
-    "404 NotFound",
-    "408 SlowBody",
-    "413 TooLarge",
-    "415 Encoding",
-    "429 Overloaded",
-    "500 Internal",
-    "503 Unavailable",
-    "504 Deadline",
-];
-
-/// Describes an operation that answers with JSON, or with one of `errors`, each a status and the
-/// name of the response.
-fn get(id: &str, tag: &str, summary: &str, schema: &str, errors: &[&str]) -> Value {
-    let mut responses = json!({ "200": ok("Done.", schema) });
-    for error in errors {
-        let (status, name) = error.split_once(' ').unwrap_or((error, "Internal"));
-        responses[status] = response(name);
-    }
-    operation(id, tag, summary, responses)
+fn model_parameter<'a>(names: impl Iterator<Item = &'a str>) -> Value {
+    let any = json!({ "type": "string", "minLength": 1 });
+    parameter("model", "The name of a model.", names, any)
 }
 
-fn operation(id: &str, tag: &str, summary: &str, mut responses: Value) -> Value {
-    responses["405"] = response("WrongMethod");
-    json!({ "operationId": id, "summary": summary, "tags": [tag], "responses": responses })
+fn version_parameter(versions: impl Iterator<Item = VersionId>) -> Value {
+    let any = json!({ "type": "integer", "minimum": 0 });
+    parameter("version", "The number of a loaded version.", versions.map(|id| id.0), any)
 }
 
-fn ok(description: &str, schema: &str) -> Value {
-    json!({
-        "description": description,
-        "content": { "application/json": { "schema": reference(schema) } },
-    })
+fn label_parameter<'a>(labels: impl Iterator<Item = &'a str>) -> Value {
+    let any = json!({ "type": "string", "minLength": 1 });
+    parameter("label", "The name of a pointer, such as `stable` or `canary`.", labels, any)
 }
 
-fn response(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/responses/{name}") })
-}
-
-fn reference(schema: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{schema}") })
-}
-
-fn parameter(name: &str, description: &str, schema: Value) -> Value {
+/// Describes a parameter of a path that is one of `values`. If there are no values, the parameter
+/// fits the schema `any`.
+fn parameter<T: Ord + Serialize>(
+    name: &str,
+    description: &str,
+    values: impl Iterator<Item = T>,
+    any: Value,
+) -> Value {
+    let values: BTreeSet<T> = values.collect();
+    let schema =
+        if values.is_empty() { any } else { json!({ "type": any["type"], "enum": values }) };
     json!({ "name": name, "in": "path", "required": true, "description": description, "schema": schema })
 }
 
-fn version_parameter(versions: Vec<VersionId>) -> Value {
-    let mut numbers: Vec<u64> = versions.into_iter().map(|version| version.0).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let schema = match numbers.is_empty() {
-        true => json!({ "type": "integer", "minimum": 0 }),
-        false => json!({ "type": "integer", "enum": numbers }),
-    };
-    parameter("version", "The number of a loaded version.", schema)
-}
-
-fn label_parameter(mut labels: Vec<String>) -> Value {
-    labels.sort_unstable();
-    labels.dedup();
-    parameter("label", "The name of a pointer, such as `stable` or `canary`.", one_of(labels))
-}
-
-fn one_of<T: Into<Value>>(names: Vec<T>) -> Value {
-    match names.is_empty() {
-        true => json!({ "type": "string", "minLength": 1 }),
-        false => {
-            json!({ "type": "string", "enum": names.into_iter().map(Into::into).collect::<Vec<Value>>() })
-        }
+/// Removes keys from an object.
+fn remove_keys(object: &mut Value, keys: &[&str]) {
+    if let Some(object) = object.as_object_mut() {
+        object.retain(|key, _| !keys.contains(&key.as_str()));
     }
 }
 
@@ -429,12 +173,7 @@ mod tests {
 
     #[test]
     fn every_reference_of_the_document_exists() {
-        let mut document = Document::new(&[]);
-        document.server();
-        document.models();
-        document.repository(false);
-        document.scoring("m", &OpenVersions::default());
-        let document = document.finish();
+        let document = fill_template(&[("m", Arc::default())], false);
         let mut references = Vec::new();
         collect(&document, &mut references);
         assert!(references.len() > 100, "{references:?}");

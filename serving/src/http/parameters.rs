@@ -1,8 +1,9 @@
-//! Parameters of the Open Inference Protocol, with Triton's among them: names with texts, numbers
-//! and truth values.
+//! The parameters of the Open Inference Protocol and of Triton: names with texts, numbers or truth
+//! values.
 //!
 //! A parameter that would change the answer is either honoured or refused by name. Any other
-//! parameter is the client's own: the protocol hands it to the model, and no model here reads one.
+//! parameter is ignored: the protocol passes such parameters to the model, and the models of this
+//! server read none.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +30,7 @@ pub(super) enum Parameter {
 /// The parameters of shared memory, which this server does not support.
 const SHARED_MEMORY: [&str; 3] =
     ["shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"];
-/// The parameters of sequences of requests, which models here do not know.
+/// The parameters of sequences of requests, which this server does not support.
 const SEQUENCE: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
 
 impl Parameters {
@@ -53,7 +54,10 @@ impl Parameters {
 
     /// Refuses the parameters of a request that cannot be honoured.
     pub(super) fn check_request(&self) -> Result<()> {
-        self.refuse_all(&SEQUENCE, "sequences of requests are not supported")?;
+        self.refuse_all(
+            &SEQUENCE,
+            "sequences of requests are not supported; leave the parameter out",
+        )?;
         if self.integer("priority")?.is_some_and(|priority| priority != 0) {
             return Err(refuse(
                 "priority",
@@ -79,7 +83,7 @@ impl Parameters {
             "shared memory is not supported; send the data in the body",
         )?;
         if self.integer("classification")?.is_some_and(|classes| classes != 0) {
-            let reason = "an output has one number a row and no classes; leave the parameter out, or ask \
+            let reason = "an output has one number for each row and no classes; leave the parameter out, or ask \
                           `/v1/models/<model>:classify`";
             return Err(refuse("classification", reason));
         }

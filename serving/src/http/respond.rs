@@ -1,4 +1,4 @@
-//! Responses over HTTP: JSON, bytes, and errors in the form that all protocols share.
+//! The responses over HTTP: JSON, bytes, and errors in the form that all protocols share.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -10,7 +10,7 @@ use crate::error::{Kind, Result, ServeError};
 /// The header with the number of bytes of a body that are its JSON.
 pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// The body of an answer.
+/// The body of an answer, and the length of its JSON if other bytes follow.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) bytes: Vec<u8>,
@@ -24,7 +24,7 @@ impl IntoResponse for ServeError {
     }
 }
 
-/// Responds with an error.
+/// Builds the response for an error, and logs the error.
 pub(super) fn failure(error: &ServeError) -> Response {
     #[derive(Serialize)]
     struct Failure {
@@ -35,8 +35,8 @@ pub(super) fn failure(error: &ServeError) -> Response {
         StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     match kind {
         Kind::Internal => tracing::error!("{error}"),
-        // The client has been told. An operator who looks for the reason of many refusals turns
-        // this on.
+        // The client has received the reason. An operator who looks for the reasons of many
+        // refusals turns on the debug log.
         _ => tracing::debug!(status = status.as_u16(), "refused: {error}"),
     }
     let body = to_bytes(&Failure { error: error.to_string() }).unwrap_or_default();
@@ -54,7 +54,7 @@ pub(super) fn failure(error: &ServeError) -> Response {
     response
 }
 
-/// Responds with a body of JSON.
+/// Builds a response with a body of JSON.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     match to_bytes(body) {
         Ok(bytes) => json_bytes(status, bytes),
@@ -62,7 +62,7 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     }
 }
 
-/// Responds with the body of an answer.
+/// Builds the response for an answer.
 pub(super) fn reply(reply: Reply) -> Response {
     let Some(length) = reply.header_length else { return json_bytes(StatusCode::OK, reply.bytes) };
     let kind = HeaderValue::from_static("application/octet-stream");

@@ -1,8 +1,8 @@
 //! The model and the version that a path names, and the verb behind the colon of TF-Serving's
 //! paths.
 //!
-//! The number of a version has one way to be written (`3`, not `03`), so that a version has one
-//! path. A path that names no model or no version in that way is an unknown path.
+//! A version number has one written form (`3`, not `03`), so that each version has one path. A path
+//! with another form of a number, or without a model, is an unknown path.
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
@@ -26,7 +26,7 @@ pub(super) struct TfTarget {
     pub(super) verb: Option<Verb>,
 }
 
-/// The kinds of requests that ask for scores.
+/// The kind of a request that asks for scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     /// The path `POST /v2/models/{m}/infer`.
@@ -113,7 +113,7 @@ impl<S: Send + Sync> FromRequestParts<S> for TfTarget {
     }
 }
 
-/// Reads the number of a version in the one way that it is written.
+/// Reads a version number that has neither leading zeros nor a sign.
 fn parse_version(text: &str) -> Option<VersionId> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(VersionId(number))

@@ -1,17 +1,17 @@
-//! Requests that consist of rows: TF-Serving's predict, classify and regress, and rank.
+//! The requests that consist of rows: TF-Serving's predict, classify and regress, and rank.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use zillion_feature::{Encoder, InputSpec, RawColumn, RawColumns};
 
-use super::table::{Column, ColumnsSeed, Name, RowSeed, RowsSeed, Table, Trouble};
-use super::values::to_integer;
+use super::table::{Column, ColumnsVisitor, Name, RowVisitor, RowsVisitor, Table, Trouble};
+use super::values::{Seed, to_integer};
 use crate::error::{Result, ServeError};
 
-/// The name of the one signature of a model.
+/// The name of the only signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
 
 /// The form of a body.
@@ -34,20 +34,22 @@ pub(crate) struct Rows<'a> {
     pub(crate) is_columnar: bool,
     /// The number of best candidates to return in order.
     pub(crate) top_k: Option<usize>,
-    /// The values of an input without a name, which a model with one input accepts.
+    /// The values of an input without a name, if the rows are values and not objects. A model with
+    /// one input accepts such rows.
     nameless: Option<RawColumn<'a>>,
     /// The inputs that have a text outside of a list, each with the first such row.
     bare_texts: Vec<(String, Option<usize>)>,
 }
 
-/// Reads a request.
+/// Reads the body of a request in one of the forms.
 ///
 /// # Errors
-/// The problem with the request: line and column, and the input and the row that it belongs to.
+/// Returns an error with the line, the column, the input and the row of the problem if the request
+/// is invalid.
 pub(crate) fn parse(form: Form, body: &[u8]) -> Result<Rows<'_>> {
     let mut read = Body { form, parts: Parts::default(), trouble: Trouble::default() };
     let mut json = serde_json::Deserializer::from_slice(body);
-    let outcome = BodySeed(&mut read).deserialize(&mut json).and_then(|()| json.end());
+    let outcome = Seed(BodyVisitor(&mut read)).deserialize(&mut json).and_then(|()| json.end());
     if let Err(error) = outcome {
         let reason = match &read.trouble.reason {
             Some(reason) => reason.clone(),
@@ -96,9 +98,9 @@ impl Rows<'_> {
     /// Fits the request to the inputs of the model.
     ///
     /// # Errors
-    /// Rows without names for a model of several inputs, or a text in the place of a list of texts.
-    /// Files may have such texts, because their job says what separates the parts, which a version
-    /// does not know.
+    /// Returns an error if rows without names are sent to a model of several inputs, or if a text
+    /// stands in the place of a list of texts. Files may have such texts, because their job names
+    /// the separator of the parts; a version does not know the separator.
     pub(crate) fn fit(&mut self, encoder: &Encoder) -> Result<()> {
         if let Some(column) = self.nameless.take() {
             let mut names: Vec<&str> = encoder.inputs().map(|input| input.name.as_str()).collect();
@@ -122,7 +124,7 @@ impl Rows<'_> {
                 return Err(ServeError::Input(zillion_feature::RequestError {
                     input: name.clone(),
                     row: *row,
-                    reason: "this input takes a list in every row, and this value is a text; send a list of texts"
+                    reason: "the value is a text, and this input has a list of texts in each row; send a list of texts"
                         .to_owned(),
                 }));
             }
@@ -131,7 +133,7 @@ impl Rows<'_> {
     }
 }
 
-/// The parts of a body that were read so far.
+/// The parts of a body that have been read so far.
 #[derive(Debug, Default)]
 struct Parts<'a> {
     signature: Option<Cow<'a, str>>,
@@ -155,7 +157,8 @@ impl<'a> Parts<'a> {
             (Some(table), None) | (None, Some(table)) => table,
             _ if form == Form::Predict => {
                 return malformed(
-                    "a predict request needs either `instances` or `inputs`".to_owned(),
+                    "a predict request needs either `instances` or `inputs`; send one of them"
+                        .to_owned(),
                 );
             }
             _ => return malformed(format!("{} needs `{}`", form.name(), form.list())),
@@ -185,7 +188,9 @@ impl<'a> Parts<'a> {
         }
         let nameless = if is_nameless { columns.remove("") } else { None };
         if columns.is_empty() && nameless.is_none() && is_columnar {
-            return malformed("the request has no inputs".to_owned());
+            return malformed(
+                "the request has no inputs; send a list for each input of the model".to_owned(),
+            );
         }
         Ok(Rows { rows, columns, is_columnar, top_k: self.top_k, nameless, bare_texts })
     }
@@ -198,17 +203,9 @@ struct Body<'a> {
 }
 
 /// A reader of the object of a body.
-struct BodySeed<'s, 'a>(&'s mut Body<'a>);
+struct BodyVisitor<'s, 'a>(&'s mut Body<'a>);
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for BodySeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for BodyVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -220,7 +217,7 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
         let Body { form, parts, trouble } = self.0;
         let list = form.list();
         let mut seen = BTreeMap::new();
-        while let Some(key) = map.next_key_seed(Name)? {
+        while let Some(key) = map.next_key_seed(Seed(Name))? {
             let Some(&known) = form.keys().iter().find(|known| **known == key) else {
                 let near = zillion_config::nearest(&key, form.keys().iter().copied());
                 let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
@@ -239,21 +236,26 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
                 }
                 "top_k" => {
                     let number = map.next_value::<Option<serde_json::Number>>()?;
-                    parts.top_k = number.map(|number| count(&number)).transpose()?;
+                    parts.top_k = number.map(|number| read_top_k(&number)).transpose()?;
                 }
                 "inputs" => {
                     let table = parts.inputs.insert(Table::default());
-                    map.next_value_seed(ColumnsSeed { table, trouble })?;
+                    map.next_value_seed(Seed(ColumnsVisitor { table, trouble }))?;
                 }
                 "context" => {
                     let table = parts.context.insert(Table::default());
                     let part = ("context", None);
-                    map.next_value_seed(RowSeed { table, trouble, part, nameless: false })?;
+                    map.next_value_seed(Seed(RowVisitor {
+                        table,
+                        trouble,
+                        part,
+                        nameless: false,
+                    }))?;
                 }
                 _ => {
                     let table = parts.rows.insert(Table::default());
                     let nameless = *form == Form::Predict;
-                    map.next_value_seed(RowsSeed { table, trouble, list, nameless })?;
+                    map.next_value_seed(Seed(RowsVisitor { table, trouble, list, nameless }))?;
                 }
             }
         }
@@ -261,8 +263,8 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
     }
 }
 
-/// Reads a number of rows.
-fn count<E: serde::de::Error>(number: &serde_json::Number) -> Result<usize, E> {
+/// Reads the value of `top_k`.
+fn read_top_k<E: serde::de::Error>(number: &serde_json::Number) -> Result<usize, E> {
     let integer = number.as_f64().and_then(to_integer).and_then(|x| u64::try_from(x).ok());
     let count =
         number.as_u64().or(integer).map(|count| usize::try_from(count).unwrap_or(usize::MAX));

@@ -1,5 +1,5 @@
-//! Requests that ask for scores: the network's thread receives the body, and one task of the pool
-//! does everything else.
+//! The requests that ask for scores: the network's thread receives the body, and one task of the
+//! pool does all other work.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use tracing::Instrument as _;
 
-use super::answers::{ClassifyAnswer, PredictAnswer, RankAnswer, RegressAnswer};
+use super::answers::{PredictAnswer, RankAnswer, classify, regress};
 use super::body::{self, Encoding};
 use super::respond::{self, HEADER_LENGTH, Reply, to_bytes};
 use super::route::{Target, Verb};
@@ -56,7 +56,7 @@ pub(super) async fn answer(
     response
 }
 
-/// Receives the body and does the work of the request with it.
+/// Receives the body and scores it on the pool.
 async fn score(
     domain: &Domain,
     host: &Arc<Host>,
@@ -71,7 +71,7 @@ async fn score(
         None => None,
         Some(_) if verb != Verb::Infer => {
             let reason = "the header `Inference-Header-Content-Length` announces binary tensors, which only \
-                          `/v2/models/<model>/infer` reads";
+                          `/v2/models/<model>/infer` reads; leave the header out";
             return Err(ServeError::Malformed(reason.to_owned()));
         }
         // A header that is no text is no number either.
@@ -125,7 +125,7 @@ fn score_tensors(
     })
 }
 
-/// Scores the rows of a request of TF-Serving's kinds, or of a rank request.
+/// Scores the rows of a predict, classify, regress or rank request.
 fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     let form = match verb {
         Verb::Predict => Form::Predict,
@@ -134,8 +134,7 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     };
     if verb == Verb::Classify && !scored.servable().has_probabilities() {
         return Err(ServeError::Malformed(
-            "the model has no labels, so that its scores are no probabilities of classes; ask `:regress` or \
-             `:predict`"
+            "the model has no labels, so that it cannot classify; ask `:regress` or `:predict`"
                 .to_owned(),
         ));
     }
@@ -160,8 +159,8 @@ fn write_answer(
 ) -> Result<Vec<u8>> {
     match verb {
         Verb::Rank => to_bytes(&RankAnswer::new(answer, top_k)),
-        Verb::Classify => to_bytes(&ClassifyAnswer::new(answer)),
-        Verb::Regress => to_bytes(&RegressAnswer::new(answer)),
+        Verb::Classify => to_bytes(&classify(answer)),
+        Verb::Regress => to_bytes(&regress(answer)),
         _ => to_bytes(&PredictAnswer::new(answer, is_columnar)),
     }
 }

@@ -1,7 +1,8 @@
-//! Rows and columns of JSON to raw columns, value by value, with the place of any problem.
+//! The reader of rows and columns in JSON, which fills raw columns value by value and keeps the
+//! place of a problem.
 //!
-//! serde's derived readers do not fit: values go straight into columns, which an intermediate tree
-//! of JSON values would double, and an error names the input and the row.
+//! serde's derived readers were rejected: they build a tree of JSON values first, which doubles the
+//! memory, and their errors do not name the input and the row.
 //!
 //! # Invariants
 //! Between two rows every column has as many rows as the table.
@@ -10,10 +11,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::{RawColumn, RawValue, RawValues};
 
-use super::values::{Nesting, Values};
+use super::values::{Nesting, Seed, Values};
 
 /// The values that a row may hold.
 const IN_ROW: Nesting = Nesting { lists: 1, base64: true };
@@ -22,14 +23,14 @@ const IN_ROW: Nesting = Nesting { lists: 1, base64: true };
 #[derive(Debug, Default)]
 pub(super) struct Table<'a> {
     columns: Vec<Column<'a>>,
-    /// The places of columns that were not found by guessing.
+    /// The place of each named column in `columns`.
     places: HashMap<Cow<'a, str>, usize>,
     rows: usize,
     /// Whether the rows have no names, so that each row is the value of the one input.
     is_nameless: bool,
 }
 
-/// The values of one input so far.
+/// The values of one input that have been read so far.
 #[derive(Debug)]
 pub(super) struct Column<'a> {
     pub(super) name: Cow<'a, str>,
@@ -94,8 +95,8 @@ impl<'a> Table<'a> {
         self.columns
     }
 
-    /// Returns the place of the column of a name, which is created if there is none. `guess` is
-    /// tried first, because rows mostly have one order.
+    /// Returns the place of the column of a name, and creates the column if there is none. `guess`
+    /// is tried first, because most rows have the same order.
     fn place(&mut self, name: Cow<'a, str>, guess: usize) -> usize {
         if self.columns.get(guess).is_some_and(|column| column.name == name) {
             return guess;
@@ -110,14 +111,14 @@ impl<'a> Table<'a> {
 }
 
 impl Trouble {
-    /// Refuses the request with a reason of this module.
+    /// Keeps a reason of this module, and returns the error that ends the parser.
     fn refuse<E: Error>(&mut self, reason: impl Into<String>) -> E {
         let reason = reason.into();
         self.reason.get_or_insert_with(|| reason.clone());
         E::custom(reason)
     }
 
-    /// Notes the place of an error that is being returned.
+    /// Records the place of an error that is being returned.
     fn at(&mut self, input: &str, part: Option<(&'static str, Option<usize>)>) {
         self.input.get_or_insert_with(|| input.to_owned());
         self.part = self.part.or(part);
@@ -139,7 +140,7 @@ impl fmt::Display for Trouble {
 }
 
 /// A reader of a list of rows.
-pub(super) struct RowsSeed<'s, 'a> {
+pub(super) struct RowsVisitor<'s, 'a> {
     pub(super) table: &'s mut Table<'a>,
     pub(super) trouble: &'s mut Trouble,
     /// The key of the list.
@@ -148,15 +149,7 @@ pub(super) struct RowsSeed<'s, 'a> {
     pub(super) nameless: bool,
 }
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for RowsSeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for RowsSeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for RowsVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -168,8 +161,8 @@ impl<'de: 'a, 'a> Visitor<'de> for RowsSeed<'_, 'a> {
         loop {
             let row = table.rows;
             let part = (list, Some(row));
-            let seed = RowSeed { table, trouble, part, nameless };
-            match seq.next_element_seed(seed) {
+            let seed = RowVisitor { table, trouble, part, nameless };
+            match seq.next_element_seed(Seed(seed)) {
                 Ok(Some(())) => table.rows += 1,
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -182,7 +175,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowsSeed<'_, 'a> {
 }
 
 /// A reader of one row: an object, or the value of the one input.
-pub(super) struct RowSeed<'s, 'a> {
+pub(super) struct RowVisitor<'s, 'a> {
     pub(super) table: &'s mut Table<'a>,
     pub(super) trouble: &'s mut Trouble,
     /// The place of the row in the request.
@@ -190,9 +183,9 @@ pub(super) struct RowSeed<'s, 'a> {
     pub(super) nameless: bool,
 }
 
-impl<'a> RowSeed<'_, 'a> {
-    /// Adds a row without a name, whose value `read` puts into the one column.
-    fn value<'de: 'a, E: Error>(
+impl<'a> RowVisitor<'_, 'a> {
+    /// Adds a row without names. `read` puts the value of the row into the only column.
+    fn add_nameless<'de: 'a, E: Error>(
         self,
         read: impl FnOnce(Values<'_, 'a>) -> Result<bool, E>,
     ) -> Result<(), E> {
@@ -215,15 +208,7 @@ impl<'a> RowSeed<'_, 'a> {
     }
 }
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for RowSeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for RowVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,7 +223,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
         let row = table.rows;
         let place = Some(part);
         let (mut guess, mut count) = (0, 0);
-        while let Some(name) = map.next_key_seed(Name)? {
+        while let Some(name) = map.next_key_seed(Seed(Name))? {
             let known = table.columns.len();
             let at = table.place(name, guess);
             let column = &mut table.columns[at];
@@ -251,7 +236,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
                 return Err(trouble.refuse(UNEVEN));
             }
             let before = column.values.len();
-            match map.next_value_seed(Values { into: &mut column.values, nesting: IN_ROW }) {
+            match map.next_value_seed(Seed(Values { into: &mut column.values, nesting: IN_ROW })) {
                 Ok(is_list) => column.end_row(before, is_list),
                 Err(error) => {
                     trouble.at(&column.name, place);
@@ -269,35 +254,35 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
     }
 
     fn visit_bool<E: Error>(self, x: bool) -> Result<(), E> {
-        self.value(|values| values.visit_bool(x))
+        self.add_nameless(|values| values.visit_bool(x))
     }
 
     fn visit_i64<E: Error>(self, x: i64) -> Result<(), E> {
-        self.value(|values| values.visit_i64(x))
+        self.add_nameless(|values| values.visit_i64(x))
     }
 
     fn visit_u64<E: Error>(self, x: u64) -> Result<(), E> {
-        self.value(|values| values.visit_u64(x))
+        self.add_nameless(|values| values.visit_u64(x))
     }
 
     fn visit_f64<E: Error>(self, x: f64) -> Result<(), E> {
-        self.value(|values| values.visit_f64(x))
+        self.add_nameless(|values| values.visit_f64(x))
     }
 
     fn visit_str<E: Error>(self, x: &str) -> Result<(), E> {
-        self.value(|values| values.visit_str(x))
+        self.add_nameless(|values| values.visit_str(x))
     }
 
     fn visit_borrowed_str<E: Error>(self, x: &'de str) -> Result<(), E> {
-        self.value(|values| values.visit_borrowed_str(x))
+        self.add_nameless(|values| values.visit_borrowed_str(x))
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.value(|values| values.visit_unit())
+        self.add_nameless(|values| values.visit_unit())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
-        self.value(|values| values.visit_seq(list))
+        self.add_nameless(|values| values.visit_seq(list))
     }
 }
 
@@ -305,20 +290,12 @@ const UNEVEN: &str = "this row has other inputs than the rows before it; send th
      missing value";
 
 /// A reader of columns: an object of lists, or the list of the one input.
-pub(super) struct ColumnsSeed<'s, 'a> {
+pub(super) struct ColumnsVisitor<'s, 'a> {
     pub(super) table: &'s mut Table<'a>,
     pub(super) trouble: &'s mut Trouble,
 }
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for ColumnsSeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for ColumnsVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -328,7 +305,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
         let Self { table, trouble } = self;
         let mut column = Column::new(Cow::Borrowed(""));
-        ColumnSeed { column: &mut column, trouble }.visit_seq(seq)?;
+        ColumnVisitor { column: &mut column, trouble }.visit_seq(seq)?;
         table.is_nameless = true;
         table.rows = column.rows;
         table.columns.push(column);
@@ -337,7 +314,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { table, trouble } = self;
-        while let Some(name) = map.next_key_seed(Name)? {
+        while let Some(name) = map.next_key_seed(Seed(Name))? {
             let known = table.columns.len();
             let at = table.place(name, known);
             let column = &mut table.columns[at];
@@ -345,7 +322,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
                 trouble.at(&column.name, None);
                 return Err(trouble.refuse("the key appears twice"));
             }
-            if let Err(error) = map.next_value_seed(ColumnSeed { column, trouble }) {
+            if let Err(error) = map.next_value_seed(Seed(ColumnVisitor { column, trouble })) {
                 trouble.at(&column.name, None);
                 return Err(error);
             }
@@ -365,20 +342,12 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
 }
 
 /// A reader of the rows of one column.
-struct ColumnSeed<'s, 'a> {
+struct ColumnVisitor<'s, 'a> {
     column: &'s mut Column<'a>,
     trouble: &'s mut Trouble,
 }
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for ColumnSeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for ColumnVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -389,7 +358,8 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
         let Self { column, trouble } = self;
         loop {
             let before = column.values.len();
-            match seq.next_element_seed(Values { into: &mut column.values, nesting: IN_ROW }) {
+            match seq.next_element_seed(Seed(Values { into: &mut column.values, nesting: IN_ROW }))
+            {
                 Ok(Some(is_list)) => column.end_row(before, is_list),
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -401,16 +371,8 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
     }
 }
 
-/// A reader of a key, which is borrowed if possible.
+/// A reader of a key, which borrows the key from the body if possible.
 pub(super) struct Name;
-
-impl<'de> DeserializeSeed<'de> for Name {
-    type Value = Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
 
 impl<'de> Visitor<'de> for Name {
     type Value = Cow<'de, str>;

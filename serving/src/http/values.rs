@@ -1,4 +1,4 @@
-//! JSON values to raw values, for all protocols in JSON.
+//! The conversion of JSON values to raw values, for all protocols in JSON.
 //!
 //! Numbers keep their kind: an integer goes through `i64` or `u64` and never through a float. A
 //! number with a fraction of zero, such as `42.0`, is an integer too, because JSON Schema sees no
@@ -13,8 +13,20 @@ use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT as BASE64;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::RawValue;
 
-/// A reader of a value, or of the values of a list, to the end of `into`. Returns whether it was a
-/// list.
+/// A reader of any JSON value, which passes the value to a visitor with a state.
+pub(super) struct Seed<V>(pub(super) V);
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Seed<V> {
+    type Value = V::Value;
+
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        deserializer.deserialize_any(self.0)
+    }
+}
+
+/// A reader that appends a value, or the values of a list, to `into`. The result is whether the
+/// value was a list.
 pub(super) struct Values<'v, 'a> {
     pub(super) into: &'v mut Vec<RawValue<'a>>,
     pub(super) nesting: Nesting,
@@ -28,15 +40,6 @@ pub(super) struct Nesting {
     pub(super) lists: usize,
     /// Whether an object `{"b64": …}` is a text.
     pub(super) base64: bool,
-}
-
-impl<'de: 'a, 'a> DeserializeSeed<'de> for Values<'_, 'a> {
-    type Value = bool;
-
-    #[inline]
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_any(self)
-    }
 }
 
 impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
@@ -87,10 +90,12 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
         let Some(lists) = self.nesting.lists.checked_sub(1) else {
-            return Err(A::Error::custom("a list inside of a list is not supported"));
+            return Err(A::Error::custom(
+                "a list inside of a list is not supported; send a flat list",
+            ));
         };
         let nesting = Nesting { lists, ..self.nesting };
-        while list.next_element_seed(Values { into: self.into, nesting })?.is_some() {}
+        while list.next_element_seed(Seed(Values { into: self.into, nesting }))?.is_some() {}
         Ok(true)
     }
 
@@ -98,7 +103,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         let takes = if self.nesting.base64 { ", {\"b64\": text}" } else { "" };
         let refusal = || {
             A::Error::custom(format!(
-                "a value must be a number, a text, true, false, null{takes} or a list of those, and this is an object"
+                "a value must be a number, a text, true, false, null{takes} or a list of these, and this is an object"
             ))
         };
         if !self.nesting.base64 {
@@ -111,9 +116,9 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         if map.next_key::<Cow<'de, str>>()?.is_some() {
             return Err(refusal());
         }
-        let bytes = BASE64
-            .decode(encoded.as_bytes())
-            .map_err(|_| A::Error::custom("the text of `b64` is not base64"))?;
+        let bytes = BASE64.decode(encoded.as_bytes()).map_err(|_| {
+            A::Error::custom("the text of `b64` is not base64; encode the UTF-8 of the text")
+        })?;
         let text = String::from_utf8(bytes)
             .map_err(|_| A::Error::custom("the bytes of `b64` are not UTF-8 text"))?;
         self.into.push(RawValue::Text(Cow::Owned(text)));
@@ -121,8 +126,8 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
     }
 }
 
-/// Returns the integer that a float stands for, if floats can tell it from its neighbours. Negative
-/// zero stays a float.
+/// Returns the integer that a float represents, if the float differs from those of the neighbouring
+/// integers. Negative zero stays a float.
 pub(super) fn to_integer(x: f64) -> Option<i64> {
     const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
     let is_whole = x.fract() == 0.0 && x.abs() <= EXACT && !(x == 0.0 && x.is_sign_negative());
@@ -136,7 +141,7 @@ mod tests {
     fn read(json: &str, nesting: Nesting) -> Result<(Vec<RawValue<'_>>, bool), String> {
         let mut into = Vec::new();
         let mut json = serde_json::Deserializer::from_str(json);
-        let is_list = Values { into: &mut into, nesting }.deserialize(&mut json);
+        let is_list = Seed(Values { into: &mut into, nesting }).deserialize(&mut json);
         is_list.map(|is_list| (into, is_list)).map_err(|e| e.to_string())
     }
 

@@ -2,13 +2,17 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    HistogramVec, IntCounterVec, IntGaugeVec, Registry, exponential_buckets,
+    register_histogram_vec_with_registry, register_int_counter_vec_with_registry,
+    register_int_gauge_vec_with_registry,
+};
 use zillion_registry::{CacheCounts, CacheSize, Error as RegistryError};
 use zillion_rows::RowSource as _;
 use zillion_scorer::{Error, Servable};
 use zillion_store::Error as StoreError;
 
-/// The series of the versions of all models.
+/// The series for the loading of versions, by model.
 #[derive(Clone, Debug)]
 pub(crate) struct Loading {
     loads: IntCounterVec,
@@ -28,86 +32,47 @@ pub(crate) struct Loading {
     merged_bytes: IntCounterVec,
 }
 
-/// The outcome of an attempt to load a version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Ok,
-    /// No version was published, or the pointer was never set.
-    Absent,
-    /// The store of the registry refused.
-    Store,
-    /// A manifest, or a link of the chain, is damaged.
-    Chain,
-    /// A file is missing, or differs from what was published.
-    File,
-    /// The scores of the parity rows differ.
-    Parity,
-    Other,
-}
+/// The outcomes of an attempt to load a version.
+///
+/// - `absent`: no version was published, or the pointer was never set.
+/// - `store`: the store of the registry returned an error.
+/// - `chain`: a manifest, or a link of the chain, is damaged.
+/// - `file`: a file is missing, or differs from what was published.
+/// - `parity`: the scores of the parity rows differ.
+const OUTCOMES: [&str; 7] = [OK, "absent", "store", "chain", "file", "parity", "other"];
 
-const OUTCOMES: [Outcome; 7] = [
-    Outcome::Ok,
-    Outcome::Absent,
-    Outcome::Store,
-    Outcome::Chain,
-    Outcome::File,
-    Outcome::Parity,
-    Outcome::Other,
-];
+/// The outcome of an attempt that has succeeded.
+const OK: &str = "ok";
 
-impl Outcome {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Absent => "absent",
-            Self::Store => "store",
-            Self::Chain => "chain",
-            Self::File => "file",
-            Self::Parity => "parity",
-            Self::Other => "other",
-        }
-    }
-
-    fn of(error: &Error) -> Self {
-        match error {
-            Error::Parity { .. } => Self::Parity,
-            Error::Registry(error) => Self::of_registry(error),
-            _ => Self::Other,
-        }
-    }
-
-    fn of_registry(error: &RegistryError) -> Self {
-        match error {
+/// Returns the outcome of an attempt that has failed.
+fn classify_failure(error: &Error) -> &'static str {
+    match error {
+        Error::Parity { .. } => "parity",
+        Error::Registry(error) => match error {
             RegistryError::NoModel { .. }
             | RegistryError::NoVersion { .. }
-            | RegistryError::NoPointer { .. } => Self::Absent,
-            RegistryError::Store(StoreError::Store { .. }) => Self::Store,
-            RegistryError::Manifest { .. } | RegistryError::Chain { .. } => Self::Chain,
-            RegistryError::File { .. } => Self::File,
-            _ => Self::Other,
-        }
+            | RegistryError::NoPointer { .. } => "absent",
+            RegistryError::Store(StoreError::Store { .. }) => "store",
+            RegistryError::Manifest { .. } | RegistryError::Chain { .. } => "chain",
+            RegistryError::File { .. } => "file",
+            _ => "other",
+        },
+        _ => "other",
     }
 }
 
 impl Loading {
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         let counter = |name: &str, help: &str, labels: &[&str]| {
-            let series = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
+            register_int_counter_vec_with_registry!(name, help, labels, registry)
         };
         let gauge = |name: &str, help: &str, labels: &[&str]| {
-            let series = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
+            register_int_gauge_vec_with_registry!(name, help, labels, registry)
         };
         let age = |name: &str, help: &str| {
             // The buckets go from 50 ms to 19 days by factors of two.
-            let buckets = prometheus::exponential_buckets(0.05, 2.0, 26)?;
-            let series =
-                HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), &["model"])?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
+            let buckets = exponential_buckets(0.05, 2.0, 26)?;
+            register_histogram_vec_with_registry!(name, help, &["model"], buckets, registry)
         };
         let (of_model, of_table) = (&["model"], &["model", "table"]);
         Ok(Self {
@@ -187,7 +152,7 @@ impl Loading {
     /// absent.
     pub(crate) fn begin(&self, model: &str) {
         for outcome in OUTCOMES {
-            self.loads.with_label_values(&[model, outcome.name()]).inc_by(0);
+            self.loads.with_label_values(&[model, outcome]).inc_by(0);
         }
         let counters = [
             &self.rollbacks,
@@ -206,11 +171,11 @@ impl Loading {
     }
 
     pub(crate) fn record_load(&self, model: &str) {
-        self.loads.with_label_values(&[model, Outcome::Ok.name()]).inc();
+        self.loads.with_label_values(&[model, OK]).inc();
     }
 
     pub(crate) fn record_failure(&self, model: &str, error: &Error) {
-        self.loads.with_label_values(&[model, Outcome::of(error).name()]).inc();
+        self.loads.with_label_values(&[model, classify_failure(error)]).inc();
     }
 
     pub(crate) fn record_rollback(&self, model: &str) {
@@ -232,8 +197,8 @@ impl Loading {
         }
     }
 
-    /// Records the version that answers by default. `gone` are tables of the version before that it
-    /// does not have.
+    /// Records the version that answers by default. `gone` has the tables of the previous
+    /// version that this version does not have.
     pub(crate) fn record_current(&self, version: &Servable, gone: &[String]) {
         let manifest = version.manifest();
         let model = manifest.model.as_str();

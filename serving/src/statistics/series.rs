@@ -1,15 +1,15 @@
 //! The counters of versions under the names that Triton exports, by model and version.
 //!
-//! They are collected from the versions that are loaded at that moment: a version that was closed
-//! is not in the next scrape, however many versions came and went before it.
+//! Each scrape reads the versions that are loaded at that moment. The series of a version that
+//! was closed are not in the next scrape, so that their number does not grow with the versions.
 
 use std::sync::Arc;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::{Counter, LabelPair, Metric, MetricFamily, MetricType};
-use prometheus::{Opts, core::Describer};
+use prometheus::core::Collector;
+use prometheus::{CounterVec, Opts};
 
 use super::Totals;
+use crate::metrics::Scraped;
 use crate::repository::Hosts;
 
 /// A series: its name, its help text, and its value in the statistics.
@@ -51,62 +51,21 @@ fn micros(nanos: u64) -> f64 {
     (nanos / 1000) as f64
 }
 
-/// A collector for a registry of metrics.
-#[derive(Debug)]
-pub(crate) struct TritonSeries {
-    hosts: Arc<Hosts>,
-    descriptions: Vec<Desc>,
-}
-
-impl TritonSeries {
-    pub(crate) fn new(hosts: Arc<Hosts>) -> prometheus::Result<Self> {
-        let labels = || ["model", "version"].map(str::to_owned);
-        let describe = |(name, help, _): &Series| {
-            Opts::new(*name, *help).variable_labels(labels().to_vec()).describe()
-        };
-        let descriptions = SERIES.iter().map(describe).collect::<prometheus::Result<_>>()?;
-        Ok(Self { hosts, descriptions })
-    }
-}
-
-impl Collector for TritonSeries {
-    fn desc(&self) -> Vec<&Desc> {
-        self.descriptions.iter().collect()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let mut open: Vec<(Vec<LabelPair>, Totals)> = Vec::new();
-        for host in self.hosts.all() {
-            for (version, statistics) in &host.open().statistics {
-                let labels =
-                    vec![label("model", host.name()), label("version", &version.to_string())];
-                open.push((labels, statistics.totals()));
+/// Returns the collector of these series for the versions of `hosts`.
+pub(crate) fn triton_series(hosts: Arc<Hosts>) -> prometheus::Result<impl Collector> {
+    Scraped::new(move || {
+        let series = |&(name, help, value): &Series| {
+            let series = CounterVec::new(Opts::new(name, help), &["model", "version"])?;
+            for host in hosts.all() {
+                for (version, statistics) in &host.open().statistics {
+                    let labels = [host.name(), &version.to_string()];
+                    series.with_label_values(&labels).inc_by(value(&statistics.totals()));
+                }
             }
-        }
-        let family = |&(name, help, value): &Series| {
-            let counter = |(labels, totals): &(Vec<LabelPair>, Totals)| {
-                let mut counter = Counter::default();
-                counter.set_value(value(totals));
-                let mut metric = Metric::from_label(labels.clone());
-                metric.set_counter(counter);
-                metric
-            };
-            let mut family = MetricFamily::default();
-            family.set_name(name.to_owned());
-            family.set_help(help.to_owned());
-            family.set_field_type(MetricType::COUNTER);
-            family.set_metric(open.iter().map(counter).collect());
-            family
+            Ok(series)
         };
-        SERIES.iter().map(family).collect()
-    }
-}
-
-fn label(name: &str, value: &str) -> LabelPair {
-    let mut label = LabelPair::default();
-    label.set_name(name.to_owned());
-    label.set_value(value.to_owned());
-    label
+        SERIES.iter().map(series).collect()
+    })
 }
 
 #[cfg(test)]
@@ -127,7 +86,7 @@ mod tests {
         let host = Arc::new(Host::new("m", Follow::Latest, true));
         hosts.insert(host.clone());
         let registry = Registry::new();
-        registry.register(Box::new(TritonSeries::new(hosts.clone()).unwrap())).unwrap();
+        registry.register(Box::new(triton_series(hosts.clone()).unwrap())).unwrap();
         let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         assert_eq!(text(), "");
         let statistics = Arc::new(VersionStatistics::default());

@@ -35,48 +35,47 @@ pub enum Datatype {
     Bytes,
 }
 
+/// A type with its name, its width in bytes, and the least and the greatest value of an integer
+/// type.
+type Facts = (Datatype, &'static str, Option<usize>, Option<(i64, u64)>);
+
+/// The facts about each type, in the order of their declaration.
+const TYPES: [Facts; 14] = [
+    (Datatype::Bool, "BOOL", Some(1), Some((0, 1))),
+    (Datatype::Int8, "INT8", Some(1), Some((i8::MIN as i64, i8::MAX as u64))),
+    (Datatype::Int16, "INT16", Some(2), Some((i16::MIN as i64, i16::MAX as u64))),
+    (Datatype::Int32, "INT32", Some(4), Some((i32::MIN as i64, i32::MAX as u64))),
+    (Datatype::Int64, "INT64", Some(8), Some((i64::MIN, i64::MAX as u64))),
+    (Datatype::Uint8, "UINT8", Some(1), Some((0, u8::MAX as u64))),
+    (Datatype::Uint16, "UINT16", Some(2), Some((0, u16::MAX as u64))),
+    (Datatype::Uint32, "UINT32", Some(4), Some((0, u32::MAX as u64))),
+    (Datatype::Uint64, "UINT64", Some(8), Some((0, u64::MAX))),
+    (Datatype::Fp16, "FP16", Some(2), None),
+    (Datatype::Bf16, "BF16", Some(2), None),
+    (Datatype::Fp32, "FP32", Some(4), None),
+    (Datatype::Fp64, "FP64", Some(8), None),
+    (Datatype::Bytes, "BYTES", None, None),
+];
+
 impl Datatype {
-    /// All types, in the order of the protocol.
-    pub const ALL: [Self; 14] = [
-        Self::Bool,
-        Self::Int8,
-        Self::Int16,
-        Self::Int32,
-        Self::Int64,
-        Self::Uint8,
-        Self::Uint16,
-        Self::Uint32,
-        Self::Uint64,
-        Self::Fp16,
-        Self::Bf16,
-        Self::Fp32,
-        Self::Fp64,
-        Self::Bytes,
-    ];
+    /// Returns all types, in the order of the protocol.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TYPES.iter().map(|&(datatype, ..)| datatype)
+    }
 
     /// Returns the type of a name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|datatype| datatype.name() == name)
+        Self::all().find(|datatype| datatype.name() == name)
     }
 
     /// Returns the protocol's name of the type.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Bool => "BOOL",
-            Self::Int8 => "INT8",
-            Self::Int16 => "INT16",
-            Self::Int32 => "INT32",
-            Self::Int64 => "INT64",
-            Self::Uint8 => "UINT8",
-            Self::Uint16 => "UINT16",
-            Self::Uint32 => "UINT32",
-            Self::Uint64 => "UINT64",
-            Self::Fp16 => "FP16",
-            Self::Bf16 => "BF16",
-            Self::Fp32 => "FP32",
-            Self::Fp64 => "FP64",
-            Self::Bytes => "BYTES",
-        }
+        TYPES[self as usize].1
+    }
+
+    /// Returns the number of bytes of an element, or `None` for texts, whose lengths differ.
+    pub(crate) fn width(self) -> Option<usize> {
+        TYPES[self as usize].2
     }
 
     /// Returns whether elements may have a fraction.
@@ -86,18 +85,7 @@ impl Datatype {
 
     /// Returns the least and the greatest value of an integer type, and `None` for other types.
     pub(crate) fn range(self) -> Option<(i64, u64)> {
-        Some(match self {
-            Self::Bool => (0, 1),
-            Self::Int8 => (i8::MIN.into(), i8::MAX as u64),
-            Self::Int16 => (i16::MIN.into(), i16::MAX as u64),
-            Self::Int32 => (i32::MIN.into(), i32::MAX as u64),
-            Self::Int64 => (i64::MIN, i64::MAX as u64),
-            Self::Uint8 => (0, u8::MAX.into()),
-            Self::Uint16 => (0, u16::MAX.into()),
-            Self::Uint32 => (0, u32::MAX.into()),
-            Self::Uint64 => (0, u64::MAX),
-            Self::Fp16 | Self::Bf16 | Self::Fp32 | Self::Fp64 | Self::Bytes => return None,
-        })
+        TYPES[self as usize].3
     }
 
     /// Returns whether a value of a text format may be an element of this type.
@@ -128,8 +116,9 @@ mod tests {
 
     #[test]
     fn names_go_both_ways() {
-        for datatype in Datatype::ALL {
+        for datatype in Datatype::all() {
             assert_eq!(Datatype::parse(datatype.name()), Some(datatype));
+            assert_eq!(format!("{datatype:?}").to_uppercase(), datatype.name());
         }
         assert_eq!(Datatype::parse("int64"), None);
         assert_eq!(Datatype::parse("FP8"), None);

@@ -1,6 +1,6 @@
-//! Tensors as bytes: little-endian elements one after the other, and a text as the length of its
-//! UTF-8 in four bytes and then itself. Triton's binary extension of HTTP and `raw_input_contents`
-//! of gRPC have this form.
+//! The raw form of tensors: little-endian elements in sequence. A text is its length in four
+//! bytes, followed by its UTF-8. Triton's binary extension of HTTP and `raw_input_contents` of
+//! gRPC have this form.
 //!
 //! Bytes may lie at any address, so that elements are copied and never cast.
 
@@ -10,78 +10,42 @@ use zillion_feature::{RawValue, RawValues};
 
 use super::Datatype;
 
-/// Reads this number of elements. NaN is a missing value, because bytes have no other way to
-/// express it.
+/// Reads this number of elements of a datatype. NaN is a missing value, because bytes have no
+/// other way to express it.
 ///
 /// # Errors
-/// The reason why the bytes are not so many elements of this type. The caller adds the name of the
-/// input.
+/// Returns the reason if the bytes are not so many elements of this type. The caller adds the
+/// name of the input.
 pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawValues<'_>, String> {
-    let fixed = |width: usize| {
-        if elements.checked_mul(width) == Some(bytes.len()) {
-            return Ok(());
-        }
-        let name = datatype.name();
-        Err(format!(
-            "the raw data has {} bytes, and {elements} elements of {name} have {width} each",
-            bytes.len()
-        ))
-    };
+    if let Some(width) = datatype.width()
+        && elements.checked_mul(width) != Some(bytes.len())
+    {
+        return Err(format!(
+            "the raw data has {} bytes, and {elements} elements of {} need {width} each",
+            bytes.len(),
+            datatype.name()
+        ));
+    }
     Ok(match datatype {
         Datatype::Bool => {
-            fixed(1)?;
             if let Some(at) = bytes.iter().position(|&byte| byte > 1) {
-                return Err(format!(
-                    "value {at} of the raw data is {}, and BOOL is 0 or 1",
-                    bytes[at]
-                ));
+                let value = bytes[at];
+                return Err(format!("value {at} of the raw data is {value}, and BOOL is 0 or 1"));
             }
             RawValues::Any(bytes.iter().map(|&x| RawValue::Bool(x == 1)).collect())
         }
-        Datatype::Int8 => {
-            fixed(1)?;
-            RawValues::Ints(words(bytes).map(|x| i8::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Int16 => {
-            fixed(2)?;
-            RawValues::Ints(words(bytes).map(|x| i16::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Int32 => {
-            fixed(4)?;
-            RawValues::Ints(words(bytes).map(|x| i32::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Int64 => {
-            fixed(8)?;
-            RawValues::Ints(words(bytes).map(i64::from_le_bytes).collect())
-        }
-        Datatype::Uint8 => {
-            fixed(1)?;
-            RawValues::Uints(bytes.iter().map(|&x| x.into()).collect())
-        }
-        Datatype::Uint16 => {
-            fixed(2)?;
-            RawValues::Uints(words(bytes).map(|x| u16::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Uint32 => {
-            fixed(4)?;
-            RawValues::Uints(words(bytes).map(|x| u32::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Uint64 => {
-            fixed(8)?;
-            RawValues::Uints(words(bytes).map(u64::from_le_bytes).collect())
-        }
+        Datatype::Int8 => RawValues::Ints(numbers(bytes, i8::from_le_bytes)),
+        Datatype::Int16 => RawValues::Ints(numbers(bytes, i16::from_le_bytes)),
+        Datatype::Int32 => RawValues::Ints(numbers(bytes, i32::from_le_bytes)),
+        Datatype::Int64 => RawValues::Ints(numbers(bytes, i64::from_le_bytes)),
+        Datatype::Uint8 => RawValues::Uints(numbers(bytes, u8::from_le_bytes)),
+        Datatype::Uint16 => RawValues::Uints(numbers(bytes, u16::from_le_bytes)),
+        Datatype::Uint32 => RawValues::Uints(numbers(bytes, u32::from_le_bytes)),
+        Datatype::Uint64 => RawValues::Uints(numbers(bytes, u64::from_le_bytes)),
+        Datatype::Fp32 => floats(numbers(bytes, f32::from_le_bytes)),
+        Datatype::Fp64 => floats(numbers(bytes, f64::from_le_bytes)),
         Datatype::Fp16 | Datatype::Bf16 => {
-            fixed(2)?;
-            let wide = |x| from_half(datatype, u16::from_le_bytes(x)).into();
-            floats(words(bytes).map(wide).collect())
-        }
-        Datatype::Fp32 => {
-            fixed(4)?;
-            floats(words(bytes).map(|x| f32::from_le_bytes(x).into()).collect())
-        }
-        Datatype::Fp64 => {
-            fixed(8)?;
-            floats(words(bytes).map(f64::from_le_bytes).collect())
+            floats(numbers(bytes, |x| from_half(datatype, u16::from_le_bytes(x))))
         }
         Datatype::Bytes => RawValues::Any(texts(elements, bytes)?),
     })
@@ -160,9 +124,9 @@ fn as_texts(values: &[RawValue<'_>]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Cuts bytes into pieces of `N`. The caller has checked that there is no rest.
-fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
-    bytes.as_chunks::<N>().0.iter().copied()
+/// Reads numbers of `N` bytes each. The caller has checked that no bytes remain.
+fn numbers<const N: usize, T, U: From<T>>(bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Vec<U> {
+    bytes.as_chunks::<N>().0.iter().map(|&bytes| read(bytes).into()).collect()
 }
 
 /// Returns numbers, with NaN as a missing value.
@@ -179,7 +143,7 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
     // believed.
     if elements.checked_mul(4).is_none_or(|least| least > bytes.len()) {
         return Err(format!(
-            "the raw data has {} bytes, and {elements} texts have 4 each for their lengths alone",
+            "the raw data has {} bytes, and {elements} texts need 4 each for their lengths alone",
             bytes.len()
         ));
     }
@@ -194,7 +158,7 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
     }
     match bytes.len() {
         0 => Ok(values),
-        more => Err(format!("the raw data goes on for {more} bytes after {elements} texts")),
+        more => Err(format!("the raw data has {more} bytes behind its {elements} texts")),
     }
 }
 
@@ -203,7 +167,7 @@ pub(crate) fn utf8(bytes: &[u8], at: usize) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|_| format!("value {at} of the data is not UTF-8 text"))
 }
 
-/// Returns the number that two bytes of a half-precision type stand for.
+/// Returns the number that the bits of an `FP16` or `BF16` element represent.
 pub(crate) fn from_half(datatype: Datatype, bits: u16) -> f32 {
     match datatype {
         Datatype::Bf16 => f32::from_bits(u32::from(bits) << 16),
@@ -211,7 +175,7 @@ pub(crate) fn from_half(datatype: Datatype, bits: u16) -> f32 {
     }
 }
 
-/// Returns a half-precision number, which `f32` holds exactly.
+/// Returns the value of the bits of a half-precision number, which `f32` represents exactly.
 fn half(bits: u16) -> f32 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
@@ -273,7 +237,7 @@ mod tests {
         assert!(refused(Datatype::Bool, 1, &[2]).contains("BOOL is 0 or 1"));
         assert!(refused(Datatype::Bytes, 2, b"\x02\0\0\0ab\0\0\0").contains("within text 1 of 2"));
         assert!(refused(Datatype::Bytes, 1, b"\xff\xff\xff\xffab").contains("within text 0"));
-        assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0ab").contains("goes on for 1 bytes"));
+        assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0ab").contains("has 1 bytes behind"));
         assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0\xff").contains("not UTF-8"));
         assert!(refused(Datatype::Bytes, usize::MAX, b"").contains("lengths alone"));
         assert!(refused(Datatype::Fp64, usize::MAX, b"12345678").contains("8 each"));
@@ -335,13 +299,13 @@ mod tests {
         fn scores_keep_their_bits(bits in prop::collection::vec(any::<u32>(), 0..20)) {
             let scores: Vec<f32> = bits.iter().map(|&x| f32::from_bits(x)).collect();
             let bytes = encode_scores(&scores);
-            let again: Vec<u32> = words(&bytes).map(u32::from_le_bytes).collect();
+            let again: Vec<u32> = numbers(&bytes, u32::from_le_bytes);
             prop_assert_eq!(again, bits);
         }
 
         #[test]
         fn no_bytes_are_a_panic(
-            datatype in prop::sample::select(Datatype::ALL.to_vec()),
+            datatype in prop::sample::select(Datatype::all().collect::<Vec<_>>()),
             elements in prop_oneof![0usize..40, any::<usize>()],
             bytes in prop::collection::vec(any::<u8>(), 0..80),
             lengths in prop::collection::vec(0u8..3, 0..12),

@@ -146,7 +146,7 @@ fn unsupported_parameters_are_refused() {
     let mut classes = request(whole_input(), Vec::new());
     let parameters = BTreeMap::from([("classification".to_owned(), region())]);
     classes.outputs.push(InferRequestedOutputTensor { name: "p".to_owned(), parameters });
-    assert!(refused(&classes).contains("scores are no classes"));
+    assert!(refused(&classes).contains("an output has scores and no classes"));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn inconsistent_inputs_are_refused_by_name() {
             .contains("input `x`: the shape [3] does not fit the 2 values")
     );
     assert!(one("[]", "INT64", "[1]").contains("must be [rows]"));
-    assert!(one("[1]", "INT64", "1").contains("the data must be a list"));
+    assert!(one("[1]", "INT64", "1").contains("the data is not a list"));
     assert!(one("[1]", "INT99", "[1]").contains("datatype `INT99`"));
     assert!(one("[1]", "INT8", "[128]").contains("value 0 of the data is not of datatype INT8"));
     assert!(one("[1]", "UINT64", "[-1]").contains("not of datatype UINT64"));

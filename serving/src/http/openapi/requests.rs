@@ -1,45 +1,28 @@
-//! Schemas of the bodies that a model takes.
+//! The schemas of the request bodies of a model.
 //!
-//! They are as narrow as the server: a body that they allow is scored, and a body that they do not
-//! allow is refused. Three rules are described in words instead, because a schema cannot express
-//! them: see the module above.
+//! The schemas are as narrow as the server: the server scores a body that they allow, and refuses a
+//! body that they do not allow. Three rules are described in words instead, because a schema cannot
+//! express them: see the module above.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
-use zillion_feature::{Encoder, InputKind, RawType};
+use zillion_feature::{Encoder, InputSpec};
 use zillion_scorer::Servable;
 
 use super::super::rows::SIGNATURE;
+use super::remove_keys;
+use crate::describe::{self, unique_inputs};
 use crate::score::output_names;
-use crate::tensor::LENGTHS;
+use crate::tensor::{Datatype, LENGTHS};
 
-/// The kind of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    Infer,
-    Predict,
-    Examples,
-    Rank,
-}
-
-impl Form {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Infer => "InferRequest",
-            Self::Predict => "PredictRequest",
-            Self::Examples => "ExamplesRequest",
-            Self::Rank => "RankRequest",
-        }
-    }
-}
-
-/// The inputs of a model, in the form of the document.
+/// The inputs of a model, with the values that they accept.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Inputs(Vec<Input>);
 
 #[derive(Clone, Debug, PartialEq)]
 struct Input {
     name: String,
-    kind: InputKind,
+    datatype: Datatype,
     is_list: bool,
     needs_value: bool,
     /// The numbers that the input accepts, as doubles and as floats of 32 bits.
@@ -47,39 +30,36 @@ struct Input {
     floats: (f64, f64),
 }
 
-/// The number of values in the rows of each form of a request, for an input with lists.
+/// The number of values in each row of an input with lists, for the forms of one, two and three
+/// rows.
 const ROWS: [&[usize]; 3] = [&[1], &[2, 1], &[0, 1, 3]];
 
 impl Inputs {
     pub(super) fn of(encoder: &Encoder) -> Self {
-        let mut inputs: Vec<Input> = Vec::new();
-        for spec in encoder.inputs() {
-            if inputs.iter().any(|input| input.name == spec.name) {
-                continue;
-            }
+        let input = |spec: &InputSpec| {
             let takes = |x: f64| encoder.takes_number(&spec.name, x);
-            inputs.push(Input {
+            Input {
                 name: spec.name.clone(),
-                kind: spec.kind,
+                datatype: describe::datatype(spec),
                 is_list: spec.is_list,
                 needs_value: spec.needs_value,
                 doubles: range(takes),
                 floats: range(|x| takes(f64::from(x as f32))),
-            });
-        }
-        Self(inputs)
+            }
+        };
+        Self(unique_inputs(encoder).map(input).collect())
     }
 
-    /// Returns the schema of a request.
-    pub(super) fn request(&self, form: Form, servable: &Servable) -> Value {
-        match form {
-            Form::Infer => self.infer(servable),
-            Form::Predict => self.predict(),
-            Form::Examples => self.with_context("examples", signature()),
-            Form::Rank => {
+    /// Returns the schema of a body by the name of the schema.
+    pub(super) fn request(&self, body: &str, servable: &Servable) -> Value {
+        match body {
+            "InferRequest" => self.infer(servable),
+            "PredictRequest" => self.predict(),
+            "ExamplesRequest" => self.with_context("examples", "signature_name", signature()),
+            _ => {
                 let top_k =
                     json!({ "type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX });
-                self.with_context("candidates", ("top_k", top_k))
+                self.with_context("candidates", "top_k", top_k)
             }
         }
     }
@@ -118,10 +98,10 @@ impl Inputs {
         let mut tensors = Vec::new();
         for input in &self.0 {
             let values = if input.is_list { lengths.iter().sum() } else { lengths.len() };
-            tensors.push(tensor(&input.name, input.datatype(), values, &input.element()));
+            tensors.push(tensor(&input.name, input.datatype, values, &input.element()));
             if input.is_list {
                 let name = format!("{}{LENGTHS}", input.name);
-                let mut described = tensor(&name, "INT64", lengths.len(), &json!({}));
+                let mut described = tensor(&name, Datatype::Int64, lengths.len(), &json!({}));
                 described["properties"]["data"] = json!({ "const": lengths });
                 tensors.push(described);
             }
@@ -131,7 +111,6 @@ impl Inputs {
     }
 
     fn predict(&self) -> Value {
-        let (name, signature) = signature();
         let mut instance = self.row(&self.0);
         if let [only] = &self.0[..] {
             instance = json!({ "anyOf": [instance, only.in_row()] });
@@ -149,19 +128,19 @@ impl Inputs {
                     let named = object(json!({ &only.name: column }), &[&only.name]);
                     json!({ "anyOf": [named, column] })
                 }
-                _ => self.all(properties),
+                _ => all_of(properties),
             }
         };
         let inputs: Vec<Value> = ROWS.iter().map(columns).collect();
         let inputs = json!({ "description": "The forms for one, two and three rows; more rows are accepted too.", "anyOf": inputs });
         json!({ "anyOf": [
-            object(json!({ name: signature, "instances": instances }), &["instances"]),
-            object(json!({ name: signature, "inputs": inputs }), &["inputs"]),
+            object(json!({ "signature_name": signature(), "instances": instances }), &["instances"]),
+            object(json!({ "signature_name": signature(), "inputs": inputs }), &["inputs"]),
         ] })
     }
 
     /// Describes rows that share a context: either the context has an input, or all rows do.
-    fn with_context(&self, list: &str, (name, more): (&str, Value)) -> Value {
+    fn with_context(&self, list: &str, name: &str, more: Value) -> Value {
         let rows =
             |inputs: &[Input]| json!({ "type": "array", "minItems": 1, "items": self.row(inputs) });
         let nothing = object(json!({}), &[]);
@@ -184,34 +163,18 @@ impl Inputs {
 
     fn row(&self, inputs: &[Input]) -> Value {
         let field = |input: &Input| (input.name.clone(), input.in_row());
-        self.all(inputs.iter().map(field).collect())
-    }
-
-    /// Describes an object that has all of these properties and no others.
-    fn all(&self, properties: Map<String, Value>) -> Value {
-        let names: Vec<&String> = properties.keys().collect();
-        json!({ "type": "object", "required": names, "properties": properties, "additionalProperties": false })
+        all_of(inputs.iter().map(field).collect())
     }
 }
 
 impl Input {
-    /// Returns the datatype in the metadata of the model.
-    fn datatype(&self) -> &'static str {
-        match self.kind {
-            InputKind::Id(RawType::I64) => "INT64",
-            InputKind::Id(RawType::U64) => "UINT64",
-            InputKind::Id(RawType::String) => "BYTES",
-            InputKind::Number => "FP32",
-        }
-    }
-
     /// Describes an element of a tensor.
     fn element(&self) -> Value {
-        let mut schema = match self.kind {
-            InputKind::Id(RawType::I64) => integer(&["integer"], i64::MIN.into(), i64::MAX.into()),
-            InputKind::Id(RawType::U64) => integer(&["integer"], 0.into(), u64::MAX.into()),
-            InputKind::Id(RawType::String) => json!({ "type": ["string"] }),
-            InputKind::Number => number(&["number"], self.floats),
+        let mut schema = match self.datatype {
+            Datatype::Int64 => within(&["integer"], i64::MIN, i64::MAX),
+            Datatype::Uint64 => within(&["integer"], 0, u64::MAX),
+            Datatype::Bytes => json!({ "type": ["string"] }),
+            _ => within(&["number"], self.floats.0, self.floats.1),
         };
         if !self.needs_value {
             push_type(&mut schema, "null");
@@ -230,9 +193,10 @@ impl Input {
             if let Some(types) = schema["type"].as_array_mut() {
                 types.retain(|name| name != "string" && name != "object");
             }
-            for key in ["pattern", "properties", "required", "additionalProperties"] {
-                schema.as_object_mut().map(|schema| schema.remove(key));
-            }
+            remove_keys(
+                &mut schema,
+                &["pattern", "properties", "required", "additionalProperties"],
+            );
         } else {
             schema["minItems"] = 1.into();
             schema["maxItems"] = 1.into();
@@ -244,28 +208,28 @@ impl Input {
     /// words.
     fn scalar(&self) -> Value {
         let whole = ["integer", "string", "boolean"];
-        let mut schema = match self.kind {
-            InputKind::Id(RawType::I64) => {
-                let mut schema = integer(&whole, i64::MIN.into(), i64::MAX.into());
+        let mut schema = match self.datatype {
+            Datatype::Int64 => {
+                let mut schema = within(&whole, i64::MIN, i64::MAX);
                 schema["pattern"] = "^(-?[0-9]{1,18})?$".into();
                 schema
             }
-            InputKind::Id(RawType::U64) => {
-                let mut schema = integer(&whole, 0.into(), u64::MAX.into());
+            Datatype::Uint64 => {
+                let mut schema = within(&whole, 0, u64::MAX);
                 schema["pattern"] = "^([0-9]{1,19})?$".into();
                 schema
             }
-            InputKind::Id(RawType::String) => {
-                let mut schema = integer(&whole, i64::MIN.into(), u64::MAX.into());
-                push_type(&mut schema, "object");
-                schema["properties"] =
-                    json!({ "b64": { "type": "string", "pattern": ASCII_BASE64 } });
-                schema["required"] = json!(["b64"]);
-                schema["additionalProperties"] = false.into();
-                schema
-            }
-            InputKind::Number => {
-                let mut schema = number(&["number", "string", "boolean"], self.doubles);
+            Datatype::Bytes => json!({
+                "type": ["integer", "string", "boolean", "object"],
+                "minimum": i64::MIN,
+                "maximum": u64::MAX,
+                "properties": { "b64": { "type": "string", "pattern": ASCII_BASE64 } },
+                "required": ["b64"],
+                "additionalProperties": false,
+            }),
+            _ => {
+                let (low, high) = self.doubles;
+                let mut schema = within(&["number", "string", "boolean"], low, high);
                 let pattern = r"-?[0-9]{1,9}(\.[0-9]{1,9})?";
                 schema["pattern"] = match self.needs_value {
                     true => format!("^{pattern}$").into(),
@@ -286,15 +250,15 @@ impl Input {
 const ASCII_BASE64: &str =
     "^([A-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/])*$";
 
-fn signature() -> (&'static str, Value) {
-    ("signature_name", json!({ "enum": [SIGNATURE, null] }))
+fn signature() -> Value {
+    json!({ "enum": [SIGNATURE, null] })
 }
 
-fn tensor(name: &str, datatype: &str, values: usize, element: &Value) -> Value {
+fn tensor(name: &str, datatype: Datatype, values: usize, element: &Value) -> Value {
     object(
         json!({
             "name": { "const": name },
-            "datatype": { "const": datatype },
+            "datatype": { "const": datatype.name() },
             "shape": { "const": [values] },
             "data": { "type": "array", "items": element, "minItems": values, "maxItems": values },
         }),
@@ -302,15 +266,19 @@ fn tensor(name: &str, datatype: &str, values: usize, element: &Value) -> Value {
     )
 }
 
+/// Describes an object that has all of these properties and no others.
+fn all_of(properties: Map<String, Value>) -> Value {
+    let names: Vec<&String> = properties.keys().collect();
+    json!({ "type": "object", "required": names, "properties": properties, "additionalProperties": false })
+}
+
+/// Describes an object that has the required properties and no unknown ones.
 fn object(properties: Value, required: &[&str]) -> Value {
     json!({ "type": "object", "required": required, "properties": properties, "additionalProperties": false })
 }
 
-fn integer(types: &[&str], low: Value, high: Value) -> Value {
-    json!({ "type": types, "minimum": low, "maximum": high })
-}
-
-fn number(types: &[&str], (low, high): (f64, f64)) -> Value {
+/// Describes values of these types, with the least and the greatest number.
+fn within<T: Serialize>(types: &[&str], low: T, high: T) -> Value {
     json!({ "type": types, "minimum": low, "maximum": high })
 }
 
@@ -320,8 +288,8 @@ fn push_type(schema: &mut Value, name: &str) {
     }
 }
 
-/// Returns the least and the greatest number that is accepted, if zero is. The accepted numbers
-/// have no gap.
+/// Returns the least and the greatest accepted number. Zero must be accepted, and the accepted
+/// numbers must have no gap.
 fn range(takes: impl Fn(f64) -> bool) -> (f64, f64) {
     // The bits of positive numbers have the order of the numbers.
     let greatest = |sign: f64| {
