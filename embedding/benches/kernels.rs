@@ -60,7 +60,7 @@ fn plans() -> Vec<LookupPlan> {
     (0..PLANS).map(|number| random_plan(number, KEYS, ROWS)).collect()
 }
 
-/// Returns a table with all its rows.
+/// Returns a table that has a row for each of the [`ROWS`] keys.
 fn filled(optimizer: OptimizerSpec, dtype: Dtype) -> TableSet {
     let workers = one();
     let mut set =

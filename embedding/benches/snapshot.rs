@@ -23,7 +23,7 @@ const COPIED: usize = KEYS as usize / 12;
 /// The number of plans, which are used repeatedly so that their creation is not measured.
 const PLANS: u64 = 2000;
 
-/// The times of operations.
+/// The times of all measured operations, by two clocks.
 #[derive(Default)]
 struct Times {
     wall: Vec<Duration>,
@@ -39,7 +39,7 @@ impl Times {
         self.wall.push(began.elapsed());
     }
 
-    /// Prints one line for each clock, and returns the mean of each.
+    /// Prints one line for each clock, and returns the mean time by each clock, in seconds.
     fn print(&mut self, name: &str) -> [f64; 2] {
         [("wall", &mut self.wall), ("busy", &mut self.busy)].map(|(clock, times)| {
             times.sort_unstable();

@@ -3,6 +3,7 @@
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
 
+mod before;
 pub(crate) mod candidates;
 pub(crate) mod filter;
 mod table;
@@ -11,10 +12,10 @@ use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 
+use crate::admission::before::Before;
 use crate::admission::candidates::Candidates;
 use crate::admission::filter::Filter;
 use crate::shape::TableShape;
-use zillion_rows::Candidate;
 use zillion_rows::{Admission, is_drawn};
 
 /// The admission of one shard's part of a table.
@@ -29,7 +30,8 @@ pub(crate) enum KeyAdmission {
 }
 
 impl KeyAdmission {
-    /// Creates the admission of the slots in `slots`; `None` where every key gets a row at once.
+    /// Creates the admission of the keys in `slots`. Returns `None` if every key gets a row at
+    /// once.
     pub(crate) fn new(shape: &TableShape, slots: Range<usize>) -> Option<Self> {
         Some(match shape.spec.admission {
             Admission::All => return None,
@@ -50,8 +52,8 @@ impl KeyAdmission {
         }
     }
 
-    /// Counts `times` occurrences of a key without a row in `step`. Returns `true` if its row must
-    /// be made now.
+    /// Counts `times` occurrences of a key without a row in `step`. Returns `true` if the caller
+    /// must create its row now.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         match self {
             Self::Counts(candidates) => candidates.admit(key, times, step),
@@ -71,34 +73,22 @@ impl KeyAdmission {
 
     /// Returns the exact counts, if the admission has them.
     pub(crate) fn counts(&self) -> Option<&Candidates> {
-        match self {
-            Self::Counts(candidates) => Some(candidates),
-            Self::Filter(_) | Self::Draw { .. } => None,
-        }
+        if let Self::Counts(candidates) = self { Some(candidates) } else { None }
     }
 
     /// Returns the exact counts for writing, if the admission has them.
     pub(crate) fn counts_mut(&mut self) -> Option<&mut Candidates> {
-        match self {
-            Self::Counts(candidates) => Some(candidates),
-            Self::Filter(_) | Self::Draw { .. } => None,
-        }
+        if let Self::Counts(candidates) = self { Some(candidates) } else { None }
     }
 
     /// Returns the filter, if the admission has one.
     pub(crate) fn filter(&self) -> Option<&Filter> {
-        match self {
-            Self::Filter(filter) => Some(filter),
-            Self::Counts(_) | Self::Draw { .. } => None,
-        }
+        if let Self::Filter(filter) = self { Some(filter) } else { None }
     }
 
     /// Returns the filter for writing, if the admission has one.
     pub(crate) fn filter_mut(&mut self) -> Option<&mut Filter> {
-        match self {
-            Self::Filter(filter) => Some(filter),
-            Self::Counts(_) | Self::Draw { .. } => None,
-        }
+        if let Self::Filter(filter) = self { Some(filter) } else { None }
     }
 
     /// Begins to keep the present counts for a snapshot.
@@ -113,8 +103,8 @@ impl KeyAdmission {
     /// Notes that the counts of a slot have been written to the snapshot.
     pub(crate) fn slot_written(&mut self, slot: usize) {
         match self {
-            Self::Counts(candidates) => candidates.slot_written(slot),
-            Self::Filter(filter) => filter.slot_written(slot),
+            Self::Counts(candidates) => candidates.before.iter_mut().for_each(|b| b.forget(slot)),
+            Self::Filter(filter) => filter.before.iter_mut().for_each(|b| b.forget(slot)),
             Self::Draw { .. } => {}
         }
     }
@@ -122,8 +112,8 @@ impl KeyAdmission {
     /// Ends the snapshot and frees the counts that were kept for it.
     pub(crate) fn end_snapshot(&mut self) {
         match self {
-            Self::Counts(candidates) => candidates.end_snapshot(),
-            Self::Filter(filter) => filter.end_snapshot(),
+            Self::Counts(candidates) => candidates.before = None,
+            Self::Filter(filter) => filter.before = None,
             Self::Draw { .. } => {}
         }
     }
@@ -131,8 +121,8 @@ impl KeyAdmission {
     /// Returns the bytes that are kept for a snapshot.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         match self {
-            Self::Counts(candidates) => candidates.snapshot_bytes(),
-            Self::Filter(filter) => filter.snapshot_bytes(),
+            Self::Counts(candidates) => candidates.before.as_ref().map_or(0, Before::bytes),
+            Self::Filter(filter) => filter.before.as_ref().map_or(0, Before::bytes),
             Self::Draw { .. } => 0,
         }
     }
@@ -149,16 +139,6 @@ impl KeyAdmission {
             Self::Filter(filter) => filter.bytes(),
             Self::Draw { .. } => 0,
         }
-    }
-
-    /// Returns the number of candidates of one slot.
-    pub(crate) fn slot_len(&self, slot: usize) -> usize {
-        self.counts().map_or(0, |c| c.slot_len(slot))
-    }
-
-    /// Returns the candidates of one slot, in key order.
-    pub(crate) fn in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
-        self.counts().map_or_else(Vec::new, |c| c.in_slot(slot))
     }
 
     /// Drops the candidates of one slot that were last seen before `oldest`, and returns their

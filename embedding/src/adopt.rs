@@ -21,7 +21,8 @@ use zillion_rows::layer::WholeRow;
 pub struct Adopted {
     /// The number of rows whose weights were taken over.
     pub rows: u64,
-    /// The number of rows whose keys a fixed vocabulary does not have.
+    /// The number of rows that were skipped, because the table's fixed vocabulary does not have
+    /// their keys.
     pub unknown: u64,
 }
 
@@ -36,8 +37,9 @@ impl TableSet {
     /// Counts are taken over, so that popular rows stay popular for eviction; steps are not.
     ///
     /// # Errors
-    /// Returns [`Error::Mismatch`] for a segment or a row of another length, or if no segment
-    /// matches; [`Error::TooManyRows`] above the table's limit; and an error if there is no memory.
+    /// Returns [`Error::Mismatch`] if a segment or a row has another length or if no segment
+    /// matches, [`Error::TooManyRows`] if the rows exceed the table's limit, and another error if
+    /// there is no memory.
     pub fn adopt<'a>(
         &mut self,
         table: TableId,
@@ -50,8 +52,8 @@ impl TableSet {
             let Some(theirs) = from.segment(&own.name) else { continue };
             if theirs.dim != own.dim {
                 let reason = format!(
-                    "`{}` has {} floats in the version and {} in the job",
-                    own.name, theirs.dim, own.dim
+                    "segment `{}` has {} floats in the version and {} in the job; set its `dim` to {}",
+                    own.name, theirs.dim, own.dim, theirs.dim
                 );
                 return Err(Error::mismatch(shape.name(), reason));
             }
@@ -59,7 +61,7 @@ impl TableSet {
             moves.push((place(theirs.offset), place(own.offset)));
         }
         if moves.is_empty() {
-            let reason = "the version's rows have no segment that the job's have";
+            let reason = "the version has no segment with the name of a segment of the job; start without it";
             return Err(Error::mismatch(shape.name(), reason));
         }
         let epoch = self.generations.now();
@@ -72,14 +74,14 @@ impl TableSet {
             }
             if row.weights.len() != from.width() {
                 let reason = format!(
-                    "a row has {} floats and its layout {}",
+                    "a row of the version has {} floats, but its layout has {}; load the version again",
                     row.weights.len(),
                     from.width()
                 );
                 return Err(Error::mismatch(shape.name(), reason));
             }
             let shard = &mut self.shards[self.map.shard_of(key.slot())];
-            let taken = shard.table_mut(table.index()).adopt(key, &row, &moves, epoch)?;
+            let taken = shard.tables[table.index()].adopt(key, &row, &moves, epoch)?;
             adopted.rows += u64::from(taken);
             adopted.unknown += u64::from(!taken);
         }

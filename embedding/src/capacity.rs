@@ -3,7 +3,7 @@
 //! A [`Tracker`] receives the lookups of each step: the unique keys and the number of occurrences
 //! of each, as in a lookup plan. In memory of fixed size it counts the effect of every admission
 //! threshold, every limit of unseen steps and every cache size; [`Tracker::finish`] computes curves
-//! from these counts. It knows no files, no rows and no optimizer.
+//! from these counts. A tracker reads no file, and it needs neither rows nor an optimizer.
 //!
 //! # Exact, and sampled
 //! Up to a limit of keys, everything is exact. Above the limit, half of the keys are dropped,
@@ -44,19 +44,19 @@ pub const KEY_BYTES: usize = 96;
 /// The smallest limit of followed keys: from fewer keys, estimates are of little use.
 pub const LEAST_KEYS: usize = 1 << 10;
 
-/// The settings that are tried.
+/// The settings whose effects are estimated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// The admission thresholds, ascending.
+    /// The admission thresholds of the grid, in ascending order.
     thresholds: Vec<u32>,
-    /// The numbers of unseen steps after which a row is evicted, ascending.
+    /// The limits of unseen steps of the grid, in ascending order.
     limits: Vec<u64>,
 }
 
-/// The events of one key so far.
+/// The counts of the lookups of one key so far.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The number of occurrences.
+    /// The number of occurrences of the key so far.
     values: u32,
     /// The number of steps in which the key occurred.
     lookups: u32,
@@ -66,7 +66,7 @@ struct Seen {
     place: u32,
 }
 
-/// A record of the lookups of one table, from which the curves are computed.
+/// A recorder of the lookups of one table, which computes the curves from its counts.
 #[derive(Debug)]
 pub struct Tracker {
     grid: Grid,
@@ -75,7 +75,7 @@ pub struct Tracker {
     level: usize,
     keys: HashMap<FeatureKey, Seen, MixedHasher>,
     recency: Recency,
-    /// The events by level of the sample.
+    /// The events of the keys of each level of the sample.
     events: Vec<Events>,
     /// The number of steps in a stretch of time.
     width: u64,
@@ -87,7 +87,8 @@ pub struct Tracker {
 }
 
 impl Grid {
-    /// Returns the grid for a table: 1, 2, 5, 10 and so on, and the table's own settings.
+    /// Returns the grid for a table: the round numbers 1, 2, 5, 10 and so on, and the table's own
+    /// settings.
     pub fn of(spec: &TableSpec) -> Self {
         let mut thresholds = vec![1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
         match spec.admission {
@@ -173,7 +174,7 @@ impl Tracker {
                     values: times,
                     lookups: 1,
                     last_step: step,
-                    place: self.recency.first(),
+                    place: self.recency.record_first(),
                 };
                 place.insert(first);
                 events.first[bin] += 1;
@@ -194,7 +195,7 @@ impl Tracker {
                     change[((gone - 1) / width) as usize] -= 1;
                     change[bin] += 1;
                 }
-                let (since, place) = self.recency.again(seen.place);
+                let (since, place) = self.recency.record_again(seen.place);
                 let distance = u64::from(since) << self.level;
                 events.distances[events::distance_bin(distance)] += 1;
                 seen.values = seen.values.saturating_add(times);
@@ -208,7 +209,7 @@ impl Tracker {
         }
     }
 
-    /// Drops the keys of the lowest level.
+    /// Drops the followed keys of the lowest level, which are about half of all followed keys.
     fn thin(&mut self) {
         self.level += 1;
         let least = self.level;

@@ -19,15 +19,12 @@ use std::collections::VecDeque;
 
 use zillion_feature::FeatureKey;
 
-/// The number of companion rows by which a prefetch runs ahead of the row that is read.
-pub(crate) const AHEAD: usize = 16;
-
 /// The changes of one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct Changes {
     /// The current epoch, to which new changes belong.
     pub(crate) epoch: u32,
-    /// Whether a rule moves every row in each step, so that a list would contain all keys.
+    /// Whether a rule changes every row in each step, so that a list would contain all keys.
     pub(crate) is_whole: bool,
     /// Whether the list of the current epoch was given up.
     pub(crate) is_given_up: bool,
@@ -41,7 +38,7 @@ pub(crate) struct Changes {
 pub(crate) enum Changed {
     /// The keys whose rows were written, created or evicted.
     Keys(Vec<u64>),
-    /// The change of every row, with no row evicted.
+    /// A change of every row, without any eviction.
     Everything,
 }
 
@@ -66,13 +63,7 @@ impl Changed {
 }
 
 impl Changes {
-    /// Returns the current epoch, to which new changes belong.
-    #[inline(always)]
-    pub(crate) fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    /// Lists a key whose row had an earlier dirty epoch until now.
+    /// Adds a key to the open list. Its row must have had an earlier dirty epoch until now.
     #[inline(always)]
     pub(crate) fn note(&mut self, key: FeatureKey) {
         match &mut self.open {
@@ -82,7 +73,7 @@ impl Changes {
         }
     }
 
-    /// Notes that every row moved.
+    /// Records that every row has changed.
     pub(crate) fn note_everything(&mut self) {
         self.open = Changed::Everything;
     }

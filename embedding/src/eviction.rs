@@ -41,15 +41,15 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// Returns the rows and slots that the end of `step` evicts on schedule in a table with this
-    /// policy and this priority; `None` for nothing.
+    /// Returns the scheduled eviction at the end of `step`, in a table with this policy and this
+    /// priority. Returns `None` if nothing is evicted on schedule.
     pub(crate) fn new(eviction: &Eviction, priority: Option<Priority>, step: u32) -> Option<Self> {
         if let Eviction::Unseen { steps } = *eviction {
             let oldest = u64::from(step).saturating_sub(steps) as u32;
             return Some(Self { oldest, floor: f64::from(oldest), turn: Turn::every(steps, step) });
         }
         let (below, every) = eviction.schedule();
-        let floor = priority?.at(below?, step);
+        let floor = priority?.threshold(below?, step);
         Some(Self { oldest: 0, floor, turn: Turn::every(every.unwrap_or(SLOTS as u64), step) })
     }
 }
@@ -62,15 +62,15 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Returns the turn of `step` where each slot has one turn in at most `steps` steps, and in at
-    /// most 4,096.
+    /// Returns the turn of `step`. Each slot has one turn in a period of at most `steps` steps, and
+    /// of at most 4,096 steps.
     fn every(steps: u64, step: u32) -> Self {
         // The period is a power of two, so that every slot has its turn equally often.
         Self::of_slots(step, 1 << steps.clamp(1, SLOTS as u64).ilog2())
     }
 
-    /// Returns the turn of `step` where one slot in `period` has its turn, and other slots in every
-    /// step.
+    /// Returns the turn of `step`, in which one of `period` slots has its turn. Each slot has one
+    /// turn in `period` steps.
     pub(crate) fn of_slots(step: u32, period: usize) -> Self {
         Self { first: step as usize % period, period }
     }

@@ -24,12 +24,12 @@ pub struct SpillForecast {
     pub file_bytes: u64,
 }
 
-/// Forecasts the sizes of a table of `rows` rows on `shards` shards whose rows may take `memory`
-/// bytes.
+/// Forecasts the sizes of a spilling table with `rows` rows on `shards` shards, if the rows may
+/// take `memory` bytes of memory.
 ///
 /// # Errors
-/// [`Error::Spec`] is returned if the table cannot spill, or if a shard's share of the memory holds
-/// no row.
+/// Returns [`Error::Spec`] if the table cannot spill, or if a shard's share of the memory holds no
+/// row.
 pub fn forecast_spill(
     spec: &TableSpec,
     rows: u64,
@@ -53,40 +53,36 @@ pub fn forecast_spill(
 /// `wanted` rows.
 ///
 /// # Errors
-/// [`Error::Spec`] is returned if the limit is too small for one row of each table, and an error if
-/// `wanted` does not have one number for each table.
+/// Returns [`Error::Spec`] if the limit is too small for one row of each table, or if `wanted` does
+/// not have one number for each table.
 pub fn rows_within_shared_limit(
     specs: &[TableSpec],
     limit: ByteSize,
     wanted: &[u64],
 ) -> Result<Vec<u64>> {
     if specs.len() != wanted.len() {
-        let reason = format!("{} tables and {} numbers of rows", specs.len(), wanted.len());
+        let reason = format!(
+            "a forecast for {} tables got {} numbers of rows; give one number for each table",
+            specs.len(),
+            wanted.len()
+        );
         return Err(Error::Spec { key: "train.max_table_bytes".to_owned(), reason });
     }
     let total = shared_room(specs, limit)?;
-    let reckonings: Vec<_> = specs.iter().map(TableSpec::reckoning).collect();
-    let within = |spec: &TableSpec, rows: u64| rows.min(spec.most_rows().unwrap_or(u64::MAX));
-    let claims: Vec<Claim> = specs
-        .iter()
-        .zip(wanted)
-        .zip(&reckonings)
-        .map(|((spec, &rows), reckoning)| {
-            let most = reckoning.memory(within(spec, rows));
-            // A dense table keeps its whole vocabulary, whatever the other tables need.
-            let least = if spec.dense { most } else { reckoning.memory(1) };
-            Claim { least, most: most.max(least) }
-        })
-        .collect();
-    let shares = shares(total, &claims);
-    let rows = specs.iter().zip(wanted).zip(&reckonings).zip(claims.iter().zip(shares)).map(
-        |(((spec, &wanted), reckoning), (claim, share))| {
-            let rows = within(spec, wanted);
-            if spec.dense || share >= claim.most {
-                rows
-            } else {
-                rows.min(reckoning.rows_within(share))
-            }
+    let table = |(spec, &wanted): (&TableSpec, &u64)| {
+        let rows = wanted.min(spec.most_rows().unwrap_or(u64::MAX));
+        let reckoning = spec.reckoning();
+        let most = reckoning.memory(rows);
+        // A dense table keeps its whole vocabulary, whatever the other tables need.
+        let least = if spec.dense { most } else { reckoning.memory(1) };
+        (rows, reckoning, Claim { least, most: most.max(least) })
+    };
+    let tables: Vec<_> = specs.iter().zip(wanted).map(table).collect();
+    let claims: Vec<Claim> = tables.iter().map(|&(_, _, claim)| claim).collect();
+    let rows = tables.iter().zip(shares(total, &claims)).zip(specs).map(
+        |(((rows, reckoning, claim), share), spec)| match spec.dense || share >= claim.most {
+            true => *rows,
+            false => (*rows).min(reckoning.rows_within(share)),
         },
     );
     Ok(rows.collect())

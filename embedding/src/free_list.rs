@@ -1,4 +1,4 @@
-//! The free list: rows that no key has and that the slabs keep for the next new keys.
+//! The free list of a table: rows without a key that the slabs keep for the next new keys.
 //!
 //! A table at its limit evicts rows at the end of each step and makes about as many in the next.
 //! Giving the rows back to the slabs and taking them again would clear and search two bitmaps for
@@ -16,8 +16,8 @@ mod table;
 /// The number of rows by which a prefetch runs ahead of the row that is handed out.
 pub(crate) const AHEAD: usize = 8;
 
-/// The numbers of full rows that are live in both slabs and that no key leads to. The last one is
-/// handed out first.
+/// A list of the numbers of free rows: full rows that are live in both slabs and belong to no key.
+/// The last row of the list is handed out first.
 #[derive(Debug, Default)]
 pub(crate) struct FreeList {
     pub(crate) rows: Vec<u32>,
@@ -28,7 +28,7 @@ impl FreeList {
         self.rows.len()
     }
 
-    /// Returns the bytes of this list.
+    /// Returns the bytes that the list takes in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.rows.capacity() * size_of::<u32>()
     }

@@ -85,7 +85,7 @@ impl<L: Line> Index<L> {
         self.arena.bytes().used
     }
 
-    /// Prefetches the bucket where `key` is looked for first.
+    /// Prefetches the bucket in which the search for `key` begins.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: FeatureKey) {
         let slot = &self.slots[self.position(key)];
@@ -114,7 +114,7 @@ impl<L: Line> Index<L> {
     /// Adds a key that is not in the index yet.
     ///
     /// # Errors
-    /// Fails if there is no memory; the index is then unchanged.
+    /// Returns an error if there is no memory; the index is then unchanged.
     pub(crate) fn insert(&mut self, key: FeatureKey, entry: Entry) -> Result<(), DeviceError> {
         let position = self.position(key);
         self.slots[position].insert(&self.arena, key.0, entry.word(), key.slot())?;
@@ -140,8 +140,8 @@ impl<L: Line> Index<L> {
         }
     }
 
-    /// Gives memory back and keeps probes short; must be called when keys have been removed from a
-    /// slot.
+    /// Gives memory back and keeps probes short. The function must be called when keys have been
+    /// removed from a slot.
     pub(crate) fn tidy(&mut self, slot: usize) {
         self.slots[slot - self.first_slot].tidy(&self.arena, slot);
     }
@@ -167,12 +167,6 @@ impl Index {
 }
 
 impl Index<Counted> {
-    /// Returns the word of a key, including its tag.
-    pub(crate) fn stored(&self, key: FeatureKey) -> Option<u64> {
-        let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
-        Some(Counted::word(line, entry))
-    }
-
     /// Returns the word of a key, including its tag, and its number.
     pub(crate) fn entry(&self, key: FeatureKey) -> Option<(u64, u32)> {
         let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
@@ -191,7 +185,7 @@ impl Index<Counted> {
     /// Adds a key that is not in the index yet, with its tag in place of its slot.
     ///
     /// # Panics
-    /// Panics if there is no memory, as a vector does.
+    /// Panics if there is no memory, like a vector that grows.
     pub(crate) fn insert_tagged(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
         let inserted = self.slots[position].insert(&self.arena, word, number, key.slot());

@@ -14,15 +14,13 @@ use zillion_feature::SLOTS;
 
 use crate::changes::Changed;
 use crate::error::{Error, Result};
-use crate::layers::gather::RowRun;
 use crate::set::TableSet;
-use crate::table::Table;
 use zillion_rows::layer::{LayerManifest, LayerWriter, Throttle};
 
 /// The number of keys that are looked up as one piece of work.
 const PIECE_KEYS: usize = 4096;
 
-/// The bytes of rows that are copied before they are written.
+/// The largest number of bytes of rows that are copied before they are written.
 const HELD_BYTES: usize = 8 << 20;
 
 /// The rows of a table that are written to a layer.
@@ -44,7 +42,8 @@ impl TableSet {
     /// same rows give the same bytes for every number of shards and threads.
     ///
     /// # Errors
-    /// Fails if the disk cannot be written; files may then be left for the caller to remove.
+    /// Returns an error if the disk cannot be written; files may then be left for the caller to
+    /// remove.
     pub fn write_base(
         &self,
         workers: &Workers,
@@ -58,13 +57,14 @@ impl TableSet {
     /// Writes the changes since the end of epoch `since`: the rows that were written or created and
     /// still exist, and tombstones for the other changed keys. Returns `None` if these changes are
     /// not known, because changes are not tracked or not since then. The time is proportional to
-    /// the changes; a table with whole-table rules is written completely once a step has moved it.
+    /// the changes; a table with whole-table rules is written completely once a step has changed
+    /// it.
     ///
     /// The same history gives the same bytes for every number of shards and threads.
     ///
     /// # Errors
-    /// Returns [`Error::Misuse`] if the epoch has not ended; otherwise fails as
-    /// [`TableSet::write_base`] does.
+    /// Returns [`Error::Misuse`] if the epoch has not ended, and another error if the disk cannot
+    /// be written.
     pub fn write_delta(
         &self,
         workers: &Workers,
@@ -75,7 +75,7 @@ impl TableSet {
     ) -> Result<Option<LayerManifest>> {
         if since >= self.dirty_epoch() {
             let reason = format!(
-                "epoch {since} has not ended, and changes are counted from the end of an epoch; the current epoch is {}",
+                "epoch {since} has not ended; the current epoch is {}, so ask for changes since an earlier one",
                 self.dirty_epoch()
             );
             return Err(Error::misuse(reason));
@@ -85,18 +85,18 @@ impl TableSet {
         }
         let writer = LayerWriter::new(files, folder, pace);
         let generation = self.generations.last_of(since);
-        self.write_tables(workers, writer, |table| self.changed(workers, table, generation))
+        self.write_tables(workers, writer, |table| self.changed_rows(workers, table, generation))
             .map(Some)
     }
 
     /// Returns the rows of a table that changed after the end of a generation.
-    fn changed(&self, workers: &Workers, table: usize, since: u32) -> Chosen {
+    fn changed_rows(&self, workers: &Workers, table: usize, since: u32) -> Chosen {
         let by_shard = workers.map(self.shards.len(), |shard| {
-            self.shards[shard].table(table).changes().map(|changes| changes.since(since))
+            self.shards[shard].tables[table].changes.as_ref().map(|changes| changes.since(since))
         });
         let keys = by_shard.into_iter().map(|changed| match changed {
             Some(Changed::Keys(keys)) => Some(keys),
-            // If the rows of one shard have all moved, the rows of the others have too.
+            // If all rows of one shard have changed, all rows of the other shards have too.
             Some(Changed::Everything) | None => None,
         });
         keys.collect::<Option<_>>().map_or(Chosen::All, Chosen::Keys)
@@ -123,7 +123,7 @@ impl TableSet {
     ) -> Result<()> {
         let pieces: Vec<(Piece<'_>, usize)> = match chosen {
             Chosen::All => {
-                let rows = (0..SLOTS).map(|slot| self.owner(table, slot).slot_rows(slot));
+                let rows = (0..SLOTS).map(|slot| self.owner(table, slot).index.slot_len(slot));
                 let filled = rows.enumerate().filter(|(_, rows)| *rows > 0);
                 filled.map(|(slot, rows)| (Piece::Slot(slot), rows)).collect()
             }
@@ -137,12 +137,16 @@ impl TableSet {
         };
         let layout = &self.layouts[table];
         let rows: usize = pieces.iter().map(|(_, rows)| rows).sum();
-        let narrow = self.narrow_of(workers, table, chosen);
+        let narrow = self.count_narrow(workers, table, chosen);
         writer.table_of_rows(layout, rows as u64 - narrow, narrow)?;
         let row_bytes = layout.width() * size_of::<f32>();
-        for held in groups(&pieces, HELD_BYTES / row_bytes.max(1)) {
+        for held in cut_groups(&pieces, HELD_BYTES / row_bytes.max(1)) {
             let held = &pieces[held];
-            for run in workers.map(held.len(), |piece| self.copy(table, &held[piece].0)) {
+            let runs = workers.map(held.len(), |piece| match held[piece].0 {
+                Piece::Slot(slot) => self.owner(table, slot).slot_run(slot),
+                Piece::Keys(shard, keys) => self.shards[shard].tables[table].key_run(keys),
+            });
+            for run in runs {
                 for (key, row) in run?.iter() {
                     let (weights, count) = row.unzip();
                     writer.push(key, weights, count.unwrap_or(0))?;
@@ -153,9 +157,9 @@ impl TableSet {
     }
 
     /// Returns the number of narrow rows among the rows of a layer.
-    fn narrow_of(&self, workers: &Workers, table: usize, chosen: &Chosen) -> u64 {
+    fn count_narrow(&self, workers: &Workers, table: usize, chosen: &Chosen) -> u64 {
         let counted = workers.map(self.shards.len(), |shard| {
-            let owner = self.shards[shard].table(table);
+            let owner = &self.shards[shard].tables[table];
             match chosen {
                 Chosen::All => owner.narrow_rows(),
                 Chosen::Keys(by_shard) => owner.narrow_among(&by_shard[shard]),
@@ -163,22 +167,10 @@ impl TableSet {
         });
         counted.into_iter().sum()
     }
-
-    fn copy(&self, table: usize, piece: &Piece<'_>) -> Result<RowRun> {
-        match *piece {
-            Piece::Slot(slot) => self.owner(table, slot).slot_run(slot),
-            Piece::Keys(shard, keys) => self.shards[shard].table(table).key_run(keys),
-        }
-    }
-
-    /// Returns the shard's part of a table that owns a slot.
-    fn owner(&self, table: usize, slot: usize) -> &Table {
-        self.shards[self.map.shard_of(slot)].table(table)
-    }
 }
 
 /// Cuts pieces into groups of at most `limit` rows, or of a single piece.
-fn groups<T>(pieces: &[(T, usize)], limit: usize) -> Vec<Range<usize>> {
+fn cut_groups<T>(pieces: &[(T, usize)], limit: usize) -> Vec<Range<usize>> {
     let mut groups = Vec::new();
     let (mut start, mut held) = (0, 0);
     for (i, (_, rows)) in pieces.iter().enumerate() {
@@ -201,7 +193,7 @@ mod tests {
     #[test]
     fn groups_hold_no_more_than_the_limit() {
         let pieces = |rows: &[usize]| rows.iter().map(|&r| ((), r)).collect::<Vec<_>>();
-        assert_eq!(groups(&pieces(&[3, 3, 3, 9, 1]), 6), [0..2, 2..3, 3..4, 4..5]);
-        assert!(groups(&pieces(&[]), 6).is_empty());
+        assert_eq!(cut_groups(&pieces(&[3, 3, 3, 9, 1]), 6), [0..2, 2..3, 3..4, 4..5]);
+        assert!(cut_groups(&pieces(&[]), 6).is_empty());
     }
 }

@@ -35,8 +35,6 @@ pub mod capacity;
 mod changes;
 mod error;
 mod eviction;
-#[cfg(test)]
-mod fixtures;
 mod forecast;
 mod free_list;
 mod index;

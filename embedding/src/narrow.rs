@@ -1,5 +1,5 @@
 //! The narrow rows of a table: rows that have only some of their floats until their key has proved
-//! frequent. This module holds their memory, their creation and their growth.
+//! frequent. This module contains their memory, their creation and their growth.
 //!
 //! Narrow rows have slabs of their own, with strides of their own, so that the floats that a rare
 //! key does not have take no memory. The top bit of an index entry says which slabs its row number
@@ -28,20 +28,19 @@ mod table;
 
 use std::ops::Range;
 
-use zillion_device::slab::{Slab, SlabBytes};
+use zillion_device::slab::SlabBytes;
 use zillion_feature::FeatureKey;
 
 use crate::error::Result;
 use crate::narrow::shape::NarrowShape;
 use crate::shape::TableShape;
-use crate::table::weights::WeightSlab;
-use crate::table::weights::shard_with;
+use crate::table::slabs::RowSlabs;
 
 /// The number of growing keys for which memory is kept from one push to the next.
 pub(crate) const KEPT_DUE: usize = 1 << 12;
 
-/// Returns the memory of two slabs together.
-pub(crate) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
+/// Returns the sum of the memory of two slabs.
+pub(crate) fn sum_bytes(a: SlabBytes, b: SlabBytes) -> SlabBytes {
     SlabBytes {
         reserved: a.reserved + b.reserved,
         used: a.used + b.used,
@@ -52,9 +51,8 @@ pub(crate) fn both(a: SlabBytes, b: SlabBytes) -> SlabBytes {
 /// The narrow rows of one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct Narrow {
-    pub(crate) weights: WeightSlab,
-    pub(crate) companion: Slab<u32>,
-    /// The part of a full gradient that a narrow row has, as scratch memory.
+    pub(crate) slabs: RowSlabs,
+    /// The scratch memory for the part of a full gradient that a narrow row has.
     pub(crate) gradient: Vec<f32>,
     /// The keys whose rows grow at the end of the push.
     pub(crate) due: Vec<FeatureKey>,
@@ -64,22 +62,16 @@ pub(crate) struct Narrow {
 }
 
 impl Narrow {
-    /// Creates the slabs without rows; `None` if all rows of the table are full.
+    /// Creates the slabs without rows. Returns `None` if all rows of the table are full.
     pub(crate) fn new(shape: &TableShape, slots: &Range<usize>) -> Result<Option<Box<Self>>> {
         let Some(NarrowShape { shape, .. }) = shape.narrow.as_deref() else { return Ok(None) };
-        let shard = shard_with(slots);
         Ok(Some(Box::new(Self {
-            weights: WeightSlab::new(shape, shard)?,
-            companion: Slab::new(shape.companion_stride)?.staggered(shard),
+            slabs: RowSlabs::new(shape, slots)?,
             gradient: Vec::new(),
             due: Vec::new(),
             first_slot: slots.start,
             by_slot: vec![0; slots.len()],
         })))
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.weights.len()
     }
 
     /// Returns the bytes that are used in addition to the rows.
@@ -89,22 +81,10 @@ impl Narrow {
             + self.gradient.capacity() * size_of::<f32>()
     }
 
-    /// Allocates a row of zeros in both slabs and returns its number.
-    pub(crate) fn allocate(&mut self) -> Result<u32> {
-        let row = self.weights.alloc()?;
-        match self.companion.alloc() {
-            Ok(twin) => debug_assert_eq!(row, twin, "both slabs hand out the lowest free row"),
-            Err(e) => {
-                self.weights.free(row);
-                return Err(e.into());
-            }
-        }
-        Ok(row)
-    }
-
-    pub(crate) fn free(&mut self, row: u32) {
-        self.weights.free(row);
-        self.companion.free(row);
+    /// Frees the row of a key that has been removed from the index.
+    pub(crate) fn free(&mut self, key: FeatureKey, row: u32) {
+        self.slabs.free(row);
+        *self.of_slot(key) -= 1;
     }
 
     pub(crate) fn of_slot(&mut self, key: FeatureKey) -> &mut u32 {

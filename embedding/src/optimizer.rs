@@ -1,4 +1,4 @@
-//! The row optimizers: one set of names for job files, and one kernel for each rule.
+//! The row optimizers, with one kernel for each update rule.
 //!
 //! A kernel is a plain loop over one row. It is written once and compiled for several instruction
 //! sets by [`zillion_device::simd::vectorised`], so the scalar and the SIMD version come from one
@@ -14,6 +14,8 @@ mod momentum;
 mod rowwise_adagrad;
 mod rule;
 mod sgd;
+
+use std::ops::{Add, AddAssign, Mul};
 
 pub(crate) use crate::optimizer::adagrad::AdagradKernel;
 pub(crate) use crate::optimizer::adam::AdamKernel;
@@ -40,7 +42,7 @@ pub(crate) struct Shaping {
     pub(crate) scale: f32,
 }
 
-/// A function from a raw gradient and its weight to the gradient that the rule applies.
+/// A function that computes the gradient that the rule applies from a raw gradient and its weight.
 pub(crate) trait Gradient: Copy {
     fn of(self, raw: f32, weight: f32) -> f32;
 }
@@ -98,18 +100,22 @@ macro_rules! with_kernel {
 }
 pub(crate) use with_kernel;
 
-/// The number of independent partial sums. As `f64` they fill the widest vector register of the
-/// machines we know; the number is fixed, so that sums have the same bits on all machines.
+/// The number of independent partial sums. Eight `f64` fill the widest vector register of present
+/// machines. The number is fixed, so that sums have the same bits on all machines.
 pub(crate) const LANES: usize = 8;
 
-/// Returns the sum of `f(i)^2` over `0..n`, in eight lanes that are added in a fixed tree.
+/// Returns the sum of `f(i)^2` over `0..n`, in eight lanes, which are added in a fixed tree. In
+/// `f64`, a sum over many rows does not lose the small ones.
 #[inline(always)]
-pub(crate) fn sum_of_squares_f32(n: usize, f: impl Fn(usize) -> f32) -> f32 {
-    let mut lanes = [0.0f32; LANES];
+pub(crate) fn sum_of_squares<T>(n: usize, f: impl Fn(usize) -> f32) -> T
+where
+    T: From<f32> + Copy + Default + Add<Output = T> + Mul<Output = T> + AddAssign,
+{
+    let mut lanes = [T::default(); LANES];
     let whole = n - n % LANES;
     for base in (0..whole).step_by(LANES) {
         for (lane, sum) in lanes.iter_mut().enumerate() {
-            let x = f(base + lane);
+            let x = T::from(f(base + lane));
             *sum += x * x;
         }
     }
@@ -117,17 +123,22 @@ pub(crate) fn sum_of_squares_f32(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     if whole < n {
         for (lane, sum) in lanes.iter_mut().enumerate() {
             if whole + lane < n {
-                let x = f(whole + lane);
+                let x = T::from(f(whole + lane));
                 *sum += x * x;
             }
         }
     }
-    let [a, b, c, d, e, f, g, h] = lanes;
+    sum_lanes(lanes)
+}
+
+/// Returns the sum of the lanes, added in a fixed tree.
+#[inline(always)]
+fn sum_lanes<T: Add<Output = T>>([a, b, c, d, e, f, g, h]: [T; LANES]) -> T {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// Returns the sum of `f(a, b)^2` over two rows of the same length. The order and the bits are
-/// those of [`sum_of_squares_f32`]; arrays of a known length need no bounds checks and stay in
+/// Returns the sum of `f(a, b)^2` over two rows of equal length. The order and the bits are those
+/// of [`sum_of_squares`] in `f32`; arrays of a known length need no bounds checks and stay in
 /// registers.
 #[inline(always)]
 pub(crate) fn sum_of_squares_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
@@ -146,33 +157,7 @@ pub(crate) fn sum_of_squares_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f3
             *sum += x * x;
         }
     }
-    let [a, b, c, d, e, f, g, h] = lanes;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
-}
-
-/// Returns the sum of `f(i)^2` over `0..n` in `f64`, so that a sum over many rows does not lose the
-/// small ones.
-#[inline(always)]
-pub(crate) fn sum_of_squares_f64(n: usize, f: impl Fn(usize) -> f32) -> f64 {
-    let mut lanes = [0.0f64; LANES];
-    let whole = n - n % LANES;
-    for base in (0..whole).step_by(LANES) {
-        for (lane, sum) in lanes.iter_mut().enumerate() {
-            let x = f64::from(f(base + lane));
-            *sum += x * x;
-        }
-    }
-    // The loop uses lane numbers that the compiler knows, so that the lanes stay in registers.
-    if whole < n {
-        for (lane, sum) in lanes.iter_mut().enumerate() {
-            if whole + lane < n {
-                let x = f64::from(f(whole + lane));
-                *sum += x * x;
-            }
-        }
-    }
-    let [a, b, c, d, e, f, g, h] = lanes;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
+    sum_lanes(lanes)
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The order in which a run of keys is looked up, so that the processor does not wait for memory
-//! and memory is not idle.
+//! The order in which a run of keys is looked up, so that the processor seldom waits for memory.
 //!
-//! A key goes through four stages, with some keys between the stages: its bucket is prefetched; the
-//! bucket is read, and the row that it leads to is prefetched; the few keys that need a second look
-//! get it; the row is processed. One key advances at each stage in turn, so that some memory is
-//! always being fetched while a row is processed. The alternative, stages of whole blocks, fetches
-//! many lines at once and none while it works: three random lines and a little work took 42 to 46
-//! ns for each key in turn, and 52 to 58 ns in blocks of sixteen (docs/history/benchmarks-2026.md).
+//! Each key passes four stages, with some other keys between two stages: its bucket is prefetched;
+//! the bucket is read, and the row that it leads to is prefetched; the few keys that need a second
+//! lookup are looked up again; the row is processed. One key advances at each stage in turn, so
+//! that some memory is always being fetched while a row is processed. The alternative, stages of
+//! whole blocks, fetches many lines at once and none while it works: three random lines and a
+//! little work took 42 to 46 ns for each key in turn, and 52 to 58 ns in blocks of sixteen
+//! (docs/history/benchmarks-2026.md).
 
 use crate::error::Result;
 use crate::index::Entry;
@@ -15,8 +15,8 @@ use crate::index::Entry;
 const AHEAD: usize = 16;
 
 /// Takes the keys `0..n` through `ask`, `look`, `look_again` (only keys for which `look` returns
-/// [`Entry::UNDECIDED`]) and `work`. Each stage sees its keys in order. Stops at the first error:
-/// the few keys before the failing key have been looked at but not processed.
+/// [`Entry::UNDECIDED`]) and `work`. Each stage sees its keys in order. The function stops at the
+/// first error: the few keys before the failing key are then looked up but not processed.
 #[inline(always)]
 pub(crate) fn in_turn<S>(
     state: &mut S,

@@ -35,6 +35,7 @@ use crate::snapshot::generations::Generations;
 use crate::snapshot::marks::Marks;
 use crate::spill::spilling::Spilling;
 use crate::statistics::{Counters, TableStatistics};
+use crate::table::Table;
 use zillion_rows::RowShape;
 use zillion_rows::{TableLayout, TableSpec};
 
@@ -80,15 +81,16 @@ pub struct Update {
 }
 
 impl TableSet {
-    /// Creates empty tables. The [`TableId`] of a plan is a position in `specs`.
+    /// Creates a set of empty tables. The [`TableId`] of a plan is a position in `specs`.
     ///
     /// # Errors
-    /// [`Error::Spec`] is returned if a setting is out of range or two tables have the same name.
+    /// Returns [`Error::Spec`] if a setting is out of range or two tables have the same name.
     pub fn new(specs: Vec<TableSpec>, shards: NonZeroUsize) -> Result<Self> {
         for (i, spec) in specs.iter().enumerate() {
             if specs[..i].iter().any(|s| s.name == spec.name) {
                 let key = format!("tables.{}", spec.name);
-                return Err(Error::Spec { key, reason: "two tables have this name".to_owned() });
+                let reason = "two tables have this name; rename one of them".to_owned();
+                return Err(Error::Spec { key, reason });
             }
         }
         let shapes = specs.into_iter().map(|spec| TableShape::new(spec).map(Arc::new));
@@ -128,7 +130,7 @@ impl TableSet {
 
     /// Returns the number of rows of one table.
     pub fn rows(&self, table: TableId) -> u64 {
-        self.shards.iter().map(|s| s.tables().get(table.index()).map_or(0, |t| t.rows())).sum()
+        self.shards.iter().map(|s| s.tables.get(table.index()).map_or(0, |t| t.rows())).sum()
     }
 
     /// Returns whether any table has a whole-table rule or evicts, so that steps need
@@ -156,9 +158,9 @@ impl TableSet {
     /// gradients of tables with whole-table rules are kept until [`TableSet::sweep`].
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned if the arguments do not fit the tables, and another error if
-    /// there is no memory. After the latter, some rows have moved and others have not, and training
-    /// can only continue from a checkpoint.
+    /// Returns [`Error::Mismatch`] if the arguments do not fit the tables, and another error if
+    /// there is no memory. After an error for lack of memory, only some rows are updated, and
+    /// training can only continue from a checkpoint.
     pub fn push(
         &mut self,
         workers: &Workers,
@@ -171,11 +173,11 @@ impl TableSet {
         Ok(counted)
     }
 
-    /// Keeps the gradients of tables with whole-table rules by row. The gradients of the other
-    /// tables stay with the caller until [`TableSet::apply`].
+    /// Adds the gradients of tables with whole-table rules to the staged gradients of their rows.
+    /// The gradients of the other tables stay with the caller until [`TableSet::apply`].
     ///
     /// # Errors
-    /// The errors are those of [`TableSet::push`].
+    /// Returns an error under the conditions of [`TableSet::push`].
     pub fn stage(
         &mut self,
         workers: &Workers,
@@ -187,15 +189,17 @@ impl TableSet {
             return Ok(Counters::default());
         }
         let (ranges, swept) = (self.ranges(plan), self.moving_swept());
-        counted(&mut self.shards, |shards| {
-            each(workers, shards, |i, shard| shard.stage(plan, &ranges[i], gradients, &swept))
-        })
+        let before = total(&self.shards);
+        each(workers, &mut self.shards, |i, shard| {
+            shard.stage(plan, &ranges[i], gradients, &swept)
+        })?;
+        Ok(total(&self.shards).since(before))
     }
 
     /// Applies the gradients of tables without whole-table rules.
     ///
     /// # Errors
-    /// The errors are those of [`TableSet::push`].
+    /// Returns an error under the conditions of [`TableSet::push`].
     pub fn apply(
         &mut self,
         workers: &Workers,
@@ -207,17 +211,19 @@ impl TableSet {
         let ranges = self.ranges(plan);
         let mut steps = self.steps(update, false)?;
         self.bring_in(workers, plan)?;
-        let rooms = self.rooms(workers, plan, gradients, update.step.0 as u32)?;
+        let rooms = self.find_permits(workers, plan, gradients, update.step.0 as u32)?;
         for (step, room) in steps.iter_mut().zip(rooms) {
             if let Some(step) = step {
                 step.permits = room;
             }
         }
-        let counted = counted(&mut self.shards, |shards| {
-            each(workers, shards, |i, shard| shard.push(plan, &ranges[i], gradients, &steps))
+        let before = total(&self.shards);
+        let pushed = each(workers, &mut self.shards, |i, shard| {
+            shard.push(plan, &ranges[i], gradients, &steps)
         });
         self.trim_changes();
-        let counted = counted?;
+        pushed?;
+        let counted = total(&self.shards).since(before);
         self.settle(workers, Some(update.step.0 as u32))?;
         Ok(counted)
     }
@@ -227,7 +233,7 @@ impl TableSet {
     /// evicts, and makes room in tables at their limits.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned for a step that is out of range.
+    /// Returns [`Error::Misuse`] if the step is out of range.
     pub fn sweep(&mut self, workers: &Workers, update: Update) -> Result<Counters> {
         let steps = self.steps(update, true)?;
         if !self.needs_sweep() {
@@ -247,17 +253,16 @@ impl TableSet {
 
     /// Drops the staged gradients of all tables.
     pub fn discard(&mut self) {
-        for shard in &mut self.shards {
-            (0..self.shapes.len()).for_each(|table| shard.table_mut(table).discard());
-        }
+        self.tables_mut().for_each(Table::discard);
     }
 
     /// Fills a dense table with its vocabulary (sorted, without duplicates). Keys that have a row
     /// keep it. Returns the number of rows that were added.
     ///
     /// # Errors
-    /// [`Error::NotDense`], [`Error::Vocabulary`] or [`Error::TooManyRows`] is returned before any
-    /// row is added.
+    /// Returns [`Error::NotDense`] if the table is not dense, [`Error::Vocabulary`] if the keys are
+    /// not sorted and unique, and [`Error::TooManyRows`] if there are too many. No row is then
+    /// added.
     pub fn prefill(
         &mut self,
         workers: &Workers,
@@ -274,10 +279,7 @@ impl TableSet {
             return Err(Error::Vocabulary { table: name(), index: index + 1, key });
         }
         let before = self.rows(table);
-        let known = |key: &&FeatureKey| {
-            let shard = &self.shards[self.map.shard_of(key.slot())];
-            shard.table(table.index()).has(**key)
-        };
+        let known = |key: &&FeatureKey| self.owner(table.index(), key.slot()).has(**key);
         // The upper bound is checked first, because the exact count needs a lookup for each key.
         if before + keys.len() as u64 > cap {
             let rows = before + keys.iter().filter(|key| !known(key)).count() as u64;
@@ -290,7 +292,7 @@ impl TableSet {
             let slots = shard.slots();
             let start = keys.partition_point(|key| key.slot() < slots.start);
             let end = keys.partition_point(|key| key.slot() < slots.end);
-            shard.table_mut(table.index()).prefill(&keys[start..end], epoch)
+            shard.tables[table.index()].prefill(&keys[start..end], epoch)
         })?;
         Ok(self.rows(table) - before)
     }
@@ -302,16 +304,27 @@ impl TableSet {
                 table: self.shapes[index].name().to_owned(),
                 ..TableStatistics::default()
             };
-            self.shards.iter().for_each(|shard| sum.add(&shard.table(index).statistics()));
+            self.shards.iter().for_each(|shard| sum.add(&shard.tables[index].statistics()));
             sum.snapshot_bytes += self.snapshot.as_ref().map_or(0, |s| s.part_bytes(index));
             sum
         };
         (0..self.shapes.len()).map(table).collect()
     }
 
+    /// Returns the shard's part of a table that owns a slot.
+    pub(crate) fn owner(&self, table: usize, slot: usize) -> &Table {
+        &self.shards[self.map.shard_of(slot)].tables[table]
+    }
+
+    /// Returns the parts of all tables in all shards.
+    pub(crate) fn tables_mut(&mut self) -> impl Iterator<Item = &mut Table> {
+        self.shards.iter_mut().flat_map(|shard| &mut shard.tables)
+    }
+
     pub(crate) fn shape(&self, table: TableId) -> Result<&Arc<TableShape>> {
         self.shapes.get(table.index()).ok_or_else(|| {
-            let reason = format!("there are {} tables", self.shapes.len());
+            let count = self.shapes.len();
+            let reason = format!("unknown number; the set has {count} tables, numbered from 0");
             Error::mismatch(&table.0.to_string(), reason)
         })
     }
@@ -327,7 +340,7 @@ impl TableSet {
     pub(crate) fn check_gradients(&self, plan: &LookupPlan, gradients: &RowBuffer) -> Result<()> {
         if plan.tables.len() != gradients.tables.len() {
             let reason = format!(
-                "the plan has {} tables and the gradients have {}",
+                "the plan has {} tables and the gradients have {}; give gradients for each table of the plan",
                 plan.tables.len(),
                 gradients.tables.len()
             );
@@ -337,14 +350,15 @@ impl TableSet {
             let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
             let counted = table.occurrences.offsets.len();
             if !spec.admission.is_all() && counted != table.keys.len() + 1 {
-                let reason = "admission counts occurrences, and the plan does not say how often its keys occur";
+                let reason = "admission needs to know how often its keys occur, and the plan does not say it; \
+                              add the occurrences to the plan";
                 return Err(Error::mismatch(&layout.name, reason));
             }
             self.check_uses(table, rows)?;
             if rows.stride != layout.stride || rows.values.len() != table.keys.len() * layout.stride
             {
                 let reason = format!(
-                    "{} keys at stride {} need {} gradients, and there are {} at stride {}",
+                    "{} keys at stride {} need {} gradients, and there are {} at stride {}; give one row for each key",
                     table.keys.len(),
                     layout.stride,
                     table.keys.len() * layout.stride,
@@ -357,32 +371,45 @@ impl TableSet {
         Ok(())
     }
 
-    /// Checks that the uses of rows are given exactly if the table keeps statistics of use.
+    /// Checks that the uses of rows are given if and only if the table keeps statistics of use.
     pub(crate) fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
         let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
         let reason = match (&spec.statistics, &rows.uses) {
             (None, None) => return Ok(()),
-            (None, Some(_)) => "shows and clicks were pushed, and the table keeps none".to_owned(),
-            (Some(_), None) => "the table keeps shows and clicks, and none were pushed".to_owned(),
+            (None, Some(_)) => {
+                "shows and clicks were pushed, and the table keeps none; set `statistics` or push none".to_owned()
+            },
+            (Some(_), None) => {
+                "the table keeps shows and clicks, and none were pushed; push them for each key".to_owned()
+            },
             (Some(_), Some(uses)) if uses.len() != table.keys.len() => {
-                format!("{} keys were pushed with shows of {}", table.keys.len(), uses.len())
+                format!(
+                    "{} keys were pushed with shows of {}; push shows and clicks for each key",
+                    table.keys.len(),
+                    uses.len()
+                )
             }
             (Some(_), Some(uses)) => {
                 let is_number = |u: &Use| u.shows.is_finite() && u.clicks.is_finite();
                 match uses.iter().position(|u| !is_number(u)) {
                     None => return Ok(()),
-                    Some(at) => format!("shows or clicks of key {at} are not finite"),
+                    Some(at) => {
+                        format!("the shows or clicks of key {at} are not finite; push finite numbers")
+                    },
                 }
             }
         };
         Err(Error::mismatch(&layout.name, reason))
     }
 
-    /// Returns the step of each table that is swept (or of each that is not); `None` for the
-    /// others.
+    /// Returns the optimizer step of each table that is swept, or of each table that is not if
+    /// `swept` is `false`; `None` for the others and for frozen tables.
     pub(crate) fn steps(&self, update: Update, swept: bool) -> Result<Vec<Option<TableStep>>> {
         if update.step == Step(0) || update.step > LAST_STEP {
-            let reason = format!("steps are counted from 1 to {}: {}", LAST_STEP.0, update.step.0);
+            let reason = format!(
+                "step {} is out of range; number steps from 1 to {}",
+                update.step.0, LAST_STEP.0
+            );
             return Err(Error::misuse(reason));
         }
         let step = |s: &Arc<TableShape>| {
@@ -404,42 +431,17 @@ pub(crate) fn each(
     shards: &mut [Shard],
     f: impl Fn(usize, &mut Shard) -> Result<()> + Sync,
 ) -> Result<()> {
-    let targets = shards.iter().map(|_| ()).collect();
-    each_with(workers, shards, targets, |shard, i, ()| f(i, shard))
-}
-
-/// Runs `f` on every shard as [`each`] does, and gives every shard a value of its own.
-pub(crate) fn each_with<T: Send>(
-    workers: &Workers,
-    shards: &mut [Shard],
-    with: Vec<T>,
-    f: impl Fn(&mut Shard, usize, T) -> Result<()> + Sync,
-) -> Result<()> {
-    let mut jobs: Vec<(&mut Shard, Option<T>, Result<()>)> =
-        shards.iter_mut().zip(with).map(|(shard, t)| (shard, Some(t), Ok(()))).collect();
-    workers.for_each_mut(&mut jobs, |i, (shard, with, outcome)| {
-        if let Some(with) = with.take() {
-            *outcome = f(shard, i, with);
-        }
-    });
-    jobs.into_iter().try_for_each(|(_, _, outcome)| outcome)
+    let mut jobs: Vec<(&mut Shard, Result<()>)> =
+        shards.iter_mut().map(|shard| (shard, Ok(()))).collect();
+    workers.for_each_mut(&mut jobs, |i, (shard, outcome)| *outcome = f(i, shard));
+    jobs.into_iter().try_for_each(|(_, outcome)| outcome)
 }
 
 /// Returns the sum of the counters of all shards.
 pub(crate) fn total(shards: &[Shard]) -> Counters {
     let mut sum = Counters::default();
-    shards.iter().for_each(|shard| sum.add(shard.counters()));
+    shards.iter().flat_map(|shard| &shard.tables).for_each(|table| sum.add(table.counters));
     sum
-}
-
-/// Returns the events that were counted while `f` ran.
-pub(crate) fn counted(
-    shards: &mut [Shard],
-    f: impl FnOnce(&mut [Shard]) -> Result<()>,
-) -> Result<Counters> {
-    let before = total(shards);
-    f(shards)?;
-    Ok(total(shards).since(before))
 }
 
 #[cfg(test)]

@@ -28,9 +28,9 @@ pub(crate) struct TableShape {
     pub(crate) priority: Option<Priority>,
     /// The keys whose rows are never evicted.
     pub(crate) pinned: Pinned,
-    /// The number of rows that a dynamic table may have by its own settings.
+    /// The largest number of rows of a dynamic table by its own settings.
     pub(crate) most_rows: Option<u64>,
-    /// The number of candidates that a slot may have.
+    /// The largest number of candidates of a slot.
     pub(crate) candidates_in_slot: Option<usize>,
     /// The calculation of the memory that rows take.
     pub(crate) reckoning: Reckoning,
@@ -49,7 +49,7 @@ impl Deref for TableShape {
     }
 }
 
-/// The places and rules of one segment.
+/// The places of one segment in a row, and the rules for it.
 #[derive(Debug)]
 pub(crate) struct SegmentShape {
     /// The range of floats in a weight row.
@@ -58,9 +58,9 @@ pub(crate) struct SegmentShape {
     pub(crate) state: Range<usize>,
     pub(crate) guard: Option<Guard>,
     pub(crate) l2: f32,
-    /// Whether the regulariser pulls on rows without a gradient.
+    /// Whether the regulariser applies to rows without a gradient too.
     pub(crate) l2_is_whole: bool,
-    /// Whether rows without a gradient move.
+    /// Whether a step changes rows without a gradient too.
     pub(crate) is_swept: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct TableStep {
     pub(crate) epoch: u32,
     /// The random bits for the rounding of weights, if their type needs it.
     pub(crate) rounding: StepRounding,
-    /// The keys that may get a row.
+    /// The permits of the step: the keys that may get a row.
     pub(crate) permits: Permits,
 }
 
@@ -116,8 +116,8 @@ impl TableShape {
     }
 
     /// Returns whether a checkpoint of changes holds only the changed rows of the table. Other
-    /// tables are written whole: if a rule moves every row, all rows have changed, and if rows
-    /// grow, a row may have moved to the files of another width.
+    /// tables are written whole: if a rule changes every row, all rows belong to the changes, and
+    /// if rows grow, a row may have moved to the files of another width.
     pub(crate) fn has_changes(&self) -> bool {
         !self.swept && self.narrow.is_none()
     }
@@ -130,7 +130,7 @@ impl TableShape {
         }
     }
 
-    /// Returns the rules of one step.
+    /// Returns one step of the table: the rules of its segments, and the values for the metadata.
     pub(crate) fn step(&self, step: Step, rates: Rates, scale: f32, epoch: u32) -> TableStep {
         let segments = self.spec.segments.iter().zip(&self.segments);
         let kernels = segments.map(|(spec, segment)| Kernel {

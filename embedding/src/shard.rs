@@ -1,5 +1,4 @@
-//! A shard: a contiguous range of slots of every table. It is a plain value, and the holder of
-//! `&mut` works on it.
+//! A shard: a contiguous range of slots of every table. A shard is a plain value without locks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +8,6 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan, TableRows};
 use crate::error::Result;
 use crate::eviction::Due;
 use crate::shape::{TableShape, TableStep};
-use crate::statistics::Counters;
 use crate::table::Table;
 use crate::table::push::Times;
 
@@ -17,7 +15,7 @@ use crate::table::push::Times;
 #[derive(Debug)]
 pub(crate) struct Shard {
     slots: Range<usize>,
-    tables: Vec<Table>,
+    pub(crate) tables: Vec<Table>,
 }
 
 impl Shard {
@@ -31,25 +29,6 @@ impl Shard {
 
     pub(crate) fn slots(&self) -> Range<usize> {
         self.slots.clone()
-    }
-
-    pub(crate) fn table(&self, table: usize) -> &Table {
-        &self.tables[table]
-    }
-
-    pub(crate) fn table_mut(&mut self, table: usize) -> &mut Table {
-        &mut self.tables[table]
-    }
-
-    pub(crate) fn tables(&self) -> &[Table] {
-        &self.tables
-    }
-
-    /// Returns the counters of this shard, summed over all tables.
-    pub(crate) fn counters(&self) -> Counters {
-        let mut sum = Counters::default();
-        self.tables.iter().for_each(|table| sum.add(table.counters()));
-        sum
     }
 
     /// Applies the gradients of all tables that are not swept.
@@ -70,7 +49,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Keeps the gradients of swept tables by row, for a sweep.
+    /// Adds the gradients of swept tables to the staged gradients of their rows, for a sweep.
     pub(crate) fn stage(
         &mut self,
         plan: &LookupPlan,
@@ -108,7 +87,8 @@ impl Shard {
 }
 
 /// Returns the number of occurrences of each key in a run of a plan, and the uses of their rows.
-/// The offsets are empty if the plan does not have them; tables that need them check this.
+/// The offsets are empty if the plan does not have them; [`TableSet`](crate::TableSet) refuses such
+/// a plan for tables that need them.
 pub(crate) fn times<'a>(
     plan: &'a TablePlan,
     gradients: &'a TableRows,

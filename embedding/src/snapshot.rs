@@ -50,9 +50,9 @@ use zillion_rows::part::part_slots;
 /// may be larger.
 pub(crate) const HELD_BYTES: u64 = 256 << 20;
 
-/// The cost of copying a row, where visiting an empty slot costs one.
+/// The cost of copying a row. The unit is the cost of visiting an empty slot.
 pub(crate) const ROW_COST: u64 = 16;
-/// The cost of checking whether a row has changed.
+/// The cost of checking whether a row has changed, in the same unit.
 pub(crate) const LOOK_COST: u64 = 3;
 
 /// The content of the file that is being filled.
@@ -68,8 +68,9 @@ pub(crate) struct Filling {
 pub(crate) struct Snapshot {
     pub(crate) files: Files,
     pub(crate) folder: PathBuf,
-    /// The epoch in which the checkpoint began. The next field is the generation that ended then.
+    /// The epoch in which the checkpoint began.
     pub(crate) epoch: u32,
+    /// The generation that ended when the checkpoint began.
     pub(crate) generation: u32,
     /// The files of the checkpoint, ordered by table; in a table, full rows come first, then narrow
     /// rows, candidates and the filter.
@@ -79,8 +80,8 @@ pub(crate) struct Snapshot {
     pub(crate) next: usize,
     pub(crate) filling: Option<Filling>,
     pub(crate) running: Vec<(usize, Task<Result<Written>>)>,
-    /// The tasks that free images which tables no longer need, because returning memory to the
-    /// system takes time.
+    /// The tasks that free images that tables no longer need. Returning memory to the system takes
+    /// time, so a step does not do it.
     pub(crate) dropping: Vec<Task<()>>,
     /// The task that syncs the folders after all files have been written.
     pub(crate) closing: Option<Task<Result<()>>>,
@@ -90,7 +91,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The slot that is copied next.
+    /// Returns the slot that is copied next.
     pub(crate) fn slot(&self) -> usize {
         match (&self.filling, self.jobs.get(self.next)) {
             (Some(filling), _) => filling.slot,
@@ -154,8 +155,8 @@ impl Snapshot {
 }
 
 impl Drop for Snapshot {
-    /// Waits for all writers, because none may write into a folder that its owner is about to
-    /// remove.
+    /// Cancels the tasks and waits for their end, because the owner of the folder is about to
+    /// remove it.
     fn drop(&mut self) {
         self.stop();
     }

@@ -1,10 +1,11 @@
-//! Tables that are larger than their memory: rows that are seldom needed lie in a file.
+//! The spilling of tables that are larger than their memory: rows that are seldom needed are in a
+//! file.
 //!
-//! The whole index stays in memory. The entry of a row in the file holds the number of a record in
-//! the shard's log instead of a row number. Rows that a plan needs are brought in before any other
-//! code looks at them, so that pulls and pushes find every row in memory. Rows beyond the budget
-//! are spilled at the end of a step, slot by slot, beginning with those that are least likely to be
-//! needed.
+//! The whole index stays in memory. The index entry of a row in the file holds the number of a
+//! record in the shard's log instead of a row number. Rows that a plan needs are brought into
+//! memory before any other code reads them, so that pulls and pushes find every row in memory. Rows
+//! beyond the budget are spilled at the end of a step, slot by slot, beginning with those that are
+//! least likely to be needed.
 //!
 //! # Invariants
 //! * A row is either in memory or in the file, never in both, and its index entry says where.
@@ -40,20 +41,21 @@ pub(crate) use crate::spill::log::{Geometry, Log};
 pub(crate) use crate::spill::policy::{COMPARED, LEAVING, Policy, least};
 pub(crate) use crate::spill::record::{RecordShape, Thawed};
 use crate::statistics::SpillStatistics;
+use zillion_rows::memory::rows_within;
 
-/// The number of reads in flight. A larger number gave no more throughput on the disks that were
-/// measured.
+/// The largest number of reads in flight. A larger number gave no more throughput on the disks that
+/// were measured.
 pub(crate) const READERS: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
-/// The bytes beside a row in memory that store the last pull that needs it.
+/// The bytes for each row in memory that store the number of the last pull that needs the row.
 pub(crate) const STAMP_BYTES: u64 = 4;
-/// The most bytes that a shard's file takes for each byte of its rows, beside the segment that is
-/// being filled and the one that is being emptied. The test
+/// The largest number of bytes that a shard's file takes for each byte of its rows. The segment
+/// that is being filled and the segment that is being emptied are not included. The test
 /// `the_file_stays_bounded_while_rows_come_and_go` checks this bound.
 pub(crate) const FILE_PER_ROWS: f64 = 2.5;
 
 /// A folder for the files of tables that spill, and the threads that read them. The tables of a
-/// process share it. It creates a subfolder of its own below the given folder, and removes the
-/// subfolder when it is dropped.
+/// process share it. Every home creates a new subfolder of the given folder, and removes the
+/// subfolder when the home is dropped.
 #[derive(Clone, Debug)]
 pub struct SpillHome {
     pub(crate) inner: Arc<Home>,
@@ -67,33 +69,24 @@ pub(crate) struct Home {
 }
 
 impl SpillHome {
-    /// Creates a subfolder of its own below `folder` (created if absent). Files that ended
-    /// processes have left there are removed; those of running processes are left alone.
+    /// Creates a subfolder of `folder`, which is created if absent. Files that ended processes have
+    /// left in `folder` are removed; files of running processes are not changed.
     ///
     /// # Errors
-    /// An error is returned if an operation on the disk fails.
+    /// Returns an error if an operation on the disk fails.
     pub fn open(files: &Files, folder: &Path) -> Result<Self> {
         let folder = Folder::open(files, folder)?;
         let readers = Readers::new(READERS)?;
         Ok(Self { inner: Arc::new(Home { readers, folder, files: files.scratch() }) })
     }
 
-    /// Returns the path of its own subfolder.
+    /// Returns the path of the subfolder that this home has created.
     pub fn path(&self) -> &Path {
         self.inner.folder.path()
     }
-
-    pub(crate) fn readers(&self) -> &Readers {
-        &self.inner.readers
-    }
-
-    pub(crate) fn create(&self, table: &str) -> Result<DirectFile> {
-        let path = self.inner.folder.next(table);
-        Ok(DirectFile::create(&self.inner.files, &path)?)
-    }
 }
 
-/// The state that a shard's part of a spilling table has beside its slabs.
+/// The state of spilling in one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct Spill {
     pub(crate) home: SpillHome,
@@ -102,17 +95,17 @@ pub(crate) struct Spill {
     pub(crate) policy: Policy,
     /// The bytes that rows may take in memory.
     pub(crate) budget_bytes: u64,
-    /// The number of rows that fit into these bytes.
+    /// The number of rows that fit into `budget_bytes`.
     pub(crate) budget_rows: u64,
-    /// The number of rows that a step is expected to add before it spills any; room is left for
-    /// them.
+    /// The number of rows that the next step is expected to bring into memory before rows are
+    /// spilled. So many rows of the budget are left free.
     pub(crate) allowance: u64,
     /// The number of rows in memory at the end of the last step.
     pub(crate) settled: u64,
     /// The reads that were begun for announced plans.
     pub(crate) ahead: Vec<Fetch>,
-    /// The rows that the current plan needs and that are not in memory, between the two halves of
-    /// bringing them in.
+    /// The rows that the current plan needs and that are not in memory; present between the two
+    /// halves of bringing rows in.
     pub(crate) missing: Option<Missing>,
     /// The number of the last pull that is known to need each row in memory.
     pub(crate) wanted: Vec<u32>,
@@ -142,8 +135,9 @@ impl Spill {
         let budget_rows = budget_rows(memory, shape)?;
         // Small tables get small chunks, because data on its way to the file takes memory too.
         let geometry = Geometry::new(record.bytes(), memory);
+        let file = DirectFile::create(&home.inner.files, &home.inner.folder.next(shape.name()))?;
         Ok(Self {
-            log: Log::new(home.create(shape.name())?, geometry),
+            log: Log::new(file, geometry),
             home: home.clone(),
             record,
             policy: Policy::default(),
@@ -160,39 +154,13 @@ impl Spill {
         })
     }
 
-    /// Takes over the counters of the state that this one replaces.
-    pub(crate) fn keep_counters(&mut self, replaced: &Self) {
-        let SpillStatistics {
-            brought_in,
-            ahead,
-            spilled,
-            compacted,
-            reads,
-            read_bytes,
-            writes,
-            written_bytes,
-            ..
-        } = replaced.statistics(0, 0);
-        self.counters.add(&SpillStatistics {
-            brought_in,
-            ahead,
-            spilled,
-            compacted,
-            reads,
-            read_bytes,
-            writes,
-            written_bytes,
-            ..SpillStatistics::default()
-        });
-    }
-
     /// Returns the number of rows that may stay in memory at the end of a step.
     pub(crate) fn target(&self) -> u64 {
         self.budget_rows - self.allowance.min(self.budget_rows / 2)
     }
 
     pub(crate) fn statistics(&self, hot: u64, rows: u64) -> SpillStatistics {
-        let transfers = self.log.file().transfers();
+        let transfers = self.log.file.transfers();
         let fetched = self.ahead.iter().map(Fetch::bytes).sum::<usize>();
         let stamps = self.wanted.capacity() * size_of::<u32>();
         SpillStatistics {
@@ -207,7 +175,7 @@ impl Spill {
             read_bytes: self.counters.read_bytes + transfers.read_bytes,
             writes: self.counters.writes + transfers.writes,
             written_bytes: self.counters.written_bytes + transfers.written_bytes,
-            cached_files: u64::from(!self.log.file().is_direct()),
+            cached_files: u64::from(!self.log.file.is_direct()),
             ..self.counters
         }
     }
@@ -219,7 +187,7 @@ pub(crate) fn budget_rows(memory: u64, shape: &TableShape) -> Result<u64> {
         0 => {
             let key = format!("run.spill.{}", shape.name());
             let reason = format!(
-                "{memory} bytes a shard hold no row: raise it, or use fewer shards (a slab begins at {} bytes)",
+                "{memory} bytes for each shard hold no row (the smallest slab has {} bytes); raise them, or use fewer shards",
                 Slab::<f32>::mapped_bytes(1, shape.spec.weight_bytes())
             );
             Err(Error::Spec { key, reason })
@@ -237,13 +205,5 @@ pub(crate) fn rows_in(memory: u64, shape: &TableShape) -> u64 {
             + slab(rows, size_of::<u32>() * shape.companion_stride)
             + STAMP_BYTES * rows
     };
-    let (mut fits, mut fails) = (0, 1 << 31);
-    while fails - fits > 1 {
-        let middle = fits + (fails - fits) / 2;
-        match needed(middle) <= memory {
-            true => fits = middle,
-            false => fails = middle,
-        }
-    }
-    fits
+    rows_within(memory, needed)
 }

@@ -40,45 +40,34 @@ pub struct Counters {
     pub grown: u64,
 }
 
+/// Runs `$change` with each of the named fields of two values.
+macro_rules! with_fields {
+    ($left:expr, $right:expr, $change:expr; $($field:ident)+) => {
+        $($change(&mut $left.$field, $right.$field);)+
+    };
+}
+
+fn sum(to: &mut u64, from: u64) {
+    *to += from;
+}
+
 impl Counters {
     /// Adds the counters of another shard or table.
     pub fn add(&mut self, other: Self) {
-        self.pulled += other.pulled;
-        self.missing += other.missing;
-        self.created += other.created;
-        self.admitted += other.admitted;
-        self.waiting += other.waiting;
-        self.evicted += other.evicted;
-        self.displaced += other.displaced;
-        self.lapsed += other.lapsed;
-        self.refused_full += other.refused_full;
-        self.refused += other.refused;
-        self.nonfinite += other.nonfinite;
-        self.saturated += other.saturated;
-        self.pushed += other.pushed;
-        self.narrow_gradients += other.narrow_gradients;
-        self.grown += other.grown;
+        self.change(other, sum);
     }
 
     /// Returns the events that were counted after `before`.
-    pub(crate) fn since(self, before: Self) -> Self {
-        Self {
-            pulled: self.pulled - before.pulled,
-            missing: self.missing - before.missing,
-            created: self.created - before.created,
-            admitted: self.admitted - before.admitted,
-            waiting: self.waiting - before.waiting,
-            evicted: self.evicted - before.evicted,
-            displaced: self.displaced - before.displaced,
-            lapsed: self.lapsed - before.lapsed,
-            refused_full: self.refused_full - before.refused_full,
-            refused: self.refused - before.refused,
-            nonfinite: self.nonfinite - before.nonfinite,
-            saturated: self.saturated - before.saturated,
-            pushed: self.pushed - before.pushed,
-            narrow_gradients: self.narrow_gradients - before.narrow_gradients,
-            grown: self.grown - before.grown,
-        }
+    pub(crate) fn since(mut self, before: Self) -> Self {
+        self.change(before, |counter, before| *counter -= before);
+        self
+    }
+
+    /// Calls `change` with each counter and the same counter of `other`.
+    fn change(&mut self, other: Self, change: impl Fn(&mut u64, u64)) {
+        with_fields!(self, other, change;
+            pulled missing created admitted waiting evicted displaced lapsed refused_full refused
+            nonfinite saturated pushed narrow_gradients grown);
     }
 }
 
@@ -87,7 +76,7 @@ impl Counters {
 pub struct TableStatistics {
     /// The name of the table.
     pub table: String,
-    /// The number of rows.
+    /// The number of rows of the table.
     pub rows: u64,
     /// The number of rows that are narrow until they have been pushed often enough.
     pub narrow_rows: u64,
@@ -133,17 +122,9 @@ impl TableStatistics {
 
     /// Adds another shard's part of the same table.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.rows += other.rows;
-        self.narrow_rows += other.narrow_rows;
-        self.candidates += other.candidates;
-        self.payload_bytes += other.payload_bytes;
-        self.state_bytes += other.state_bytes;
-        self.index_bytes += other.index_bytes;
-        self.candidate_bytes += other.candidate_bytes;
-        self.staged_bytes += other.staged_bytes;
-        self.change_bytes += other.change_bytes;
-        self.snapshot_bytes += other.snapshot_bytes;
-        self.slack_bytes += other.slack_bytes;
+        with_fields!(self, other, sum;
+            rows narrow_rows candidates payload_bytes state_bytes index_bytes candidate_bytes
+            staged_bytes change_bytes snapshot_bytes slack_bytes);
         if let Some(spill) = &other.spill {
             self.spill.get_or_insert_default().add(spill);
         }
@@ -177,37 +158,24 @@ pub struct SpillStatistics {
     pub spilled: u64,
     /// The number of rows that compaction wrote again, so that their segment could be reused.
     pub compacted: u64,
-    /// The number of reads.
+    /// The number of reads of the file.
     pub reads: u64,
-    /// The number of bytes that were read.
+    /// The number of bytes that were read from the file.
     pub read_bytes: u64,
-    /// The number of writes.
+    /// The number of writes to the file.
     pub writes: u64,
-    /// The number of bytes that were written.
+    /// The number of bytes that were written to the file.
     pub written_bytes: u64,
-    /// The number of shards whose file goes through the page cache, because the file system does
-    /// not support direct I/O.
+    /// The number of shards whose file uses the page cache, because the file system does not
+    /// support direct I/O.
     pub cached_files: u64,
 }
 
 impl SpillStatistics {
     /// Adds another shard's part of the same table.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.hot_rows += other.hot_rows;
-        self.cold_rows += other.cold_rows;
-        self.budget_rows += other.budget_rows;
-        self.budget_bytes += other.budget_bytes;
-        self.disk_bytes += other.disk_bytes;
-        self.live_bytes += other.live_bytes;
-        self.buffer_bytes += other.buffer_bytes;
-        self.brought_in += other.brought_in;
-        self.ahead += other.ahead;
-        self.spilled += other.spilled;
-        self.compacted += other.compacted;
-        self.reads += other.reads;
-        self.read_bytes += other.read_bytes;
-        self.writes += other.writes;
-        self.written_bytes += other.written_bytes;
-        self.cached_files += other.cached_files;
+        with_fields!(self, other, sum;
+            hot_rows cold_rows budget_rows budget_bytes disk_bytes live_bytes buffer_bytes
+            brought_in ahead spilled compacted reads read_bytes writes written_bytes cached_files);
     }
 }

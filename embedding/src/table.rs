@@ -1,8 +1,6 @@
 //! One shard's part of one table: an index, a slab of weights and a companion slab.
 //!
 //! # Invariants
-//! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key, or are
-//!   free; both slabs hand out the lowest free number and see the same calls.
 //! * In a dense table rows are numbered in key order. The rows of a slot are one run, so that a
 //!   sweep walks memory from one end to the other and takes sums in an order that does not depend
 //!   on history.
@@ -14,6 +12,7 @@ pub(crate) mod dense;
 pub(crate) mod found_rows;
 pub(crate) mod pull;
 pub(crate) mod push;
+pub(crate) mod slabs;
 pub(crate) mod sweep;
 pub(crate) mod uses;
 pub(crate) mod weights;
@@ -21,7 +20,6 @@ pub(crate) mod weights;
 use std::ops::Range;
 use std::sync::Arc;
 
-use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 use zillion_rows::row::StoredRow;
 
@@ -34,19 +32,19 @@ use crate::index::{Entry, Index};
 use crate::narrow::Narrow;
 use crate::shape::TableShape;
 use crate::snapshot::kept::TableSnapshot;
-use crate::spill::{Spill, Thawed};
+use crate::spill::Spill;
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::dense::Dense;
 use crate::table::found_rows::FoundRows;
-use crate::table::weights::WeightSlab;
+use crate::table::slabs::RowSlabs;
 use crate::tombstones::Tombstones;
 
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) shape: Arc<TableShape>,
     pub(crate) index: Index,
-    pub(crate) weights: WeightSlab,
-    pub(crate) companion: Slab<u32>,
+    /// The slabs of the full rows.
+    pub(crate) slabs: RowSlabs,
     /// The memory for a row in f32, used if the weights have another type.
     pub(crate) scratch: Vec<f32>,
     pub(crate) counters: Counters,
@@ -75,10 +73,8 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(shape: Arc<TableShape>, slots: Range<usize>) -> Result<Self> {
-        let shard = weights::shard_with(&slots);
         Ok(Self {
-            weights: WeightSlab::new(&shape, shard)?,
-            companion: Slab::new(shape.companion_stride)?.staggered(shard),
+            slabs: RowSlabs::new(&shape, &slots)?,
             scratch: Vec::new(),
             counters: Counters::default(),
             candidates: KeyAdmission::new(&shape, slots.clone()),
@@ -108,21 +104,13 @@ impl Table {
         self.index.get(key).is_some()
     }
 
-    pub(crate) fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    /// Takes over the counters of the table that this one replaces.
+    /// Copies the counters of the table that this table replaces.
     pub(crate) fn keep_counters(&mut self, replaced: &Self) {
         self.counters = replaced.counters;
         if let (Some(spill), Some(replaced)) = (&mut self.spill, &replaced.spill) {
-            spill.keep_counters(replaced);
+            // The figures of the present state in this sum are not read.
+            spill.counters.add(&replaced.statistics(0, 0));
         }
-    }
-
-    /// Returns the number of rows of one of this shard's slots.
-    pub(crate) fn slot_rows(&self, slot: usize) -> usize {
-        self.index.slot_len(slot)
     }
 
     /// Creates the row of a key that has none, with initial weights and initial state. The row is
@@ -145,19 +133,21 @@ impl Table {
             Some(row) => self.refill(key, row)?,
             None => self.allocate_for(key)?,
         };
-        self.weights.fill(row, &mut self.scratch, |weights| self.shape.fill_initial(key, weights));
-        self.shape.fill_initial_companion(self.companion.row_mut(row), epoch);
+        self.slabs
+            .weights
+            .fill(row, &mut self.scratch, |weights| self.shape.fill_initial(key, weights));
+        self.shape.fill_initial_companion(self.slabs.companion.row_mut(row), epoch);
         Ok(row)
     }
 
-    /// Gives the place of a removed row to a key that has none. The weights are still those of the
+    /// Gives the place of a removed row to a key without a row. The weights are still those of the
     /// removed row.
     pub(crate) fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
-            self.keep_free(row);
+            self.free_list.rows.push(row);
             return Err(e.into());
         }
-        self.companion.row_mut(row).fill(0);
+        self.slabs.companion.row_mut(row).fill(0);
         Ok(row)
     }
 
@@ -165,8 +155,7 @@ impl Table {
     pub(crate) fn allocate_for(&mut self, key: FeatureKey) -> Result<u32> {
         let row = self.allocate()?;
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
-            self.weights.free(row);
-            self.companion.free(row);
+            self.slabs.free(row);
             return Err(e.into());
         }
         Ok(row)
@@ -174,40 +163,30 @@ impl Table {
 
     /// Allocates a row of zeros in both slabs.
     pub(crate) fn allocate(&mut self) -> Result<u32> {
-        let row = self.weights.alloc()?;
-        let twin = match self.companion.alloc() {
-            Ok(twin) => twin,
-            Err(e) => {
-                self.weights.free(row);
-                return Err(e.into());
-            }
-        };
-        debug_assert_eq!(row, twin, "both slabs hand out the lowest free row");
+        let row = self.slabs.allocate()?;
         if !Entry::fits_full(row, self.narrow.is_some()) {
-            self.weights.free(row);
-            self.companion.free(row);
+            self.slabs.free(row);
             return Err(Error::ShardFull { table: self.shape.name().to_owned() });
         }
         Ok(row)
     }
 
-    /// Adds a row as a checkpoint stored it; the key must have no row.
+    /// Adds a row as a checkpoint stored it. The key must have no row.
     pub(crate) fn restore_row(&mut self, key: FeatureKey, stored: StoredRow<'_>) -> Result<()> {
+        if stored.is_narrow {
+            return self.restore_narrow_row(key, stored);
+        }
         self.make_room_for_restored(stored.meta.last_step)?;
         let row = self.allocate_for(key)?;
-        self.weights.restore(row, stored.weights);
-        let companion = self.companion.row_mut(row);
-        zillion_rows::row::floats_mut(&mut companion[..self.shape.state_width])
-            .copy_from_slice(stored.state);
-        self.shape.set_meta(companion, stored.meta);
-        self.shape.set_used(companion, stored.used);
+        self.slabs.restore(row, &self.shape, stored);
         Ok(())
     }
 
-    /// Completes the restoring of rows in key order; must be called after the last row.
-    pub(crate) fn restored(&mut self) {
+    /// Completes the restoring of rows in key order. The function must be called after the last
+    /// row.
+    pub(crate) fn finish_restoring(&mut self) {
         if let Some(dense) = &mut self.dense {
-            dense.renumbered(&self.index);
+            dense.renumber(&self.index);
         }
     }
 
@@ -215,32 +194,22 @@ impl Table {
     pub(crate) fn for_each_in_slot(
         &self,
         slot: usize,
-        mut f: impl FnMut(FeatureKey, StoredRow<'_>),
+        f: impl FnMut(FeatureKey, StoredRow<'_>),
     ) -> Result<()> {
         let mut entries: Vec<(FeatureKey, Entry)> = self.index.slot_entries(slot).collect();
         entries.sort_unstable();
-        let cold = self.cold_rows(&entries)?;
-        let mut thawed = Thawed::default();
-        for (key, entry) in entries {
-            if self.is_cold(entry) {
-                self.thaw(&cold, key, entry, &mut thawed)?;
-                let (weights, companion) = (thawed.weights(&self.shape), &thawed.companion);
-                f(key, self.shape.stored_row(weights, companion, false));
-            } else {
-                f(key, self.stored_of(entry));
-            }
-        }
-        Ok(())
+        self.for_each_row(&entries, f)
     }
 
     pub(crate) fn statistics(&self) -> TableStatistics {
-        let (mut weights, mut companion) = (self.weights.bytes(), self.companion.bytes());
+        let (mut weights, mut companion) =
+            (self.slabs.weights.bytes(), self.slabs.companion.bytes());
         weights.used -= self.free_list.len() * self.shape.spec.weight_bytes();
         companion.used -= self.free_list.len() * self.shape.companion_stride * size_of::<u32>();
         weights.bookkeeping += self.free_list.bytes();
         if let Some(narrow) = &self.narrow {
-            weights = crate::narrow::both(weights, narrow.weights.bytes());
-            companion = crate::narrow::both(companion, narrow.companion.bytes());
+            weights = crate::narrow::sum_bytes(weights, narrow.slabs.weights.bytes());
+            companion = crate::narrow::sum_bytes(companion, narrow.slabs.companion.bytes());
             weights.bookkeeping += narrow.bookkeeping();
         }
         let staged = self.dense.as_ref().map_or(0, Dense::bytes);
@@ -257,11 +226,15 @@ impl Table {
             index_bytes: self.index.bytes() as u64,
             candidate_bytes: self.candidates.as_ref().map_or(0, |c| c.bytes() as u64),
             staged_bytes: staged as u64,
-            change_bytes: (self.changes.as_ref().map_or(0, Changes::bytes) + self.tombstone_bytes())
+            change_bytes: (self.changes.as_ref().map_or(0, Changes::bytes)
+                + self.tombstones.as_ref().map_or(0, |tombstones| tombstones.bytes()))
                 as u64,
             snapshot_bytes: self.snapshot_bytes() as u64,
             slack_bytes: (reserved + companion_reserved - used) as u64,
-            spill: self.spill_statistics(),
+            spill: self
+                .spill
+                .as_ref()
+                .map(|spill| spill.statistics(self.slabs.len() as u64, self.rows())),
             counters: self.counters,
         }
     }

@@ -1,7 +1,9 @@
-//! Tools for tests and benchmarks: reference implementations, and parts of the engine on their own.
+//! The tools for tests and benchmarks: reference implementations, and separate parts of the engine.
 //! Production code does not call them.
 
 mod checkpoint_oracle;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod index_alone;
 mod live_rows;
 

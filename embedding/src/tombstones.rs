@@ -1,4 +1,5 @@
-//! The keys that a checkpoint of changes needs to know in addition to the rows in memory.
+//! The tombstones of a table: the keys that a checkpoint of changes needs in addition to the rows
+//! in memory.
 //!
 //! The snapshot generation of a row tells whether the row changed since an earlier checkpoint. Two
 //! kinds of keys have no row in memory with a generation: keys whose rows were evicted, and keys
@@ -33,7 +34,7 @@ pub(crate) struct Tombstones {
     /// The generation that ended when the newest checkpoint began; `None` if no checkpoint has
     /// begun.
     pub(crate) cut: Option<u32>,
-    /// The oldest generation that is asked for: changes before its end are not needed any more.
+    /// The oldest generation from whose end changes are still needed.
     pub(crate) oldest: u32,
     pub(crate) gone: Vec<List>,
     pub(crate) spilled: Vec<List>,
@@ -68,7 +69,7 @@ impl List {
         }
     }
 
-    /// Returns the keys whose generation satisfies a condition, ascending and each once.
+    /// Returns the keys whose generation satisfies a condition, in ascending order, each once.
     pub(crate) fn keys(&self, generations: impl Fn(u32) -> bool) -> Vec<u64> {
         let mut keys: Vec<u64> = self
             .entries
@@ -126,7 +127,7 @@ impl Tombstones {
         }
     }
 
-    /// Drops the entries of a slot that are not asked for any more.
+    /// Drops the entries of a slot that are no longer needed.
     pub(crate) fn trim(&mut self, slot: usize) {
         let (at, oldest) = (slot - self.first_slot, self.oldest);
         self.gone[at].shorten(|entries| shorten_gone(entries, oldest));

@@ -56,11 +56,12 @@ pub struct RowView<'a> {
     /// The weights of all segments, in f32 and without padding; zeros where a narrow row has no
     /// floats.
     pub weights: Cow<'a, [f32]>,
-    /// The optimizer state of all segments; of a narrow row, the state of the floats that it has.
+    /// The optimizer state of all segments; for a narrow row, the state of the floats that the row
+    /// has.
     pub state: &'a [f32],
-    /// Whether the row is narrow: not all of its floats are there yet.
+    /// Whether the row is narrow, so that it does not have all of its floats yet.
     pub is_narrow: bool,
-    /// The number of pushes.
+    /// The number of pushes of the row.
     pub count: u32,
     /// The step of the last push.
     pub last_step: u32,
@@ -78,7 +79,7 @@ pub struct Waiting {
     pub last_step: u32,
 }
 
-/// The order of rows, with the largest first; equal rows are ordered by key.
+/// An order of rows, with the largest figure first; rows with equal figures are ordered by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The number of pushes, then the step of the last push.
@@ -94,7 +95,7 @@ pub enum Order {
 pub struct TableSurvey {
     /// The name of the table.
     pub table: String,
-    /// The number of rows.
+    /// The number of rows of the table.
     pub rows: u64,
     /// The number of rows that are narrow until they have been pushed often enough.
     pub narrow_rows: u64,
@@ -191,7 +192,7 @@ impl Bins {
     }
 }
 
-/// The figures that one pass over a part gives.
+/// The figures of the rows of one part, from one pass over the part.
 struct Pass {
     counts: Bins,
     ages: Bins,
@@ -206,8 +207,8 @@ impl TableView {
     /// Opens one table of the checkpoint in `folder`, whose manifest lists `parts`.
     ///
     /// # Errors
-    /// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it;
-    /// [`Error::Mismatch`](crate::Error::Mismatch) names a table that the checkpoint does not have.
+    /// Returns [`Error::Part`](crate::Error::Part) if a file cannot be read or is damaged, and
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if the checkpoint does not have the table.
     pub fn open(
         workers: &Workers,
         folder: &Path,
@@ -276,8 +277,8 @@ impl TableView {
         self.parts[self.full..].iter().map(|part| part.len() as u64).sum()
     }
 
-    /// Returns the bytes in memory of `rows` rows, of which `narrow_rows` are narrow: first of
-    /// weights, then of state and metadata.
+    /// Returns the bytes in memory of `rows` rows, of which `narrow_rows` are narrow: the bytes of
+    /// weights, and the bytes of state and metadata.
     fn row_bytes(&self, rows: u64, narrow_rows: u64) -> (u64, u64) {
         let bytes = |shape: &TableShape, rows: u64| {
             (rows * shape.spec.weight_bytes() as u64, rows * 4 * shape.companion_stride as u64)
@@ -372,8 +373,13 @@ impl TableView {
 impl RowView<'_> {
     /// Returns the L2 norm of the weights.
     pub fn norm(&self) -> f32 {
-        self.weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
+        norm(&self.weights)
     }
+}
+
+/// Returns the L2 norm of some weights.
+fn norm(weights: &[f32]) -> f32 {
+    weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
 }
 
 /// Returns a row as it is stored. A narrow row has only the weights that are stored; their norm is
@@ -462,7 +468,7 @@ fn norms(passes: Vec<Pass>, rows: u64) -> Option<Norms> {
 mod tests {
     use super::*;
     use crate::TableSet;
-    use crate::fixtures::*;
+    use crate::testing::fixtures::*;
     use zillion_rows::conformance::plan_of;
     use zillion_rows::{Admission, OptimizerSpec};
 

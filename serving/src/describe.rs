@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use zillion_feature::{InputKind, InputSpec, RawType};
+use zillion_feature::{Encoder, InputKind, InputSpec, RawType};
 use zillion_scorer::Servable;
 
 use crate::score::output_names;
@@ -22,10 +22,10 @@ pub(crate) struct Described {
     pub(crate) is_optional: bool,
 }
 
-/// Lists the inputs of a version, with the lengths of lists behind the lists.
+/// Lists the inputs of a version. An input of lists is followed by the input of their lengths.
 pub(crate) fn inputs(servable: &Servable) -> Vec<Described> {
     let mut inputs = Vec::new();
-    for input in unique_inputs(servable) {
+    for input in unique_inputs(servable.encoder()) {
         let (name, datatype) = (input.name.clone(), datatype(input));
         inputs.push(Described { name, datatype, is_optional: false });
         if input.is_list {
@@ -42,10 +42,10 @@ pub(crate) fn outputs(servable: &Servable) -> Vec<Described> {
     output_names(servable).into_iter().map(|known| output(known.name)).collect()
 }
 
-/// Lists the inputs by name, once each.
-pub(crate) fn unique_inputs(servable: &Servable) -> impl Iterator<Item = &InputSpec> {
+/// Lists the inputs of an encoder without repeated names.
+pub(crate) fn unique_inputs(encoder: &Encoder) -> impl Iterator<Item = &InputSpec> {
     let mut seen = BTreeSet::new();
-    servable.encoder().inputs().filter(move |input| seen.insert(input.name.as_str()))
+    encoder.inputs().filter(move |input| seen.insert(input.name.as_str()))
 }
 
 /// Returns the datatype that fits an input best. Other datatypes with the same meaning are accepted

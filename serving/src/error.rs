@@ -208,8 +208,8 @@ impl ServeError {
 }
 
 impl Kind {
-    /// Returns the code of a gRPC answer. An overload is `UNAVAILABLE`, because clients repeat a call
-    /// after this code.
+    /// Returns the code of a gRPC answer. An overload is `UNAVAILABLE`, because clients repeat a
+    /// call after this code.
     pub fn grpc_code(self) -> Code {
         self.codes().0
     }

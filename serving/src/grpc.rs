@@ -25,9 +25,9 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use tonic::Code;
 use tonic::codegen::Service;
 use tonic::service::Routes;
+use tonic::{Code, Status};
 
 use self::health::HealthOf;
 use self::infer::Infer;
@@ -36,7 +36,7 @@ use self::server::inference::grpc_inference_service_server::GrpcInferenceService
 use self::server::tensorflow::serving::model_service_server::ModelServiceServer;
 use self::server::tensorflow::serving::prediction_service_server::PredictionServiceServer;
 pub use self::status::http_status;
-use self::status::{not_supported, status};
+use self::status::status;
 use self::tf::Tf;
 use self::v2::V2;
 use crate::admission::Wire;
@@ -133,7 +133,8 @@ impl Grpc {
             match self.domain.authorize(extensions, headers, api, &path, None) {
                 Ok(caller) => request.extensions_mut().insert(caller),
                 Err(ServeError::UnknownPath(_)) => {
-                    return not_supported("this listener does not answer the call").into_http();
+                    return Status::unimplemented("this listener does not answer the call")
+                        .into_http();
                 }
                 Err(error) => return status(&error).into_http(),
             };

@@ -25,28 +25,23 @@ mod values;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request, State};
 use axum::handler::Handler;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
-use bytes::Bytes;
 use serde_json::{Value, json};
 use tracing::{Instrument as _, Span};
 
 use self::route::{Target, TfTarget};
 use self::rows::Form;
-use crate::access::Actor;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::{Resolved, Selector};
 use crate::network::Api;
 use crate::trace::request_span;
-
-/// The largest size in bytes of the body of a request to the repository. The network's thread reads
-/// such a body.
-const REPOSITORY_BODY_BYTES: usize = 64 << 10;
 
 /// Reads a body with the reader of each protocol, and returns which readers accept it. Fuzzers call
 /// this function. The first two bytes are the length of the JSON of a body with binary tensors.
@@ -77,9 +72,9 @@ pub(crate) fn router(domain: Arc<Domain>) -> Router {
         .route("/v2/health/ready", get_only(get_ready));
     let metrics = Router::new().route("/metrics", get_only(get_metrics));
     let control = Router::new()
-        .route("/v2/repository/index", post_only(post_index))
-        .route("/v2/repository/models/{model}/load", post_only(post_load))
-        .route("/v2/repository/models/{model}/unload", post_only(post_unload));
+        .route("/v2/repository/index", post_only(repository::index))
+        .route("/v2/repository/models/{model}/load", post_only(repository::load))
+        .route("/v2/repository/models/{model}/unload", post_only(repository::unload));
     let mut meta = Router::new()
         .route("/openapi.json", get_only(get_openapi))
         .route("/v2", get_only(get_server_metadata))
@@ -88,10 +83,11 @@ pub(crate) fn router(domain: Arc<Domain>) -> Router {
         .route("/v2/models/stats", get_only(get_all_statistics));
     let mut scoring = Router::new();
     for base in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
-        health = health.route(&format!("{base}/ready"), get_only(get_model_ready));
+        let ready = describe(|_| json!({ "ready": true }));
+        health = health.route(&format!("{base}/ready"), ready);
         meta = meta
-            .route(base, get_only(get_metadata))
-            .route(&format!("{base}/config"), get_only(get_config))
+            .route(base, describe(meta::v2_model))
+            .route(&format!("{base}/config"), describe(meta::config))
             .route(&format!("{base}/stats"), get_only(get_statistics));
         scoring = scoring.route(&format!("{base}/infer"), post_only(scoring::post_infer));
     }
@@ -100,7 +96,7 @@ pub(crate) fn router(domain: Arc<Domain>) -> Router {
         "/v1/models/{model}/versions/{version}",
         "/v1/models/{model}/labels/{label}",
     ] {
-        meta = meta.route(&format!("{base}/metadata"), get_only(get_tf_metadata));
+        meta = meta.route(&format!("{base}/metadata"), describe(meta::tf_metadata));
         scoring = scoring.route(base, any(answer_tf));
     }
     // Paths that score rows check the caller themselves, because the verb is a part of the last
@@ -119,10 +115,11 @@ pub(crate) fn router(domain: Arc<Domain>) -> Router {
 /// may make them. The handler finds the principal in the extensions.
 async fn guard(
     State((domain, api)): State<(Arc<Domain>, Api)>,
-    parameters: RawPathParams,
+    parameters: Result<RawPathParams, RawPathParamsRejection>,
     mut request: Request,
     next: Next,
 ) -> Result<Response> {
+    let parameters = parameters.map_err(|_| ServeError::unknown_path(request.uri().path()))?;
     let model = parameters.iter().find(|(name, _)| *name == "model").map(|(_, model)| model);
     let (extensions, headers) = (request.extensions(), request.headers());
     let caller = domain.authorize(extensions, headers, api, request.uri().path(), model)?;
@@ -133,6 +130,14 @@ async fn guard(
 /// Returns the route of a path that answers GET and HEAD.
 fn get_only<H: Handler<T, Arc<Domain>>, T: 'static>(handler: H) -> MethodRouter<Arc<Domain>> {
     get(handler).fallback(|uri: Uri| async move { wrong_method(&uri, "GET") })
+}
+
+/// Returns the route of a path that answers GET and HEAD with a description of a version.
+fn describe(document: fn(&Resolved) -> Value) -> MethodRouter<Arc<Domain>> {
+    get_only(move |State(domain): State<Arc<Domain>>, target: Target| async move {
+        let version = domain.host(&target.model)?.resolve(&target.selector)?;
+        Ok::<_, ServeError>(ok(&document(&version)))
+    })
 }
 
 /// Returns the route of a path that answers POST.
@@ -199,57 +204,13 @@ async fn get_all_statistics(State(domain): State<Arc<Domain>>) -> Result<Respons
     Ok(ok(&json!({ "model_stats": all })))
 }
 
-async fn post_index(State(domain): State<Arc<Domain>>, request: Request) -> Result<Response> {
-    let body = repository_body(&domain, request).await?;
-    Ok(ok(&repository::index(&domain, &body).await?))
-}
-
-async fn post_load(
-    State(domain): State<Arc<Domain>>,
-    Target { model, .. }: Target,
-    request: Request,
-) -> Result<Response> {
-    let actor = Actor::read(request.extensions())?;
-    let body = repository_body(&domain, request).await?;
-    Ok(ok(&repository::load(&domain, &actor, &model, &body).await?))
-}
-
-async fn post_unload(
-    State(domain): State<Arc<Domain>>,
-    Target { model, .. }: Target,
-    request: Request,
-) -> Result<Response> {
-    let actor = Actor::read(request.extensions())?;
-    let body = repository_body(&domain, request).await?;
-    Ok(ok(&repository::unload(&domain, &actor, &model, &body).await?))
-}
-
-async fn get_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
-    let version = resolve(&domain, &target)?;
-    Ok(ok(&meta::v2_model(&version.host, &version.servable)))
-}
-
-async fn get_model_ready(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
-    resolve(&domain, &target)?;
-    Ok(ok(&json!({ "ready": true })))
-}
-
-async fn get_config(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
-    let version = resolve(&domain, &target)?;
-    Ok(ok(&meta::config(&version.host, &version.servable)))
-}
-
 async fn get_statistics(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
     let statistics = meta::statistics(&domain.host(&target.model)?, &target.selector)?;
     Ok(ok(&json!({ "model_stats": statistics })))
 }
 
-async fn get_tf_metadata(State(domain): State<Arc<Domain>>, target: Target) -> Result<Response> {
-    let version = resolve(&domain, &target)?;
-    Ok(ok(&meta::tf_metadata(&version.host, &version.servable)))
-}
-
-/// Answers the paths of TF-Serving that may end with a verb: POST with a verb, GET without.
+/// Answers the paths of TF-Serving: POST to a path that ends with a verb, and GET to a path without
+/// a verb.
 async fn answer_tf(
     State(domain): State<Arc<Domain>>,
     TfTarget { target, verb }: TfTarget,
@@ -275,20 +236,8 @@ fn tf_status(domain: &Domain, target: &Target) -> Result<Response> {
     Ok(ok(&meta::tf_status(&domain.host(&target.model)?, &target.selector)?))
 }
 
-fn resolve(domain: &Domain, target: &Target) -> Result<Resolved> {
-    domain.host(&target.model)?.resolve(&target.selector)
-}
-
 fn ok(body: &Value) -> Response {
     respond::json(StatusCode::OK, body)
-}
-
-/// Receives the body of a request to the repository.
-async fn repository_body(domain: &Domain, request: Request) -> Result<Bytes> {
-    let mut limits = domain.limits();
-    limits.body_bytes = limits.body_bytes.min(REPOSITORY_BODY_BYTES);
-    let mut held = domain.hold_bytes();
-    body::receive(&limits, &mut held, request).await?.decode(&limits)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Answer {
     }
 }
 
-/// Returns the output of a name.
+/// Returns the output with a name, or an error that lists the outputs of the model.
 fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
     outputs.iter().find(|output| output.name == name).ok_or_else(|| {
         let known: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();

@@ -21,7 +21,7 @@ use crate::error::{Result, ServeError};
 /// The ending of the name of an input that holds the lengths of another input's lists.
 pub const LENGTHS: &str = "__lengths";
 
-/// The values of an input and their shape: `[rows]`, or `[rows, values a row]`.
+/// The values of an input and their shape: `[rows]`, or `[rows, values per row]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor<'a> {
     shape: Vec<usize>,
@@ -69,7 +69,7 @@ impl<'a> Tensor<'a> {
 /// Checks that a shape has one or two dimensions whose product does not overflow.
 fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
     if !(1..=2).contains(&shape.len()) {
-        return Err(refuse(input, "the shape must be [rows], or [rows, values a row]"));
+        return Err(refuse(input, "the shape must be [rows], or [rows, values per row]"));
     }
     let sizes: Option<Vec<usize>> = shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
@@ -78,7 +78,7 @@ fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
         .ok_or_else(|| refuse(input, &format!("the shape {shape:?} is too large for any data")))
 }
 
-/// Returns the datatype of a name.
+/// Returns the datatype that has a name in the protocol.
 ///
 /// # Errors
 /// Returns an error if the protocol has no datatype of this name.
@@ -178,7 +178,7 @@ fn lengths_of(values: &RawValues<'_>) -> Option<Vec<usize>> {
     }
 }
 
-/// Returns the error for an input, with the reason behind the name.
+/// Returns the error that names an input and a reason.
 pub(crate) fn refuse(input: &str, reason: &str) -> ServeError {
     ServeError::Malformed(format!("input `{input}`: {reason}"))
 }

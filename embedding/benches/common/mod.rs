@@ -47,12 +47,12 @@ pub(crate) fn gradients(plan: &LookupPlan) -> RowBuffer {
     gradients
 }
 
-/// Returns a plan of the ids of a range, each once.
+/// Returns a plan that contains each id of a range once.
 pub(crate) fn plan_of_range(ids: std::ops::Range<u64>) -> LookupPlan {
     plan_of(&[ids.map(FeatureKey::from_u64).collect()])
 }
 
-/// Returns plan number `number`, of `keys` ids that are drawn evenly below `rows`.
+/// Returns a plan of `keys` ids that are drawn evenly below `rows`. The ids depend on `number`.
 pub(crate) fn random_plan(number: u64, keys: u64, rows: u64) -> LookupPlan {
     let ids = (0..keys).map(|i| mix64(number * keys + i) % rows);
     plan_of(&[ids.map(FeatureKey::from_u64).collect()])

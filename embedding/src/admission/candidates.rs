@@ -3,9 +3,9 @@
 //!
 //! A candidate is an entry of the same cache-line buckets that rows use (see [`Index`]). All keys
 //! of a slot share the slot's number, so its bits hold a count of twelve bits instead; the step in
-//! which the key was last seen stands in place of a row number. This takes 12.8 bytes at a full
-//! bucket, at most 18 while the slots grow, and the free memory between the slots: ten million
-//! candidates take less than 200 MB.
+//! which the key was last seen stands in place of a row number. A candidate takes 12.8 bytes in a
+//! full bucket and at most 18 bytes while the slots grow, plus its share of the free memory between
+//! the slots. Ten million candidates take less than 200 MB.
 //!
 //! # Concurrency
 //! A plain value, owned by one shard's part of a table.
@@ -18,10 +18,11 @@ use zillion_feature::{FeatureKey, SLOTS};
 use zillion_rows::Candidate;
 use zillion_rows::candidate::LARGEST_THRESHOLD;
 
-use crate::admission::candidates::before::Before;
+use crate::admission::before::Before;
+use crate::admission::candidates::before::Changed;
 use crate::index::{Counted, Index};
 
-/// The number of bits of a count, which is that of a slot's number.
+/// The number of bits of a count, which is the number of bits of a slot's number.
 const COUNT_BITS: u32 = SLOTS.trailing_zeros();
 /// The position of the lowest bit of a count in a stored key.
 const SHIFT: u32 = u64::BITS - COUNT_BITS;
@@ -29,6 +30,7 @@ const KEY_BITS: u64 = (1 << SHIFT) - 1;
 
 const _: () = assert!(LARGEST_THRESHOLD == 1 << COUNT_BITS, "a count has the bits of a slot");
 
+/// The candidates of one shard's part of a table, with exact counts.
 #[derive(Debug)]
 pub(crate) struct Candidates {
     /// The number of occurrences that a key needs.
@@ -36,16 +38,22 @@ pub(crate) struct Candidates {
     /// The index from keys, with their counts in the top bits, to the step in which each was last
     /// seen.
     index: Index<Counted>,
-    /// The candidates as they were before a snapshot; present while the snapshot is written.
-    before: Option<Box<Before>>,
-    /// The number of candidates that a slot may have; `None` for any number.
-    most: Option<usize>,
+    /// The old values of candidates that have changed since a snapshot began; present while the
+    /// snapshot is written.
+    pub(super) before: Option<Before<Changed>>,
+    /// The largest number of candidates that a slot may have; `None` if there is no limit.
+    pub(crate) most: Option<usize>,
     /// The number of candidates that were dropped because their slot had too many.
     pub(crate) lapsed: u64,
 }
 
 fn stored(key: FeatureKey, count: u32) -> u64 {
     key.0 & KEY_BITS | u64::from(count) << SHIFT
+}
+
+/// Returns the candidate that a word of the index with its number stands for.
+fn candidate(word: u64, last_step: u32) -> Candidate {
+    Candidate { count: (word >> SHIFT) as u32, last_step }
 }
 
 impl Candidates {
@@ -55,11 +63,6 @@ impl Candidates {
     pub(crate) fn new(slots: Range<usize>, at_least: u32, most: Option<usize>) -> Self {
         debug_assert!(at_least <= LARGEST_THRESHOLD, "a count has twelve bits");
         Self { at_least, index: Index::new(slots), before: None, most, lapsed: 0 }
-    }
-
-    /// Sets the number of candidates that a slot may have.
-    pub(crate) fn limit(&mut self, most: usize) {
-        self.most = Some(most);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -81,14 +84,13 @@ impl Candidates {
     }
 
     /// Counts `times` more occurrences of a key without a row. Returns `true` if the key now has
-    /// enough: it is then no candidate any more, and its row must be made.
+    /// enough occurrences. The key is then removed from the candidates, and the caller must create
+    /// its row.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         if let Some((word, last_step)) = self.index.entry(key) {
-            let count = (word >> SHIFT) as u32;
-            if let Some(before) = &mut self.before {
-                before.note(key, Some(Candidate { count, last_step }));
-            }
-            let count = count.saturating_add(times);
+            let was = candidate(word, last_step);
+            self.note(key, Some(was));
+            let count = was.count.saturating_add(times);
             if count < self.at_least {
                 self.index.set(key, stored(key, count), step);
                 return false;
@@ -109,32 +111,41 @@ impl Candidates {
         if self.most.is_some_and(|most| self.index.slot_len(key.slot()) >= most) {
             self.make_room(key.slot());
         }
-        if let Some(before) = &mut self.before {
-            before.note(key, None);
-        }
+        self.note(key, None);
         self.index.insert_tagged(key, stored(key, times), step);
         false
     }
 
-    /// Drops the eighth of a slot's candidates that has not been seen for longest, and at least
-    /// one.
+    /// Drops the eighth of a slot's candidates that were seen least recently, and at least one.
     fn make_room(&mut self, slot: usize) {
         let mut entries = self.in_slot(slot);
         entries.sort_by_key(|&(_, candidate)| candidate.last_step);
         let goes = entries.len().div_ceil(8);
-        for &(key, candidate) in &entries[..goes] {
-            if let Some(before) = &mut self.before {
-                before.note(key, Some(candidate));
-            }
+        self.drop_candidates(slot, &entries[..goes]);
+        self.lapsed += goes as u64;
+    }
+
+    /// Drops some candidates of a slot.
+    fn drop_candidates(&mut self, slot: usize, gone: &[(FeatureKey, Candidate)]) {
+        for &(key, candidate) in gone {
+            self.note(key, Some(candidate));
             self.index.remove(key);
         }
-        self.index.tidy(slot);
-        self.lapsed += goes as u64;
+        if !gone.is_empty() {
+            self.index.tidy(slot);
+        }
+    }
+
+    /// Keeps the value that a key has before a change, if a snapshot needs it.
+    fn note(&mut self, key: FeatureKey, was: Option<Candidate>) {
+        if let Some(changed) = self.before.as_mut().and_then(|before| before.pending(key.slot())) {
+            changed.note(key, was);
+        }
     }
 
     /// Returns whether [`Candidates::admit`] would return `true`.
     pub(crate) fn would_admit(&self, key: FeatureKey, times: u32) -> bool {
-        let before = self.index.stored(key).map_or(0, |word| (word >> SHIFT) as u32);
+        let before = self.index.entry(key).map_or(0, |(word, step)| candidate(word, step).count);
         before.saturating_add(times) >= self.at_least
     }
 
@@ -146,19 +157,22 @@ impl Candidates {
 
     /// Returns the candidates of one slot, in key order.
     pub(crate) fn in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
-        let top = (slot as u64) << SHIFT;
-        let entries = self.index.slot_entries(slot).map(|(word, last_step)| {
-            let count = (word.0 >> SHIFT) as u32;
-            (FeatureKey(word.0 & KEY_BITS | top), Candidate { count, last_step })
-        });
-        let mut entries: Vec<_> = entries.collect();
+        let mut entries: Vec<_> = self.slot_entries(slot).collect();
         entries.sort_unstable_by_key(|&(key, _)| key);
         entries
     }
 
+    /// Returns the candidates of one slot, in no particular order.
+    fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, Candidate)> {
+        let top = (slot as u64) << SHIFT;
+        self.index.slot_entries(slot).map(move |(word, last_step)| {
+            (FeatureKey(word.0 & KEY_BITS | top), candidate(word.0, last_step))
+        })
+    }
+
     /// Begins a snapshot of the present candidates.
     pub(crate) fn begin_snapshot(&mut self) {
-        self.before = Some(Box::new(Before::new(self.index.slots())));
+        self.before = Some(Before::new(self.index.slots()));
     }
 
     /// Returns the candidates that one slot had when the snapshot began, in key order. The slot
@@ -166,47 +180,16 @@ impl Candidates {
     pub(crate) fn before_in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
         let now = self.in_slot(slot);
         match &self.before {
-            Some(before) => before.restore(slot, now),
+            Some(before) => before.slot(slot).restore(now),
             None => now,
         }
-    }
-
-    /// Notes that a slot has been written to the snapshot.
-    pub(crate) fn slot_written(&mut self, slot: usize) {
-        if let Some(before) = &mut self.before {
-            before.forget(slot);
-        }
-    }
-
-    /// Ends the snapshot and frees the entries that were kept for it.
-    pub(crate) fn end_snapshot(&mut self) {
-        self.before = None;
-    }
-
-    /// Returns the bytes that are kept for a snapshot.
-    pub(crate) fn snapshot_bytes(&self) -> usize {
-        self.before.as_ref().map_or(0, |before| before.bytes())
     }
 
     /// Drops the candidates of one slot that were last seen before `oldest`, and returns their
     /// number.
     pub(crate) fn evict(&mut self, slot: usize, oldest: u32) -> u64 {
-        let top = (slot as u64) << SHIFT;
-        let entries = self.index.slot_entries(slot).filter(|&(_, last_step)| last_step < oldest);
-        let gone: Vec<FeatureKey> =
-            entries.map(|(word, _)| FeatureKey(word.0 & KEY_BITS | top)).collect();
-        for &key in &gone {
-            if let (Some(before), Some((word, last_step))) =
-                (&mut self.before, self.index.entry(key))
-            {
-                let count = (word >> SHIFT) as u32;
-                before.note(key, Some(Candidate { count, last_step }));
-            }
-            self.index.remove(key);
-        }
-        if !gone.is_empty() {
-            self.index.tidy(slot);
-        }
+        let gone: Vec<_> = self.slot_entries(slot).filter(|(_, c)| c.last_step < oldest).collect();
+        self.drop_candidates(slot, &gone);
         gone.len() as u64
     }
 }

@@ -21,19 +21,21 @@ mod before;
 
 use std::ops::Range;
 
-use crate::admission::filter::before::Before;
+use crate::admission::before::Before;
+use crate::admission::filter::before::Changed;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::FeatureKey;
 use zillion_rows::filter::{BLOCK_BYTES, BLOCK_WORDS, FilterShape, SLOT_FILTER_BYTES};
 
-/// The counts of one shard's part of a table.
+/// A counting Bloom filter for one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct Filter {
     shape: FilterShape,
     first_slot: usize,
     slots: Vec<SlotFilter>,
-    /// The blocks as they were before a snapshot; present while the snapshot is written.
-    before: Option<Before>,
+    /// The old values of blocks that have changed since a snapshot began; present while the
+    /// snapshot is written.
+    pub(super) before: Option<Before<Changed>>,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +52,7 @@ const _: () = assert!(size_of::<SlotFilter>() == SLOT_FILTER_BYTES, "limits are 
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
-struct Block([u8; BLOCK_BYTES]);
+pub(crate) struct Block([u8; BLOCK_BYTES]);
 
 impl Block {
     const EMPTY: Self = Self([0; BLOCK_BYTES]);
@@ -122,7 +124,7 @@ impl Filter {
     }
 
     /// Counts `times` more occurrences of a key without a row. Returns `true` if the key now has
-    /// enough.
+    /// enough occurrences.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32) -> bool {
         let count = self.count(key).saturating_add(times);
         if count >= self.shape.at_least {
@@ -136,8 +138,9 @@ impl Filter {
         }
         let number = shape.block(key);
         let block = &mut slot.blocks[number];
-        if let Some(before) = &mut self.before {
-            before.keep(key.slot(), number, shape.blocks, *block);
+        let mut changed = self.before.as_mut().and_then(|before| before.pending(key.slot()));
+        if let Some(changed) = &mut changed {
+            changed.keep(number, shape.blocks, *block);
         }
         slot.counting += u32::from(*block == Block::EMPTY);
         for at in shape.counters(key) {
@@ -148,14 +151,15 @@ impl Filter {
             }
         }
         if slot.used > shape.fullest {
-            if let Some(before) = &mut self.before {
+            if let Some(changed) = changed {
                 for (number, block) in slot.blocks.iter().enumerate() {
-                    before.keep(key.slot(), number, shape.blocks, *block);
+                    changed.keep(number, shape.blocks, *block);
                 }
             }
             slot.blocks.iter_mut().for_each(|block| block.halve(shape.counter_bits));
             slot.used = slot.blocks.iter().map(|block| block.used(shape.counter_bits)).sum();
-            slot.count_blocks();
+            let counts = |block: &&Block| **block != Block::EMPTY;
+            slot.counting = slot.blocks.iter().filter(counts).count() as u32;
         }
         false
     }
@@ -165,7 +169,7 @@ impl Filter {
         &self,
         slot: usize,
     ) -> impl Iterator<Item = (usize, [u64; BLOCK_WORDS])> + '_ {
-        counting(self.slots[slot - self.first_slot].blocks.iter().copied())
+        used_blocks(self.slots[slot - self.first_slot].blocks.iter().copied())
     }
 
     /// Returns the number of blocks of one slot that have a counter above zero.
@@ -186,23 +190,9 @@ impl Filter {
     ) -> impl Iterator<Item = (usize, [u64; BLOCK_WORDS])> + use<> {
         let mut blocks = self.slots[slot - self.first_slot].blocks.clone();
         if let Some(before) = &self.before {
-            before.restore(slot, &mut blocks);
+            before.slot(slot).restore(&mut blocks);
         }
-        counting(blocks.into_iter())
-    }
-
-    /// Notes that a slot has been written to the snapshot, and frees its copies.
-    pub(crate) fn slot_written(&mut self, slot: usize) {
-        self.before.iter_mut().for_each(|before| before.forget(slot));
-    }
-
-    pub(crate) fn end_snapshot(&mut self) {
-        self.before = None;
-    }
-
-    /// Returns the bytes that are kept for a snapshot.
-    pub(crate) fn snapshot_bytes(&self) -> usize {
-        self.before.as_ref().map_or(0, Before::bytes)
+        used_blocks(blocks.into_iter())
     }
 
     /// Restores a block from a checkpoint. Its number must be below the shape's number of blocks.
@@ -221,16 +211,9 @@ impl Filter {
     }
 }
 
-impl SlotFilter {
-    fn count_blocks(&mut self) {
-        let counts = |block: &&Block| **block != Block::EMPTY;
-        self.counting = self.blocks.iter().filter(counts).count() as u32;
-    }
-}
-
 /// Returns the blocks that have a counter above zero: their numbers, and their words in a
 /// checkpoint.
-fn counting(
+fn used_blocks(
     blocks: impl Iterator<Item = Block>,
 ) -> impl Iterator<Item = (usize, [u64; BLOCK_WORDS])> {
     blocks.enumerate().filter(|(_, block)| *block != Block::EMPTY).map(|(number, block)| {

@@ -5,44 +5,42 @@ use zillion_feature::FeatureKey;
 use zillion_rows::Candidate;
 
 use crate::admission::KeyAdmission;
+use crate::admission::candidates::Candidates;
+use crate::admission::filter::Filter;
+use crate::error::{Error, Result};
 use crate::table::Table;
 
 impl Table {
-    /// Adds a candidate from a checkpoint. Returns `false` if the table has no candidates or the
-    /// key has a row.
-    pub(crate) fn restore_candidate(&mut self, key: FeatureKey, candidate: Candidate) -> bool {
-        let has_row = self.has(key);
-        match self.candidates.as_mut().and_then(KeyAdmission::counts_mut) {
-            Some(candidates) if !has_row => candidates.restore(key, candidate),
-            _ => return false,
+    /// Adds a candidate from a checkpoint to a table that counts candidates exactly.
+    ///
+    /// # Errors
+    /// Returns an error if the key has a row.
+    pub(crate) fn restore_candidate(
+        &mut self,
+        key: FeatureKey,
+        candidate: Candidate,
+    ) -> Result<()> {
+        if self.has(key) {
+            let reason = format!(
+                "key {:#018x} waits for a row and has one; restore another checkpoint",
+                key.0
+            );
+            return Err(Error::mismatch(self.name(), reason));
         }
-        true
+        if let Some(counts) = self.candidates.as_mut().and_then(KeyAdmission::counts_mut) {
+            counts.restore(key, candidate);
+        }
+        Ok(())
     }
 
-    /// Returns the admission of the table; `None` where every key gets a row at once.
-    pub(crate) fn admission(&self) -> Option<&KeyAdmission> {
-        self.candidates.as_ref()
+    /// Returns the exact counts of the table's candidates, if its admission has them.
+    pub(crate) fn counts(&self) -> Option<&Candidates> {
+        self.candidates.as_ref().and_then(KeyAdmission::counts)
     }
 
-    pub(crate) fn admission_mut(&mut self) -> Option<&mut KeyAdmission> {
-        self.candidates.as_mut()
-    }
-
-    /// Returns the number of candidates of one of this shard's slots, as far as they are counted
-    /// exactly.
-    pub(crate) fn slot_candidates(&self, slot: usize) -> usize {
-        self.candidates.as_ref().map_or(0, |c| c.slot_len(slot))
-    }
-
-    /// Returns the candidates of one slot, in key order.
-    pub(crate) fn candidates_in(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
-        self.candidates.as_ref().map_or_else(Vec::new, |c| c.in_slot(slot))
-    }
-
-    /// Returns the candidates that one slot had when the snapshot began, in key order.
-    pub(crate) fn candidates_before(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
-        let counts = self.candidates.as_ref().and_then(KeyAdmission::counts);
-        counts.map_or_else(Vec::new, |c| c.before_in_slot(slot))
+    /// Returns the filter in which keys are counted, if the admission has one.
+    pub(crate) fn filter(&self) -> Option<&Filter> {
+        self.candidates.as_ref().and_then(KeyAdmission::filter)
     }
 
     /// Counts the occurrences of a key without a row, and returns whether the key gets a row now.
@@ -61,7 +59,7 @@ impl Table {
         admitted
     }
 
-    /// Returns whether a push would leave a key without a row waiting.
+    /// Returns whether a key without a row would still wait for admission after a push.
     pub(crate) fn waits(&self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
         self.candidates.as_ref().is_some_and(|c| !c.would_admit(key, times(), step))
     }

@@ -8,8 +8,8 @@ use crate::table::Table;
 use zillion_rows::layer::WholeRow;
 
 impl Table {
-    /// Gives a key the weights of a version's row; the rest of its row is as in a new one. Returns
-    /// `false` if the vocabulary is fixed and does not have the key.
+    /// Copies the weights of a version's row to the row of a key. The rest of that row gets the
+    /// values of a new row. Returns `false` if the vocabulary is fixed and does not have the key.
     pub(crate) fn adopt(
         &mut self,
         key: FeatureKey,
@@ -26,7 +26,7 @@ impl Table {
             }
         };
         let shape = &self.shape;
-        self.weights.fill(row, &mut self.scratch, |weights| {
+        self.slabs.weights.fill(row, &mut self.scratch, |weights| {
             shape.fill_initial(key, weights);
             for (theirs, own) in moves {
                 weights[own.clone()].copy_from_slice(&from.weights[theirs.clone()]);
@@ -39,7 +39,7 @@ impl Table {
             }
             shape.spec.dtype.round_nearest(&mut weights[..shape.width]);
         });
-        let companion = self.companion.row_mut(row);
+        let companion = self.slabs.companion.row_mut(row);
         shape.fill_initial_companion(companion, epoch);
         let meta = shape.meta(companion);
         shape.set_meta(companion, zillion_rows::row::Meta { count: from.count, ..meta });

@@ -8,13 +8,14 @@ use zillion_rows::dtype::Dtype;
 /// The widths that are tried in addition to the table's own.
 const DIMS: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
 
-/// The number type of weights, in an estimate.
+/// The number type of the weights in an estimate of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Numbers {
-    /// The type of four bytes for each weight.
+    /// The type `f32`, with four bytes for each weight.
     F32,
-    /// A type of two bytes for each weight: f16 or bf16. The optimizer state keeps four bytes.
+    /// A type with two bytes for each weight: f16 or bf16. Each number of the optimizer state keeps
+    /// four bytes.
     Half,
 }
 
@@ -39,9 +40,9 @@ pub fn memory(
     shards: usize,
 ) -> u64 {
     let mut spec = spec.clone();
-    let at = spec.segments.iter().position(|segment| segment.name == "vector");
-    if let (Some(dim), Some(at)) = (dim, at) {
-        spec.segments[at].dim = dim;
+    let vector = spec.segments.iter_mut().find(|segment| segment.name == "vector");
+    if let (Some(dim), Some(vector)) = (dim, vector) {
+        vector.dim = dim;
     }
     spec.dtype = match numbers {
         Numbers::F32 => Dtype::F32,
@@ -57,7 +58,7 @@ fn vector(spec: &TableSpec) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{segment, table};
+    use crate::testing::fixtures::{segment, table};
     use zillion_rows::OptimizerSpec;
 
     #[test]

@@ -10,7 +10,7 @@ pub(super) const BINS: usize = 256;
 const EXACT: u64 = 8;
 const DISTANCE_BINS: usize = EXACT as usize + 4 * 61;
 
-/// The counts of one level.
+/// The counts of the events of one level of the sample.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     /// The number of keys that were seen for the first time, by stretch of time.
@@ -78,7 +78,7 @@ pub(super) fn halve<T: Copy + Default + std::ops::Add<Output = T>>(bins: &mut [T
     bins[half..].fill(T::default());
 }
 
-/// Returns the bin of a distance.
+/// Returns the number of the bin that contains a distance.
 pub(super) fn distance_bin(distance: u64) -> usize {
     if distance < EXACT {
         return distance as usize;

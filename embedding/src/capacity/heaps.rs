@@ -5,26 +5,27 @@ use serde::Serialize;
 
 /// The number of points of the curve that a fit needs.
 const LEAST: usize = 6;
-/// The part of the data at which the fit begins: while nearly every row brings a new key, the curve
-/// is no power law yet.
+/// The part of the data at which the fit begins: before that, nearly every row brings a new key,
+/// and the curve does not follow a power law yet.
 const BEGIN: f64 = 1.0 / 32.0;
 
-/// A fitted law with measures of its error.
+/// Heaps' law, fitted to measured numbers of keys, with measures of its error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Heaps {
-    /// The factor of the law.
+    /// The factor of the law, `k`.
     pub k: f64,
-    /// The exponent: 1 if every row brings new keys, 0 if no new keys come.
+    /// The exponent of the law, `β`: 1 if every row brings new keys, 0 if no row does.
     pub beta: f64,
     /// The root mean square of the relative error at the fitted points.
     pub error: f64,
     /// The relative error of the number of keys at the end, as predicted by a law that is fitted to
-    /// the first half of the data alone; above 0, the prediction is too high.
+    /// the first half of the data alone; a value above 0 means that the prediction is too high.
     pub foresight: Option<f64>,
 }
 
 impl Heaps {
-    /// Fits the law to points (rows, keys) in ascending order; `None` if there are too few.
+    /// Fits the law to points (rows, keys) in ascending order. Returns `None` if there are too few
+    /// points.
     pub fn fit(points: &[(u64, f64)]) -> Option<Self> {
         let &(end, last) = points.last()?;
         let of = |up_to: f64| {

@@ -10,7 +10,7 @@ const ROOM: usize = 3;
 /// The smallest number of places.
 const LEAST: usize = 1 << 10;
 
-/// The order in which keys were looked up last.
+/// The order of the last lookups of all keys, as places in a Fenwick tree.
 #[derive(Debug)]
 pub(super) struct Recency {
     /// The Fenwick tree over the places, which begin at 1.
@@ -35,7 +35,7 @@ impl Recency {
     }
 
     /// Records the first lookup of a key and returns its place.
-    pub(super) fn first(&mut self) -> u32 {
+    pub(super) fn record_first(&mut self) -> u32 {
         let place = self.next;
         self.add(place, 1);
         self.next += 1;
@@ -45,14 +45,14 @@ impl Recency {
 
     /// Records another lookup of the key at `place`; returns the number of other keys that were
     /// looked up since, and the new place.
-    pub(super) fn again(&mut self, place: u32) -> (u32, u32) {
+    pub(super) fn record_again(&mut self, place: u32) -> (u32, u32) {
         let since = self.held - self.up_to(place as usize);
         self.add(place as usize, u32::MAX);
         self.held -= 1;
-        (since, self.first())
+        (since, self.record_first())
     }
 
-    /// Renumbers the places of all keys from 1, in their order. Places that are not given are
+    /// Renumbers the places of all keys from 1, in their order. Places that are not in `places` are
     /// dropped.
     pub(super) fn renumber<'a>(&mut self, places: impl Iterator<Item = &'a mut u32>) {
         let mut held: Vec<&mut u32> = places.collect();
@@ -117,12 +117,12 @@ mod tests {
                 list.push(id);
                 let found = match places.get(&id) {
                     Some(&place) => {
-                        let (since, place) = recency.again(place);
+                        let (since, place) = recency.record_again(place);
                         places.insert(id, place);
                         Some(since)
                     }
                     None => {
-                        places.insert(id, recency.first());
+                        places.insert(id, recency.record_first());
                         None
                     }
                 };

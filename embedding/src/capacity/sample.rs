@@ -1,5 +1,5 @@
-//! The sample of keys that are followed if not all can be: the keys in which certain bits are
-//! small.
+//! The sample of keys that are followed if there are too many to follow all: the keys in which
+//! certain bits are small.
 //!
 //! Sampling by a hash of the key, and not by random draws, keeps or drops every occurrence of a
 //! key, so that the reuse of a key is measured correctly (SHARDS: Waldspurger, Park, Garthwaite,
@@ -10,8 +10,9 @@ use zillion_feature::FeatureKey;
 
 /// The number of levels, which is one more than the number of times that the sample can be halved.
 pub(super) const LEVELS: usize = 25;
-/// The number of bits that are read, and the position of the lowest.
+/// The number of bits of a key that are read.
 const BITS: u32 = LEVELS as u32 - 1;
+/// The position of the lowest bit of a key that is read.
 const SHIFT: u32 = 24;
 
 /// Returns the number of halvings of the sample that a key survives: half of all keys none, a

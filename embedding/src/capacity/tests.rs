@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use zillion_feature::random::{combine, mix64};
 
 use super::*;
-use crate::fixtures::{key, segment, table};
+use crate::testing::fixtures::{key, segment, table};
 use zillion_rows::OptimizerSpec;
 
 fn grid() -> Grid {

@@ -5,14 +5,14 @@ use serde::Serialize;
 use crate::capacity::events::{BINS, Events, cache_rows};
 use crate::capacity::{Heaps, Seen, Tracker};
 
-/// The divisor that gives the shortest limit of unseen steps, as a part of the pass; rows that live
-/// for less are of no use.
+/// The divisor of the number of steps that gives the shortest limit of unseen steps. Rows that live
+/// for fewer steps are of no use.
 const SHORTEST: u64 = 2000;
-/// The divisor that gives the smallest cache that is tried, as a part of the keys.
+/// The divisor of the number of keys that gives the size of the smallest cache.
 const SMALLEST_CACHE: u64 = 256;
 
-/// The number of followed keys that must decide a point of a sampled curve; a point with fewer is
-/// left out, because frequent keys weigh much and a few of them may be in the sample by chance.
+/// The number of followed keys that a point of a sampled curve needs. A point with fewer keys is
+/// left out, because a few very frequent keys may be in the sample by chance and change it much.
 const DECIDING: u64 = 256;
 
 /// The curves of a table that one pass over its lookups gives.
@@ -26,8 +26,8 @@ pub struct Usage {
     pub values: u64,
     /// The number of lookups: the sum over the steps of their unique keys.
     pub lookups: u64,
-    /// The number of keys for each key that was followed; with 1, all keys were followed and every
-    /// figure is exact.
+    /// The number of keys that each followed key stands for. If it is 1, all keys were followed and
+    /// every figure is exact.
     pub one_in: u64,
     /// The number of keys that were followed to the end.
     pub followed: u64,
@@ -37,7 +37,7 @@ pub struct Usage {
     pub keys_error: f64,
     /// The number of keys by rows of the data, ascending, with the last point at the end.
     pub growth: Vec<GrowthPoint>,
-    /// The law that the growth follows; absent where there are too few points.
+    /// The law that the growth follows; absent if there are too few points.
     pub heaps: Option<Heaps>,
     /// The effect of each admission threshold, ascending from 1.
     pub admission: Vec<AdmissionPoint>,
@@ -98,8 +98,8 @@ pub struct CachePoint {
     /// oldest.
     pub lru: f64,
     /// The share of the lookups that hit if the cache holds, from the beginning, the rows with the
-    /// most lookups of all. This is what knowing the frequencies gives; it is less than the share
-    /// of LRU if keys come in waves.
+    /// most lookups of all. This share shows the value of knowing the frequencies. It is less than
+    /// the share of LRU if keys come in waves.
     pub ideal: f64,
     /// The error of both shares by a rule of thumb; 0 where all keys were followed.
     pub error: f64,
@@ -201,7 +201,7 @@ impl Tracker {
                 rows_end: live.max(0) as u64 * one_in,
                 rows_peak: peak as u64 * one_in,
                 lost: share(lost * one_in, self.values),
-                lost_error: thumb(peak as u64, one_in),
+                lost_error: share_error(peak as u64, one_in),
                 returns: returns * one_in,
             }
         };
@@ -237,7 +237,7 @@ impl Tracker {
                 rows,
                 lru: 1.0 - share(missed * one_in, self.lookups),
                 ideal: 1.0 - share(ideal * one_in, self.lookups),
-                error: thumb(rows / one_in, one_in),
+                error: share_error(rows / one_in, one_in),
             }
         };
         sizes.map(point).collect()
@@ -252,11 +252,12 @@ fn is_decided(rows: u64, one_in: u64) -> bool {
 /// Returns the largest error of a share if `followed` keys lie on one side of its limit. The weight
 /// of a single key near the limit is not known, so this is a rule of thumb; tests compare it with a
 /// Zipf stream.
-fn thumb(followed: u64, one_in: u64) -> f64 {
+fn share_error(followed: u64, one_in: u64) -> f64 {
     if one_in == 1 { 0.0 } else { 0.5 / (followed.max(1) as f64).sqrt() }
 }
 
-/// Returns a part as a share of the whole, at most 1: a scaled sample can be larger than the whole.
+/// Returns a part as a share of the whole. The share is limited to 1, because a scaled sample can
+/// be larger than the whole.
 fn share(part: u64, whole: u64) -> f64 {
     (part as f64 / whole.max(1) as f64).min(1.0)
 }

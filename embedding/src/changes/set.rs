@@ -8,10 +8,8 @@
 use crate::changes::tracking::Tracking;
 use zillion_device::Workers;
 
-use crate::changes::Changes;
 use crate::error::Result;
 use crate::set::{TableSet, each};
-use crate::shard::Shard;
 
 /// The number of keys that a table's lists may hold even if the table has fewer rows: 8 MiB of
 /// keys.
@@ -28,14 +26,13 @@ impl TableSet {
     /// only `epochs` is changed.
     ///
     /// # Errors
-    /// Returns an error only if rows on disk cannot be read; the shards run as one phase of
-    /// `workers`.
+    /// Returns an error if rows on disk cannot be read.
     pub fn track_changes(&mut self, workers: &Workers, epochs: usize) -> Result<()> {
         self.track_changes_with(workers, epochs, FEWEST_KEYS)
     }
 
-    /// Does the work of [`TableSet::track_changes`] with another number of keys that lists may hold
-    /// in any case.
+    /// Begins to list changed keys as [`TableSet::track_changes`] does. Lists may hold `fewest`
+    /// keys in any case.
     pub(crate) fn track_changes_with(
         &mut self,
         workers: &Workers,
@@ -56,17 +53,17 @@ impl TableSet {
         }
     }
 
-    /// Begins new lists if changes are tracked and the tables now have another history.
+    /// Begins new lists after the tables were restored, if changes are tracked.
     pub(crate) fn begin_lists(&mut self, workers: &Workers) -> Result<()> {
         let Some(tracking) = &mut self.tracking else { return Ok(()) };
-        let (generation, tables) = (self.generations.now(), self.shapes.len());
+        let generation = self.generations.now();
         tracking.reach.fill(generation);
         each(workers, &mut self.shards, |_, shard| {
-            (0..tables).try_for_each(|table| shard.table_mut(table).track_changes(generation))
+            shard.tables.iter_mut().try_for_each(|table| table.track_changes(generation))
         })
     }
 
-    /// Returns whether every row that changed after the end of an epoch is known.
+    /// Returns whether all rows that changed after the end of an epoch are known.
     pub fn knows_changes_since(&self, epoch: u32) -> bool {
         let generation = self.generations.last_of(epoch);
         self.tracking.as_ref().is_some_and(|t| t.reach.iter().all(|&reach| reach <= generation))
@@ -76,9 +73,8 @@ impl TableSet {
     pub(crate) fn seal_changes(&mut self) {
         if self.tracking.is_some() {
             let next = self.generations.now();
-            for table in 0..self.shapes.len() {
-                changes_mut(&mut self.shards, table).for_each(|changes| changes.seal(next));
-            }
+            let changes = self.tables_mut().filter_map(|table| table.changes.as_mut());
+            changes.for_each(|changes| changes.seal(next));
             self.trim_changes();
         }
     }
@@ -87,10 +83,10 @@ impl TableSet {
     pub(crate) fn trim_changes(&mut self) {
         let Some(Tracking { epochs, fewest, reach }) = &mut self.tracking else { return };
         for (table, reach) in reach.iter_mut().enumerate() {
-            let rows = self.shards.iter().map(|shard| shard.table(table).rows()).sum::<u64>();
+            let rows = self.shards.iter().map(|shard| shard.tables[table].rows()).sum::<u64>();
             loop {
                 let (mut listed, mut sealed) = (0, 0);
-                for changes in self.shards.iter().filter_map(|s| s.table(table).changes()) {
+                for changes in self.shards.iter().filter_map(|s| s.tables[table].changes.as_ref()) {
                     listed += changes.listed();
                     let oldest =
                         changes.oldest().map(|generation| self.generations.epoch_of(generation));
@@ -100,17 +96,11 @@ impl TableSet {
                 if listed <= rows.max(*fewest) && sealed <= *epochs {
                     break;
                 }
-                for changes in changes_mut(&mut self.shards, table) {
+                let shards = self.shards.iter_mut();
+                for changes in shards.filter_map(|shard| shard.tables[table].changes.as_mut()) {
                     *reach = changes.drop_oldest();
                 }
             }
         }
     }
-}
-
-pub(crate) fn changes_mut(
-    shards: &mut [Shard],
-    table: usize,
-) -> impl Iterator<Item = &mut Changes> {
-    shards.iter_mut().filter_map(move |shard| shard.table_mut(table).changes_mut())
 }

@@ -4,8 +4,8 @@
 //! # Headroom
 //! New rows are made before the end of the step evicts others, so a table that stayed at its limit
 //! would refuse every new key. The eviction at the end of a step therefore leaves room for twice
-//! the rows that the step wanted to make. If the next step wants more, its further keys are
-//! refused, for that one step.
+//! the number of rows that the step needed. If the next step needs more rows, its further keys are
+//! refused in that step.
 //!
 //! A step needs no lookup to know that all of its keys have room if the table has room for that
 //! many rows. So the eviction also leaves room for as many keys as the last step had, if they are a
@@ -24,8 +24,6 @@
 //! Every decision follows from numbers of rows over all shards and from the step. No state is kept
 //! from step to step or saved in a checkpoint, and the number of shards changes nothing.
 
-use std::iter::Sum;
-
 use zillion_feature::SLOTS;
 
 use crate::eviction::Turn;
@@ -39,15 +37,15 @@ const FEWEST_LOOKS: u64 = 8192;
 /// The largest number of rows that one step visits (unless a single slot has more); a visit of so
 /// many takes some milliseconds.
 const MOST_LOOKS: u64 = 1 << 20;
-/// The divisor that gives the part of a limit that is kept free even where few rows are made.
+/// The divisor of a limit that gives the number of rows kept free even if steps create few rows.
 const SPARE: u64 = 256;
-/// The divisor that gives the largest part of a limit that is kept free.
+/// The divisor of a limit that gives the largest number of rows kept free.
 const MOST_SPARE: u64 = 4;
-/// The divisor that gives the largest part of a limit that is kept free so that the keys of a step
-/// need no lookup beforehand.
+/// The divisor of a limit that gives the largest number of rows kept free only to save the lookup
+/// of the keys of a step beforehand.
 const SKIPS_LOOKUP: u64 = 64;
 
-/// The demand of a step on a table.
+/// The demand of a step on a table: its keys, and the rows that it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// The number of keys that were pushed.
@@ -64,15 +62,6 @@ impl Demand {
         let all = self.keys + self.keys / 16;
         let skips_lookup = if all <= most / SKIPS_LOOKUP { all } else { 0 };
         self.rows.saturating_mul(2).max(skips_lookup)
-    }
-}
-
-impl Sum for Demand {
-    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
-        parts.fold(Self::default(), |sum, part| Self {
-            keys: sum.keys + part.keys,
-            rows: sum.rows + part.rows,
-        })
     }
 }
 
@@ -111,13 +100,13 @@ impl Visit {
     /// Returns the number of evicted rows among `seen` visited ones. From a sample, at most two in
     /// [`LOOKS_FOR_TWO`] are evicted, so that slots keep about the same size after a visit; the
     /// rest are evicted in the next steps.
-    pub(crate) fn goes(&self, seen: u64) -> u64 {
+    pub(crate) fn evictions(&self, seen: u64) -> u64 {
         let most = if self.is_whole { seen } else { (2 * seen).div_ceil(LOOKS_FOR_TWO) };
         self.excess.min(most)
     }
 }
 
-/// The claim of one table on memory that several tables share.
+/// A claim of one table to a part of the memory that several tables share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The bytes that the table has and cannot give back.
@@ -127,8 +116,8 @@ pub(crate) struct Claim {
 }
 
 /// Divides `total` bytes among the claims. A claim that needs less than an equal part gets what it
-/// needs, and the others get equal parts of the rest. No claim gets less than the bytes that it
-/// cannot give back.
+/// needs, and the others get equal parts of the rest. Every claim gets at least the bytes that its
+/// table cannot give back.
 pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
     let share = |level: u64| {
         let shares = claims.iter().map(|c| c.most.min(level).max(c.least));
@@ -165,7 +154,7 @@ mod tests {
         assert_eq!(headroom(1, rows(1)), 1);
         assert_eq!(Visit::new(900, 1000, rows(50), 7), None);
         let small = Visit::new(1000, 1000, rows(50), 7).unwrap();
-        assert!(small.is_whole && small.excess == 100 && small.goes(1000) == 100);
+        assert!(small.is_whole && small.excess == 100 && small.evictions(1000) == 100);
         assert_eq!(small.turn.slots(0..SLOTS).count(), SLOTS);
     }
 
@@ -185,7 +174,7 @@ mod tests {
         let slots = visit.turn.slots(0..SLOTS).count() as u64;
         let looks = slots * most / SLOTS as u64;
         assert!((100_000..=210_000).contains(&looks), "{looks}");
-        assert_eq!(visit.goes(60_000), 24_000);
+        assert_eq!(visit.evictions(60_000), 24_000);
         let mut seen = vec![false; SLOTS];
         for step in 0..SLOTS as u32 {
             let turn = Visit::new(most, most, rows(20_000), step).unwrap().turn;

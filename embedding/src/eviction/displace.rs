@@ -9,8 +9,8 @@ use zillion_device::simd::vectorised;
 use zillion_feature::FeatureKey;
 
 use crate::error::Result;
-use crate::eviction::capacity::{Demand, Visit};
-use crate::eviction::priority::{Priority, ordered};
+use crate::eviction::capacity::Visit;
+use crate::eviction::priority::{Priority, ordered_bits};
 use crate::index::{AtHome, Entry};
 use crate::prefetch::in_turn;
 use crate::table::Table;
@@ -20,7 +20,7 @@ use crate::table::push::finite;
 /// The number of rows by which a prefetch runs ahead of the row that is read.
 pub(crate) const AHEAD: usize = 16;
 
-/// The effect that a push would have on the keys of one shard.
+/// The expected effect of a push on the keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Foreseen {
     /// The positions in the plan of the keys whose rows the push would make.
@@ -29,16 +29,16 @@ pub(crate) struct Foreseen {
     pub(crate) rows: Vec<Entry>,
 }
 
-/// The priority and the entry of a row that was visited.
+/// A row that an eviction at the limit visits, with its priority.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looked {
+pub(crate) struct Ranked {
     /// The priority as ordered bits, then the key.
     pub(crate) rank: (u64, FeatureKey),
     pub(crate) entry: Entry,
 }
 
 #[cfg(test)]
-impl Looked {
+impl Ranked {
     pub(crate) fn at(priority: u64, key: u64) -> Self {
         Self { rank: (priority, FeatureKey(key)), entry: Entry::full(0) }
     }
@@ -100,10 +100,10 @@ impl Table {
         Ok(foreseen)
     }
 
-    /// Returns whether a key that has no room would get a row in this step if there were room, and
-    /// counts the key if so. A key that admission would not let in yet is not counted here.
+    /// Counts a key that gets no row only because the table has no room, and returns `true`.
+    /// Returns `false` for a key that admission would not let in yet, which is not counted here.
     #[cold]
-    pub(crate) fn crowded_out(
+    pub(crate) fn count_refused(
         &mut self,
         key: FeatureKey,
         times: impl FnOnce() -> u32,
@@ -117,75 +117,70 @@ impl Table {
         true
     }
 
-    /// Returns the demand since the last call.
-    pub(crate) fn take_demand(&mut self) -> Demand {
-        std::mem::take(&mut self.demand)
-    }
-
     /// Returns the priority of a row; a narrow row has the norm of its own floats.
     #[inline(always)]
-    pub(crate) fn worth(&self, priority: Priority, entry: Entry) -> f64 {
+    pub(crate) fn row_priority(&self, priority: Priority, entry: Entry) -> f64 {
         let (shape, companion) = self.companion_of(entry);
         let weights = match priority.needs_weights() {
             true => self.weights_of(entry).to_floats(),
             false => Cow::Borrowed(&[][..]),
         };
-        priority.of(shape.meta(companion), shape.used(companion), &weights)
+        priority.of_row(shape.meta(companion), shape.used(companion), &weights)
     }
 
     /// Returns the rows of the slots that a visit covers, except the pinned ones.
-    pub(crate) fn look(&self, visit: &Visit) -> Vec<Looked> {
+    pub(crate) fn rank_rows(&self, visit: &Visit) -> Vec<Ranked> {
         let Some(priority) = self.shape.priority else { return Vec::new() };
         let slots = visit.turn.slots(self.index.slots());
         let rows = slots.map(|slot| self.index.slot_len(slot)).sum();
-        let mut looked: Vec<Looked> = Vec::with_capacity(rows);
+        let mut ranked: Vec<Ranked> = Vec::with_capacity(rows);
         for slot in visit.turn.slots(self.index.slots()) {
             let pinned = self.shape.pinned.of_slot(slot);
             let entries = self.index.slot_entries(slot).filter(|(key, _)| !pinned.contains(key));
-            looked.extend(entries.map(|(key, entry)| Looked { rank: (0, key), entry }));
+            ranked.extend(entries.map(|(key, entry)| Ranked { rank: (0, key), entry }));
         }
-        for i in 0..looked.len() {
-            if let Some(soon) = looked.get(i + AHEAD) {
+        for i in 0..ranked.len() {
+            if let Some(soon) = ranked.get(i + AHEAD) {
                 self.prefetch_companion(soon.entry);
                 if priority.needs_weights() {
                     self.prefetch_weights(soon.entry);
                 }
             }
-            let found = &mut looked[i];
-            found.rank.0 = ordered(self.worth(priority, found.entry));
+            let found = &mut ranked[i];
+            found.rank.0 = ordered_bits(self.row_priority(priority, found.entry));
         }
-        looked
+        ranked
     }
 
-    /// Evicts the rows that [`Table::look`] has found and whose rank is at most `highest`.
+    /// Evicts the rows of [`Table::rank_rows`] whose rank is at most `highest`.
     pub(crate) fn make_room(
         &mut self,
         visit: &Visit,
-        looked: &[Looked],
+        ranked: &[Ranked],
         highest: (u64, FeatureKey),
     ) -> Result<()> {
         let shape = self.shape.clone();
-        let goes = |found: &Looked| found.rank <= highest;
+        let goes = |found: &Ranked| found.rank <= highest;
         let keeps_free_rows = self.keeps_free_rows();
         // The companion row is read again only where changes are tracked or a snapshot is open.
         let reads_companion = self.changes.is_some() || self.snapshot.is_some();
         let (mut next, mut all_gone) = (0, 0);
-        // `looked` holds the rows slot by slot, the rows of one slot next to each other.
+        // `ranked` holds the rows slot by slot, the rows of one slot next to each other.
         for slot in visit.turn.slots(self.index.slots()) {
             let mut gone = 0;
-            while let Some(&Looked { rank: (_, key), entry }) = looked.get(next)
+            while let Some(&Ranked { rank: (_, key), entry }) = ranked.get(next)
                 && key.slot() == slot
             {
-                if let Some(soon) = looked.get(next + AHEAD).filter(|soon| goes(soon)) {
+                if let Some(soon) = ranked.get(next + AHEAD).filter(|soon| goes(soon)) {
                     self.index.prefetch(soon.rank.1);
                     if reads_companion {
                         self.prefetch_companion(soon.entry);
                     }
                 }
-                if goes(&looked[next]) {
+                if goes(&ranked[next]) {
                     self.take_out(key, entry);
                     match keeps_free_rows {
-                        true => self.keep_free(entry.row()),
+                        true => self.free_list.rows.push(entry.row()),
                         false => self.free_row(key, entry),
                     }
                     gone += 1;

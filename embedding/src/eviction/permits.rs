@@ -3,28 +3,19 @@
 use crate::index::Entry;
 use std::ops::Range;
 
-/// The keys of a step that may get a row, and the entries that were found when that was decided.
+/// The permits of a step: the keys that may get a row, and the entries that were found for this
+/// decision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Permits {
-    /// The positions in the plan, ascending; `None` where all keys may get a row.
+    /// The positions in the plan of the keys that may get a row, in ascending order; `None` if all
+    /// keys may.
     pub(crate) positions: Option<Vec<u32>>,
-    /// The entry of the key at each position of the plan, or [`Entry::NONE`]; `None` where the keys
+    /// The entry of the key at each position of the plan, or [`Entry::NONE`]; `None` if the keys
     /// have not been looked up. With these entries a push needs no lookup of its own.
     pub(crate) rows: Option<Vec<Entry>>,
 }
 
 impl Permits {
-    /// Creates permits for the keys at these positions of the plan, ascending, and for no other
-    /// key.
-    pub(crate) fn at(positions: Vec<u32>) -> Self {
-        Self { positions: Some(positions), rows: None }
-    }
-
-    /// Records the entries of the plan's keys.
-    pub(crate) fn know(&mut self, rows: Vec<Entry>) {
-        self.rows = Some(rows);
-    }
-
     pub(crate) fn is_limited(&self) -> bool {
         self.positions.is_some()
     }

@@ -19,7 +19,7 @@ impl Pinned {
         Self { keys }
     }
 
-    /// Returns all pinned keys.
+    /// Returns all pinned keys of the table, in ascending order.
     pub(crate) fn keys(&self) -> &[FeatureKey] {
         &self.keys
     }

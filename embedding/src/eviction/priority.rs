@@ -30,7 +30,7 @@ pub(crate) enum Priority {
 }
 
 impl Priority {
-    /// Returns the order of a policy; `None` where rows are never evicted.
+    /// Returns the order of a policy, or `None` if the policy never evicts rows.
     pub(crate) fn new(eviction: &Eviction, statistics: Option<&UseStatistics>) -> Option<Self> {
         Some(match *eviction {
             Eviction::Never => return None,
@@ -56,7 +56,7 @@ impl Priority {
 
     /// Returns the priority of a row; the row with the smallest is evicted first.
     #[inline(always)]
-    pub(crate) fn of(self, meta: Meta, used: Use, weights: &[f32]) -> f64 {
+    pub(crate) fn of_row(self, meta: Meta, used: Use, weights: &[f32]) -> f64 {
         let last = f64::from(meta.last_step);
         match self {
             Self::Seen => last,
@@ -71,9 +71,9 @@ impl Priority {
         }
     }
 
-    /// Returns the priority of a row whose value is `value` at `step`. The value is the age in
-    /// steps, the frequency, the score or the norm, as the policy has it.
-    pub(crate) fn at(self, value: f64, step: u32) -> f64 {
+    /// Returns the priority of a row whose value is `value` at `step`. Depending on the policy, the
+    /// value is an age in steps, a frequency, a score or a norm.
+    pub(crate) fn threshold(self, value: f64, step: u32) -> f64 {
         let now = f64::from(step);
         match self {
             Self::Seen => now - value,
@@ -86,7 +86,7 @@ impl Priority {
 
 /// Returns a priority as an integer that has the same order as the number.
 #[inline(always)]
-pub(crate) fn ordered(priority: f64) -> u64 {
+pub(crate) fn ordered_bits(priority: f64) -> u64 {
     let bits = priority.to_bits();
     if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
 }
@@ -103,19 +103,19 @@ mod tests {
     fn bits_order_as_numbers_do() {
         let numbers =
             [f64::NEG_INFINITY, -7.5, -1e-300, -0.0, 0.0, 1e-300, 1.0, 2.0, f64::INFINITY];
-        assert!(numbers.windows(2).all(|pair| ordered(pair[0]) < ordered(pair[1])));
+        assert!(numbers.windows(2).all(|pair| ordered_bits(pair[0]) < ordered_bits(pair[1])));
     }
 
     #[test]
     fn a_frequency_halves_with_its_half_life() {
         let lfu = Eviction::Lfu { half_life: 100, below: None, every: None };
         let priority = Priority::new(&lfu, None).unwrap();
-        let of = |count, last| priority.of(meta(count, last), Use::default(), &[]);
+        let of = |count, last| priority.of_row(meta(count, last), Use::default(), &[]);
         assert_eq!(of(8, 500), of(4, 600));
         assert_eq!(of(8, 500), of(1, 800));
         assert!(of(9, 500) > of(1, 800) && of(8, 500) > of(1, 799));
         // Eight pushes, the last at 500, are one push at 800.
-        assert_eq!(priority.at(1.0, 800), of(8, 500));
+        assert_eq!(priority.threshold(1.0, 800), of(8, 500));
     }
 
     #[test]
@@ -124,10 +124,10 @@ mod tests {
         let score =
             Eviction::Score { show_weight: 1.0, click_weight: 3.0, below: None, every: None };
         let priority = Priority::new(&score, Some(&statistics)).unwrap();
-        let of = |shows, clicks, last| priority.of(meta(1, last), Use { shows, clicks }, &[]);
+        let of = |shows, clicks, last| priority.of_row(meta(1, last), Use { shows, clicks }, &[]);
         assert_eq!(of(1.0, 1.0, 19), of(4.0, 0.0, 10));
         assert_eq!(of(4.0, 0.0, 19), of(2.0, 0.0, 20));
-        assert_eq!(priority.at(1.0, 35), of(4.0, 0.0, 10));
+        assert_eq!(priority.threshold(1.0, 35), of(4.0, 0.0, 10));
         assert_eq!(of(0.0, 0.0, 4_000_000_000), f64::NEG_INFINITY);
     }
 
@@ -135,8 +135,8 @@ mod tests {
     fn a_norm_is_of_all_weights() {
         let l2 = Eviction::L2 { below: None, every: None };
         let priority = Priority::new(&l2, None).unwrap();
-        assert_eq!(priority.of(meta(1, 1), Use::default(), &[3.0, 0.0, -4.0]), 25.0);
-        assert_eq!(priority.at(5.0, 9), 25.0);
+        assert_eq!(priority.of_row(meta(1, 1), Use::default(), &[3.0, 0.0, -4.0]), 25.0);
+        assert_eq!(priority.threshold(5.0, 9), 25.0);
         assert!(priority.needs_weights() && !Priority::Seen.needs_weights());
     }
 }

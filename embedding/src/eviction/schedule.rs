@@ -16,8 +16,8 @@ use crate::table::Table;
 
 /// The number of entries by which a prefetch runs ahead of the row that is read.
 const AHEAD: usize = 16;
-/// The divisor that gives the part of the number of rows by which a row's number may exceed it
-/// before the row is moved.
+/// The divisor of the number of rows that gives the tolerance of row numbers: a row is moved if its
+/// number exceeds the number of rows by more than this tolerance.
 const LOOSE: u64 = 8;
 
 /// Returns whether a row's number is higher than a table of `rows` rows needs.
@@ -53,7 +53,7 @@ impl Table {
                 self.prefetch_companion(soon);
             }
             let (key, entry) = entries[i];
-            if self.worth(priority, entry) < floor && !pinned.contains(&key) {
+            if self.row_priority(priority, entry) < floor && !pinned.contains(&key) {
                 self.take_out(key, entry);
                 self.free_row(key, entry);
             } else {
@@ -77,7 +77,13 @@ impl Table {
         }
         let row = entry.row();
         let rows = self.rows() - self.narrow_rows() + self.free_list.len() as u64;
-        if is_loose(row, rows) { self.move_down(key, row) } else { Ok(()) }
+        // A number below the row's own fits into an entry too.
+        if is_loose(row, rows)
+            && let Some(to) = self.slabs.move_down(row)?
+        {
+            self.index.redirect(key, Entry::full(to));
+        }
+        Ok(())
     }
 
     /// Removes a key from the index. Every row that is evicted passes through this function, so the
@@ -87,7 +93,7 @@ impl Table {
         // The companion row is read only where changes are tracked.
         let epoch = self.changes.as_ref().map(|_| self.meta_of(entry).dirty_epoch);
         if let (Some(changes), Some(epoch)) = (&mut self.changes, epoch)
-            && epoch != changes.epoch()
+            && epoch != changes.epoch
         {
             changes.note(key);
         }
@@ -97,22 +103,5 @@ impl Table {
         self.save_evicted(key, entry);
         self.index.remove(key);
         self.counters.evicted += 1;
-    }
-
-    /// Moves a row to the lowest free number, if that is below its own.
-    fn move_down(&mut self, key: FeatureKey, row: u32) -> Result<()> {
-        let to = self.allocate()?;
-        if to > row {
-            self.weights.free(to);
-            self.companion.free(to);
-            return Ok(());
-        }
-        self.weights.copy_row(row, to);
-        let companion = self.companion.row(row).to_vec();
-        self.companion.row_mut(to).copy_from_slice(&companion);
-        self.index.redirect(key, Entry::full(to));
-        self.weights.free(row);
-        self.companion.free(row);
-        Ok(())
     }
 }

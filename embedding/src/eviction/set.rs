@@ -17,16 +17,16 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use crate::admission::KeyAdmission;
 use crate::error::Result;
 use crate::eviction::capacity::{Claim, Demand, Visit, shares};
-use crate::eviction::displace::{Foreseen, Looked};
+use crate::eviction::displace::{Foreseen, Ranked};
 use crate::eviction::permits::Permits;
-use crate::set::{TableSet, each, each_with};
+use crate::set::{TableSet, each};
 use crate::shape::TableShape;
 use crate::shard::times;
 use zillion_rows::TableSpec;
 use zillion_rows::{Admission, ByteSize};
 
 impl TableSet {
-    /// Limits the memory of all tables together; `None` for no limit.
+    /// Limits the memory of all tables together; `None` removes the limit.
     ///
     /// Tables that need less than an equal part of the limit get what they need, and the others get
     /// equal parts of the rest. The memory of dense tables, and of the rows of tables without
@@ -34,7 +34,7 @@ impl TableSet {
     /// refuses new keys.
     ///
     /// # Errors
-    /// Returns [`Error::Spec`] if the limit is too small for the tables as they are.
+    /// Returns [`Error::Spec`] if the limit is too small for one row of each table.
     pub fn limit_bytes(&mut self, limit: Option<ByteSize>) -> Result<()> {
         let specs: Vec<&TableSpec> = self.specs().collect();
         self.shared = match limit {
@@ -45,23 +45,23 @@ impl TableSet {
         Ok(())
     }
 
-    /// Sets the number of candidates that a slot may have, in tables whose own settings do not
-    /// limit it.
+    /// Sets the largest number of candidates of a slot, in tables whose own settings do not limit
+    /// it.
     pub(crate) fn limit_candidates(&mut self) {
         let Some(most) = self.shared.candidates_in_slot else { return };
         for shard in &mut self.shards {
             for (index, shape) in self.shapes.iter().enumerate() {
-                let admission = shard.table_mut(index).admission_mut();
+                let admission = shard.tables[index].candidates.as_mut();
                 if shape.spec.max_bytes.is_none()
                     && let Some(counts) = admission.and_then(KeyAdmission::counts_mut)
                 {
-                    counts.limit(most);
+                    counts.most = Some(most);
                 }
             }
         }
     }
 
-    /// Returns the number of rows that each table may have; `None` for a table without a limit.
+    /// Returns the largest number of rows of each table; `None` for a table without a limit.
     /// `needs` returns the number of rows that a table could use, and `keeps` whether the rows that
     /// exist must stay.
     fn limits(
@@ -98,7 +98,7 @@ impl TableSet {
 
     /// Returns, for each table, the keys of a step that may get a row. The entries that are found
     /// are valid until the next step.
-    pub(crate) fn rooms(
+    pub(crate) fn find_permits(
         &self,
         workers: &Workers,
         plan: &LookupPlan,
@@ -129,7 +129,7 @@ impl TableSet {
                 let (keys, stride) = (&table.keys[range.clone()], values.stride);
                 let raw = &values.values[range.start * stride..range.end * stride];
                 let times = times(table, values, range);
-                self.shards[i].table(index).foresee(keys, raw, times, step)
+                self.shards[i].tables[index].foresee(keys, raw, times, step)
             });
             let (mut positions, mut rows) = (Vec::new(), Vec::with_capacity(table.keys.len()));
             for foreseen in foreseen {
@@ -143,12 +143,12 @@ impl TableSet {
             let may_be_more = matches!(self.shapes[index].spec.admission, Admission::Bloom { .. });
             if positions.len() as u64 > free || may_be_more {
                 positions.truncate(free as usize);
-                rooms[index] = Permits::at(positions);
+                rooms[index].positions = Some(positions);
             }
             // A plan usually names a table once. If it names a table twice, the entries of neither
             // part are recorded.
             if keys[index] == table.keys.len() as u64 {
-                rooms[index].know(rows);
+                rooms[index].rows = Some(rows);
             }
         }
         Ok(rooms)
@@ -160,10 +160,14 @@ impl TableSet {
             return Ok(());
         }
         let tables = 0..self.shapes.len();
-        let shards = &mut self.shards;
-        let of_table =
-            |table| shards.iter_mut().map(|shard| shard.table_mut(table).take_demand()).sum();
-        let demands: Vec<Demand> = tables.clone().map(of_table).collect();
+        let mut demands = vec![Demand::default(); self.shapes.len()];
+        for shard in &mut self.shards {
+            for (sum, table) in demands.iter_mut().zip(&mut shard.tables) {
+                let part = std::mem::take(&mut table.demand);
+                sum.keys += part.keys;
+                sum.rows += part.rows;
+            }
+        }
         let limits = self.limits(
             |table, rows| rows + demands[table].room(rows),
             |table, shape| shape.priority.is_none() || shape.spec.dense || self.frozen[table],
@@ -177,9 +181,9 @@ impl TableSet {
             })
             .collect();
         let quiet: Vec<usize> = tables.clone().filter(|&table| visits[table].is_none()).collect();
-        if self.shards.iter().any(|s| quiet.iter().any(|&table| s.table(table).has_free_list())) {
+        if self.shards.iter().any(|s| quiet.iter().any(|&table| s.tables[table].has_free_list())) {
             each(workers, &mut self.shards, |_, shard| {
-                quiet.iter().for_each(|&table| shard.table_mut(table).trim_free_list(0));
+                quiet.iter().for_each(|&table| shard.tables[table].trim_free_list(0));
                 Ok(())
             })?;
         }
@@ -187,29 +191,29 @@ impl TableSet {
             return Ok(());
         }
         // The rows that were visited, by shard and then by table.
-        let looked: Vec<Vec<Vec<Looked>>> = workers.map(self.shards.len(), |i| {
+        let ranked: Vec<Vec<Vec<Ranked>>> = workers.map(self.shards.len(), |i| {
             let look = |(table, visit): (usize, &Option<Visit>)| {
                 visit
                     .as_ref()
-                    .map_or_else(Vec::new, |visit| self.shards[i].table(table).look(visit))
+                    .map_or_else(Vec::new, |visit| self.shards[i].tables[table].rank_rows(visit))
             };
             visits.iter().enumerate().map(look).collect()
         });
         let highest: Vec<Option<(u64, FeatureKey)>> = tables
             .map(|table| {
-                let found: Vec<&[Looked]> = looked.iter().map(|of| of[table].as_slice()).collect();
-                let seen: usize = found.iter().map(|looked| looked.len()).sum();
-                lowest(&found, visits[table]?.goes(seen as u64) as usize)
+                let found: Vec<&[Ranked]> = ranked.iter().map(|of| of[table].as_slice()).collect();
+                let seen: usize = found.iter().map(|ranked| ranked.len()).sum();
+                lowest(&found, visits[table]?.evictions(seen as u64) as usize)
             })
             .collect();
-        each_with(workers, &mut self.shards, looked, |shard, _, looked| {
-            for (table, looked) in looked.iter().enumerate() {
+        each(workers, &mut self.shards, |i, shard| {
+            for (table, ranked) in ranked[i].iter().enumerate() {
                 match (&visits[table], highest[table]) {
                     (Some(visit), Some(highest)) => {
-                        shard.table_mut(table).make_room(visit, looked, highest)?;
+                        shard.tables[table].make_room(visit, ranked, highest)?;
                     }
                     // All rows that the visit covers are pinned.
-                    (Some(_), None) => shard.table_mut(table).trim_free_list(0),
+                    (Some(_), None) => shard.tables[table].trim_free_list(0),
                     (None, _) => (),
                 }
             }
@@ -218,12 +222,12 @@ impl TableSet {
     }
 }
 
-/// Returns the highest rank among the `count` lowest; `None` if `count` is 0.
-pub(crate) fn lowest(looked: &[&[Looked]], count: usize) -> Option<(u64, FeatureKey)> {
+/// Returns the highest of the `count` lowest ranks, or `None` if `count` is 0.
+pub(crate) fn lowest(ranked: &[&[Ranked]], count: usize) -> Option<(u64, FeatureKey)> {
     let last = count.checked_sub(1)?;
     // The first selection compares priorities alone, which takes half of the memory; keys decide
     // among rows of the same priority.
-    let rows = || looked.iter().copied().flatten();
+    let rows = || ranked.iter().copied().flatten();
     let mut priorities: Vec<u64> = rows().map(|found| found.rank.0).collect();
     let (before, &mut priority, _) = priorities.select_nth_unstable(last);
     let less = before.iter().filter(|&&before| before < priority).count();
@@ -237,7 +241,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixtures::*;
+    use crate::testing::fixtures::*;
     use zillion_rows::OptimizerSpec;
 
     proptest! {
@@ -246,11 +250,11 @@ mod tests {
             shards in prop::collection::vec(prop::collection::vec((0u64..6, any::<u64>()), 0..40), 1..5),
             part in 0.0f64..=1.0,
         ) {
-            let shards: Vec<Vec<Looked>> = shards
+            let shards: Vec<Vec<Ranked>> = shards
                 .iter()
-                .map(|rows| rows.iter().map(|&(priority, key)| Looked::at(priority, key)).collect())
+                .map(|rows| rows.iter().map(|&(priority, key)| Ranked::at(priority, key)).collect())
                 .collect();
-            let slices: Vec<&[Looked]> = shards.iter().map(Vec::as_slice).collect();
+            let slices: Vec<&[Ranked]> = shards.iter().map(Vec::as_slice).collect();
             let mut ranks: Vec<_> = shards.iter().flatten().map(|found| found.rank).collect();
             ranks.sort_unstable();
             let count = (ranks.len() as f64 * part) as usize;

@@ -10,8 +10,8 @@ use zillion_rows::{Admission, ByteSize};
 pub(crate) struct SharedLimit {
     /// The bytes for rows, indexes and filters.
     pub(crate) rows: Option<u64>,
-    /// The candidates that a slot may have, in tables that count exactly and have no limit of their
-    /// own.
+    /// The largest number of candidates of a slot, in tables that count exactly and have no limit
+    /// of their own.
     pub(crate) candidates_in_slot: Option<usize>,
 }
 
@@ -28,9 +28,9 @@ impl SharedLimit {
         let least: u64 = specs.iter().map(|spec| spec.reckoning().memory(1)).sum();
         if limit - part < least || in_slot == Some(0) {
             let reason = format!(
-                "is too small for {} tables, which take {least} bytes with a row each{}; raise it",
+                "{limit} bytes are too few for {} tables, which take {least} bytes with one row each{}; raise the limit",
                 specs.len(),
-                if tables > 0 { ", beside the eighth that keys have that wait" } else { "" }
+                if tables > 0 { ", beside an eighth of the limit for candidates" } else { "" }
             );
             return Err(Error::Spec { key: "train.max_table_bytes".to_owned(), reason });
         }
@@ -47,8 +47,8 @@ pub fn check_shared_limit(specs: &[TableSpec], limit: ByteSize) -> Result<()> {
     SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit).map(|_| ())
 }
 
-/// Returns the bytes of a limit that are left for rows, indexes and filters after candidates have
-/// had their part.
+/// Returns the bytes of a limit that are left for rows, indexes and filters. The part of the limit
+/// that candidates take is subtracted.
 pub(crate) fn shared_room(specs: &[TableSpec], limit: ByteSize) -> Result<u64> {
     let shared = SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit)?;
     Ok(shared.rows.unwrap_or(u64::MAX))

@@ -17,19 +17,13 @@ impl Table {
         self.free_list.rows.capacity() > 0
     }
 
-    /// Puts the number of a row that no key leads to any more on the free list.
-    pub(crate) fn keep_free(&mut self, row: u32) {
-        self.free_list.rows.push(row);
-    }
-
-    /// Takes the row that was freed last from the free list; its contents are as they were left.
+    /// Takes the row that was freed last from the free list. The row still has its old contents.
     pub(crate) fn take_free(&mut self) -> Option<u32> {
         let row = self.free_list.rows.pop()?;
         // The rows are spread over memory, and the caller writes to a row at once.
         if let Some(at) = self.free_list.rows.len().checked_sub(AHEAD) {
             let soon = self.free_list.rows[at];
-            self.weights.prefetch_mut(soon);
-            self.companion.prefetch_mut(soon);
+            self.slabs.prefetch_mut(soon);
         }
         Some(row)
     }
@@ -40,14 +34,13 @@ impl Table {
     pub(crate) fn trim_free_list(&mut self, most: usize) {
         let more = self.free_list.rows.len().saturating_sub(most);
         let needed = self.rows() + most.min(self.free_list.rows.len()) as u64;
-        let Self { free_list, weights, companion, .. } = self;
+        let Self { free_list, slabs, .. } = self;
         let mut at = 0;
         free_list.rows.retain(|&row| {
             let stays = at >= more && !is_loose(row, needed);
             at += 1;
             if !stays {
-                weights.free(row);
-                companion.free(row);
+                slabs.free(row);
             }
             stays
         });

@@ -2,7 +2,7 @@
 //!
 //! A key takes ten and a half bytes: the 52 bits below its slot and the number of its row. A line
 //! of six keys, and not five, lets a slot stay one fifth empty with fewer bytes for each key, so
-//! that eleven keys in twelve are found in the line where they are looked for first.
+//! that eleven keys in twelve are found in the line in which the search begins.
 //!
 //! | words | hold |
 //! |---|---|
@@ -14,20 +14,15 @@
 use zillion_device::lines::CacheLine;
 use zillion_device::simd::equal_lanes;
 
-use crate::index::line::Line;
+use crate::index::line::{Line, META};
 
 const KEYS: usize = 6;
-/// The first word that holds middle bits of keys, and the number of these bits for each key.
+/// The first word that holds middle bits of keys.
 const MIDDLE: usize = 2 * KEYS;
+/// The number of middle bits of each key.
 const MIDDLE_BITS: u32 = 16;
-/// The last word, and the number of bits of each key that it holds.
-const META: usize = 15;
+/// The number of bits of each key that the last word holds.
 const TOP_BITS: u32 = 4;
-/// The position in the last word of the bits that tell which entries are in use.
-const USED: u32 = 24;
-/// The position of the count of keys that passed the line, and the largest number that it can hold.
-const PASSED: u32 = 30;
-const MOST_PASSED: u32 = 3;
 
 /// The line format of six keys of 52 bits.
 #[derive(Debug)]
@@ -47,17 +42,6 @@ fn high_of(key: u64) -> u32 {
     (key >> 32) as u32 & ((1 << (MIDDLE_BITS + TOP_BITS)) - 1)
 }
 
-/// Returns a mask in which bit `i` is set if entry `i` is in use.
-#[inline(always)]
-fn used(line: &CacheLine) -> u32 {
-    line.0[META] >> USED & ((1 << KEYS) - 1)
-}
-
-#[inline(always)]
-fn passed(line: &CacheLine) -> u32 {
-    line.0[META] >> PASSED
-}
-
 /// Overwrites `bits` bits of a word from bit `shift` on.
 #[inline(always)]
 fn set_bits(word: &mut u32, shift: u32, bits: u32, value: u32) {
@@ -70,12 +54,15 @@ impl Line for Compact {
     /// The load at which a slot grows. At eight tenths, the worst moment before growth, one key in
     /// eight is not in its home bucket; over a whole step of growth it is one in twelve.
     const FULLEST: (usize, usize) = (8, 10);
+    const ROWS: usize = KEYS;
+    const USED: u32 = 24;
+    const PASSED: u32 = 30;
 
     #[inline(always)]
     fn find(line: &CacheLine, key: u64) -> Option<usize> {
         let lanes = line.0.first_chunk().expect("sixteen words are more than eight");
         // The last two lanes hold row numbers; the mask of entries in use leaves them out.
-        let mut hits = equal_lanes(lanes, key as u32) & used(line);
+        let mut hits = equal_lanes(lanes, key as u32) & Self::used(line);
         let wanted = high_of(key);
         while hits != 0 {
             let entry = hits.trailing_zeros() as usize;
@@ -87,58 +74,17 @@ impl Line for Compact {
         None
     }
 
-    #[inline(always)]
-    fn row(line: &CacheLine, entry: usize) -> u32 {
-        line.0[KEYS + entry]
-    }
-
-    fn row_mut(line: &mut CacheLine, entry: usize) -> &mut u32 {
-        &mut line.0[KEYS + entry]
+    fn word(line: &CacheLine, entry: usize) -> u64 {
+        u64::from(high(line, entry)) << 32 | u64::from(line.0[entry])
     }
 
     #[inline(always)]
-    fn put(line: &mut CacheLine, word: u64, row: u32) -> bool {
-        let entry = used(line).trailing_ones();
-        if entry as usize == KEYS {
-            return false;
-        }
-        let (at, high) = (entry as usize, high_of(word));
-        line.0[at] = word as u32;
-        line.0[KEYS + at] = row;
-        set_bits(&mut line.0[MIDDLE + at / 2], MIDDLE_BITS * (entry % 2), MIDDLE_BITS, high);
-        set_bits(&mut line.0[META], TOP_BITS * entry, TOP_BITS, high >> MIDDLE_BITS);
-        line.0[META] |= 1 << (USED + entry);
-        true
-    }
-
-    fn take(line: &mut CacheLine, entry: usize) -> u32 {
-        line.0[META] &= !(1 << (USED + entry as u32));
-        Self::row(line, entry)
-    }
-
-    #[inline(always)]
-    fn is_passed(line: &CacheLine) -> bool {
-        passed(line) != 0
-    }
-
-    #[inline(always)]
-    fn pass(line: &mut CacheLine) {
-        if passed(line) < MOST_PASSED {
-            line.0[META] += 1 << PASSED;
-        }
-    }
-
-    fn unpass(line: &mut CacheLine) {
-        if passed(line) < MOST_PASSED {
-            line.0[META] -= 1 << PASSED;
-        }
-    }
-
-    fn entries(line: &CacheLine) -> impl Iterator<Item = (u64, u32)> {
-        (0..KEYS).filter(|entry| used(line) >> entry & 1 != 0).map(|entry| {
-            let key = u64::from(high(line, entry)) << 32 | u64::from(line.0[entry]);
-            (key, Self::row(line, entry))
-        })
+    fn set(line: &mut CacheLine, entry: usize, word: u64, row: u32) {
+        let (at, high) = (entry as u32, high_of(word));
+        line.0[entry] = word as u32;
+        line.0[Self::ROWS + entry] = row;
+        set_bits(&mut line.0[MIDDLE + entry / 2], MIDDLE_BITS * (at % 2), MIDDLE_BITS, high);
+        set_bits(&mut line.0[META], TOP_BITS * at, TOP_BITS, high >> MIDDLE_BITS);
     }
 }
 

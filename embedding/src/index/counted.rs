@@ -14,39 +14,19 @@ use crate::index::line::Line;
 const KEYS: usize = 5;
 /// The number of top bits of a word that are not part of the key.
 const TAG: u32 = SLOTS.trailing_zeros();
-/// The first word of the numbers that keys lead to.
-const ROWS: usize = 2 * KEYS;
-/// The last word: the bits of the entries in use and, from bit `PASSED` on, the number of keys that
-/// passed the line.
-const META: usize = 15;
-const USED: u32 = (1 << KEYS) - 1;
-const PASSED: u32 = 8;
-const MOST_PASSED: u32 = u32::MAX >> PASSED;
 
-/// The line format of five words, each a tag above the low bits of a key, with a number for each.
+/// The line format of five words with a number each. A word is a tag above the low bits of a key.
 #[derive(Debug)]
 pub(crate) enum Counted {}
-
-impl Counted {
-    /// Returns the word of an entry, including its tag.
-    #[inline(always)]
-    pub(super) fn word(line: &CacheLine, entry: usize) -> u64 {
-        u64::from(line.0[2 * entry + 1]) << 32 | u64::from(line.0[2 * entry])
-    }
-
-    /// Writes the word of an entry, including its tag, and its number.
-    pub(super) fn set(line: &mut CacheLine, entry: usize, word: u64, number: u32) {
-        line.0[2 * entry] = word as u32;
-        line.0[2 * entry + 1] = (word >> 32) as u32;
-        line.0[ROWS + entry] = number;
-    }
-}
 
 impl Line for Counted {
     const KEYS: usize = KEYS;
     /// The load at which a slot grows. At nine tenths a hit reads 1.2 lines on average (Knuth,
     /// TAOCP 3, 6.4, buckets of five); candidates are many, so memory matters more.
     const FULLEST: (usize, usize) = (9, 10);
+    const ROWS: usize = 2 * KEYS;
+    const USED: u32 = 0;
+    const PASSED: u32 = 8;
 
     #[inline(always)]
     fn find(line: &CacheLine, key: u64) -> Option<usize> {
@@ -54,57 +34,20 @@ impl Line for Counted {
         for entry in 0..KEYS {
             hits |= u32::from((Self::word(line, entry) ^ key) << TAG == 0) << entry;
         }
-        hits &= line.0[META] & USED;
+        hits &= Self::used(line);
         (hits != 0).then(|| hits.trailing_zeros() as usize)
     }
 
     #[inline(always)]
-    fn row(line: &CacheLine, entry: usize) -> u32 {
-        line.0[ROWS + entry]
-    }
-
-    fn row_mut(line: &mut CacheLine, entry: usize) -> &mut u32 {
-        &mut line.0[ROWS + entry]
+    fn word(line: &CacheLine, entry: usize) -> u64 {
+        u64::from(line.0[2 * entry + 1]) << 32 | u64::from(line.0[2 * entry])
     }
 
     #[inline(always)]
-    fn put(line: &mut CacheLine, word: u64, row: u32) -> bool {
-        let entry = (line.0[META] & USED).trailing_ones() as usize;
-        if entry == KEYS {
-            return false;
-        }
-        Self::set(line, entry, word, row);
-        line.0[META] |= 1 << entry;
-        true
-    }
-
-    fn take(line: &mut CacheLine, entry: usize) -> u32 {
-        line.0[META] &= !(1 << entry);
-        Self::row(line, entry)
-    }
-
-    #[inline(always)]
-    fn is_passed(line: &CacheLine) -> bool {
-        line.0[META] >> PASSED != 0
-    }
-
-    #[inline(always)]
-    fn pass(line: &mut CacheLine) {
-        if line.0[META] >> PASSED < MOST_PASSED {
-            line.0[META] += 1 << PASSED;
-        }
-    }
-
-    fn unpass(line: &mut CacheLine) {
-        if line.0[META] >> PASSED < MOST_PASSED {
-            line.0[META] -= 1 << PASSED;
-        }
-    }
-
-    fn entries(line: &CacheLine) -> impl Iterator<Item = (u64, u32)> {
-        (0..KEYS)
-            .filter(|entry| line.0[META] >> entry & 1 != 0)
-            .map(|entry| (Self::word(line, entry), Self::row(line, entry)))
+    fn set(line: &mut CacheLine, entry: usize, word: u64, row: u32) {
+        line.0[2 * entry] = word as u32;
+        line.0[2 * entry + 1] = (word >> 32) as u32;
+        line.0[Self::ROWS + entry] = row;
     }
 }
 

@@ -2,44 +2,99 @@
 
 use zillion_device::lines::CacheLine;
 
+/// The last word of a line. In every format it marks the entries in use and counts passing keys.
+pub(super) const META: usize = 15;
+
 /// The format of a cache line that holds keys and the words that they lead to. A line of zeros
 /// holds no key.
 ///
 /// # The implementer must
 /// * compare the low 52 bits of a key and nothing else: the other bits are the slot's number, which
 ///   all keys of a slot share;
-/// * count how many keys passed a line because it was full, as exactly as the bits allow: a count
-///   at its largest value stays there, and probes then pass the line until its slot is rebuilt.
+/// * leave the bits of the last word from [`Line::PASSED`] on to this trait. They count the keys
+///   that passed a line because it was full, as exactly as the bits allow: a count at its largest
+///   value stays there, and probes then pass the line until its slot is rebuilt.
 pub(crate) trait Line {
     /// The number of keys that fit into a line.
     const KEYS: usize;
     /// The largest part of a slot's entries that may be in use, as a fraction; the slot is rebuilt
     /// before more are used.
     const FULLEST: (usize, usize);
+    /// The first word of the rows that keys lead to.
+    const ROWS: usize;
+    /// The position in the last word of the bits that mark the entries in use.
+    const USED: u32;
+    /// The position in the last word of the count of passing keys, which takes all higher bits.
+    const PASSED: u32;
 
     /// Returns the entry that holds `key`.
     fn find(line: &CacheLine, key: u64) -> Option<usize>;
 
-    fn row(line: &CacheLine, entry: usize) -> u32;
+    /// Returns the word of an entry, whose low bits are its key.
+    fn word(line: &CacheLine, entry: usize) -> u64;
 
-    fn row_mut(line: &mut CacheLine, entry: usize) -> &mut u32;
+    /// Writes the word and the row of an entry.
+    fn set(line: &mut CacheLine, entry: usize, word: u64, row: u32);
+
+    /// Returns a mask in which bit `i` is set if entry `i` is in use.
+    #[inline(always)]
+    fn used(line: &CacheLine) -> u32 {
+        line.0[META] >> Self::USED & ((1 << Self::KEYS) - 1)
+    }
+
+    #[inline(always)]
+    fn row(line: &CacheLine, entry: usize) -> u32 {
+        line.0[Self::ROWS + entry]
+    }
+
+    fn row_mut(line: &mut CacheLine, entry: usize) -> &mut u32 {
+        &mut line.0[Self::ROWS + entry]
+    }
 
     /// Writes a word, whose low bits are a key, and its row into a free entry. Returns `false` if
     /// no entry is free.
-    fn put(line: &mut CacheLine, word: u64, row: u32) -> bool;
+    #[inline(always)]
+    fn put(line: &mut CacheLine, word: u64, row: u32) -> bool {
+        let entry = Self::used(line).trailing_ones();
+        if entry as usize == Self::KEYS {
+            return false;
+        }
+        Self::set(line, entry as usize, word, row);
+        line.0[META] |= 1 << (Self::USED + entry);
+        true
+    }
 
     /// Frees an entry and returns its row.
-    fn take(line: &mut CacheLine, entry: usize) -> u32;
+    fn take(line: &mut CacheLine, entry: usize) -> u32 {
+        line.0[META] &= !(1 << (Self::USED + entry as u32));
+        Self::row(line, entry)
+    }
 
     /// Returns whether a probe must go on to the next line.
-    fn is_passed(line: &CacheLine) -> bool;
+    #[inline(always)]
+    fn is_passed(line: &CacheLine) -> bool {
+        line.0[META] >> Self::PASSED != 0
+    }
 
     /// Counts a key that found the line full.
-    fn pass(line: &mut CacheLine);
+    #[inline(always)]
+    fn pass(line: &mut CacheLine) {
+        if line.0[META] >> Self::PASSED < u32::MAX >> Self::PASSED {
+            line.0[META] += 1 << Self::PASSED;
+        }
+    }
 
     /// Undoes one call of [`Line::pass`].
-    fn unpass(line: &mut CacheLine);
+    fn unpass(line: &mut CacheLine) {
+        if line.0[META] >> Self::PASSED < u32::MAX >> Self::PASSED {
+            line.0[META] -= 1 << Self::PASSED;
+        }
+    }
 
     /// Returns the words and rows of the entries in use, as they were written.
-    fn entries(line: &CacheLine) -> impl Iterator<Item = (u64, u32)>;
+    fn entries(line: &CacheLine) -> impl Iterator<Item = (u64, u32)> {
+        (0..Self::KEYS)
+            .filter(|entry| Self::used(line) >> entry & 1 != 0)
+            .map(|entry| (Self::word(line, entry), Self::row(line, entry)))
+    }
 }

@@ -25,6 +25,7 @@ const SMALL: usize = 6;
 /// The number of bits of a key above the ones that choose the bucket.
 const SLOT_BITS: u32 = zillion_feature::SLOTS.trailing_zeros();
 
+/// The sub-index of one slot.
 #[derive(Debug)]
 pub(super) struct SlotIndex<L> {
     buckets: Run,
@@ -32,7 +33,7 @@ pub(super) struct SlotIndex<L> {
     format: PhantomData<L>,
 }
 
-/// The result of one look at a key's home bucket.
+/// The result of a search for a key in its home bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtHome {
     /// The entry of the key, which is in the home bucket.
@@ -84,7 +85,7 @@ impl<L: Line> SlotIndex<L> {
         }
     }
 
-    /// Looks for a key in the bucket that [`SlotIndex::home`] returns, and in no other.
+    /// Looks for a key only in the bucket that [`SlotIndex::home`] returns.
     #[inline(always)]
     pub(super) fn at_home(&self, key: u64) -> AtHome {
         let Some(bucket) = self.buckets.get(self.home(key)) else { return AtHome::Absent };
@@ -99,7 +100,7 @@ impl<L: Line> SlotIndex<L> {
     /// grows.
     ///
     /// # Errors
-    /// Fails if there is no memory to grow; the slot is then unchanged.
+    /// Returns an error if there is no memory to grow; the slot is then unchanged.
     pub(super) fn insert(
         &mut self,
         arena: &LineArena,
@@ -145,8 +146,8 @@ impl<L: Line> SlotIndex<L> {
         Some((&mut self.buckets[at], entry))
     }
 
-    /// Gives memory back if less than half of the slot's capacity is used, and moves keys back to
-    /// where probes find them soon; must be called when keys have been removed. If there is no
+    /// Gives memory back if less than half of the slot's capacity is used, and moves keys back near
+    /// their home buckets. The function must be called when keys have been removed. If there is no
     /// memory for this, the slot stays as it is.
     pub(super) fn tidy(&mut self, arena: &LineArena, slot: usize) {
         self.shrink(arena, slot);

@@ -4,21 +4,20 @@ use zillion_feature::FeatureKey;
 
 use crate::error::Result;
 use crate::index::Entry;
-use crate::spill::Thawed;
 use crate::table::Table;
 
-/// The number of keys by which prefetches of buckets, and then of rows, run ahead.
+/// The number of keys by which prefetches of buckets run ahead.
 const AHEAD: usize = 16;
 
 /// A run of rows in key order.
 #[derive(Debug, Default)]
 pub(crate) struct RowRun {
-    keys: Vec<FeatureKey>,
-    /// The weights in f32, for every number type of the table, and without padding: of each row, as
-    /// many as it has.
+    /// The weights of the rows in f32, whatever the number type of the table, without padding. A
+    /// narrow row has fewer weights than a full one.
     weights: Vec<f32>,
-    /// The end of each row's weights and the row's count; `None` if a key has no row.
-    rows: Vec<Option<(usize, u32)>>,
+    /// The keys, each with the end of its row's weights and the row's count; `None` if a key has no
+    /// row.
+    rows: Vec<(FeatureKey, Option<(usize, u32)>)>,
 }
 
 impl RowRun {
@@ -26,7 +25,7 @@ impl RowRun {
     /// has only its own weights.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Option<(&[f32], u32)>)> {
         let mut start = 0;
-        self.keys.iter().zip(&self.rows).map(move |(&key, row)| {
+        self.rows.iter().map(move |&(key, row)| {
             let row = row.map(|(end, count)| {
                 let weights = &self.weights[start..end];
                 start = end;
@@ -59,34 +58,18 @@ impl Table {
     }
 
     fn run_of(&self, entries: &[(FeatureKey, Entry)]) -> Result<RowRun> {
-        let width = self.shape.width;
-        let mut run = RowRun {
-            keys: Vec::with_capacity(entries.len()),
-            weights: Vec::with_capacity(entries.len() * width),
-            rows: Vec::with_capacity(entries.len()),
+        let mut weights = Vec::with_capacity(entries.len() * self.shape.width);
+        let mut found = Vec::with_capacity(entries.len());
+        self.for_each_row(entries, |_, stored| {
+            let start = weights.len();
+            weights.resize(start + stored.weights.len(), 0.0);
+            stored.weights.widen(&mut weights[start..]);
+            found.push((weights.len(), stored.meta.count));
+        })?;
+        let mut found = found.into_iter();
+        let row = |&(key, entry): &(FeatureKey, Entry)| {
+            (key, if entry.is_none() { None } else { found.next() })
         };
-        let cold = self.cold_rows(entries)?;
-        let mut thawed = Thawed::default();
-        for (i, &(key, entry)) in entries.iter().enumerate() {
-            if let Some(&(_, soon)) = entries.get(i + AHEAD) {
-                self.prefetch_weights(soon);
-                self.prefetch_companion(soon);
-            }
-            run.keys.push(key);
-            if entry.is_none() {
-                run.rows.push(None);
-            } else if self.is_cold(entry) {
-                self.thaw(&cold, key, entry, &mut thawed)?;
-                run.weights.extend_from_slice(&thawed.weights(&self.shape).to_floats());
-                let count = self.shape.meta(&thawed.companion).count;
-                run.rows.push(Some((run.weights.len(), count)));
-            } else {
-                let (start, weights) = (run.weights.len(), self.weights_of(entry));
-                run.weights.resize(start + weights.len(), 0.0);
-                weights.widen(&mut run.weights[start..]);
-                run.rows.push(Some((run.weights.len(), self.meta_of(entry).count)));
-            }
-        }
-        Ok(run)
+        Ok(RowRun { rows: entries.iter().map(row).collect(), weights })
     }
 }

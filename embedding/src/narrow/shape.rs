@@ -1,4 +1,4 @@
-//! The shape of a narrow row, computed once in the form that the loops over rows need.
+//! The shape of narrow rows, computed once in the form that the loops over rows need.
 //!
 //! A narrow row is a row of a smaller table: its segments have the same rules, seeds and metadata,
 //! so every loop over rows takes the smaller shape and knows nothing of growth. This file maps the
@@ -28,7 +28,7 @@ pub(crate) struct NarrowShape {
 }
 
 impl NarrowShape {
-    /// Computes the shape from a valid spec; `None` if all rows are full.
+    /// Computes the shape from a valid spec. Returns `None` if all rows are full.
     pub(crate) fn new(spec: &TableSpec) -> Result<Option<Self>> {
         let (Some(growth), Some(small)) = (spec.grow, spec.narrow_spec()) else {
             return Ok(None);
@@ -71,7 +71,8 @@ impl NarrowShape {
         Ok(Some(shape))
     }
 
-    /// Returns the rules of the narrow row's segments, taken from those of the table's.
+    /// Returns the rules of the narrow row's segments, selected from the rules of the table's
+    /// segments.
     pub(crate) fn kernels(&self, table: &[Kernel]) -> Vec<Kernel> {
         self.of.iter().map(|&segment| table[segment]).collect()
     }

@@ -18,9 +18,9 @@ struct Scratch {
 }
 
 impl Table {
-    /// Does the work of [`Table::run_squares`] in a table that has narrow rows. A push makes new
-    /// rows narrow, so the gradient of a key without a row counts only for the floats of a narrow
-    /// row.
+    /// Returns the same sum as [`Table::run_squares`], in a table that has narrow rows. A push
+    /// makes new rows narrow, so the gradient of a key without a row counts only for the floats of
+    /// a narrow row.
     pub(crate) fn run_squares_of_widths(
         &self,
         keys: &[FeatureKey],
@@ -60,7 +60,7 @@ impl Table {
         sum
     }
 
-    /// Does the work of [`Table::run_regulariser`] in a table that has narrow rows.
+    /// Returns the same loss as [`Table::run_regulariser`], in a table that has narrow rows.
     pub(crate) fn run_regulariser_of_widths(&self, keys: &[FeatureKey]) -> f64 {
         let mut weights = Vec::new();
         let mut sum = 0.0;

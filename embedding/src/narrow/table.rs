@@ -7,9 +7,9 @@ use crate::narrow::shape::NarrowShape;
 use crate::narrow::{KEPT_DUE, Narrow};
 use crate::shape::TableShape;
 use crate::table::Table;
+use crate::table::slabs::RowSlabs;
 use zillion_feature::FeatureKey;
-use zillion_rows::row::{Meta, floats_mut};
-use zillion_rows::row::{RowWeights, StoredRow};
+use zillion_rows::row::{Meta, RowWeights, StoredRow};
 
 impl Table {
     /// Returns whether an index entry leads to a row on disk.
@@ -20,7 +20,7 @@ impl Table {
 
     /// Returns the number of narrow rows.
     pub(crate) fn narrow_rows(&self) -> u64 {
-        self.narrow.as_ref().map_or(0, |narrow| narrow.len() as u64)
+        self.narrow.as_ref().map_or(0, |narrow| narrow.slabs.len() as u64)
     }
 
     /// Returns the number of narrow rows of one of this shard's slots.
@@ -49,8 +49,8 @@ impl Table {
     #[inline(always)]
     pub(crate) fn companion_of(&self, entry: Entry) -> (&TableShape, &[u32]) {
         match (self.narrow_parts(), entry.narrow_row()) {
-            (Some((narrow, shape)), Some(row)) => (&shape.shape, narrow.companion.row(row)),
-            _ => (&self.shape, self.companion.row(entry.row())),
+            (Some((narrow, shape)), Some(row)) => (&shape.shape, narrow.slabs.companion.row(row)),
+            _ => (&self.shape, self.slabs.companion.row(entry.row())),
         }
     }
 
@@ -64,8 +64,10 @@ impl Table {
     /// memory.
     pub(crate) fn weights_of(&self, entry: Entry) -> RowWeights<'_> {
         match (self.narrow_parts(), entry.narrow_row()) {
-            (Some((narrow, shape)), Some(row)) => narrow.weights.stored(row, shape.shape.width),
-            _ => self.weights.stored(entry.row(), self.shape.width),
+            (Some((narrow, shape)), Some(row)) => {
+                narrow.slabs.weights.stored(row, shape.shape.width)
+            }
+            _ => self.slabs.weights.stored(entry.row(), self.shape.width),
         }
     }
 
@@ -76,20 +78,25 @@ impl Table {
         shape.stored_row(self.weights_of(entry), companion, is_narrow)
     }
 
+    /// Returns the slabs of an index entry of either width, and the number of its row in them.
     #[inline(always)]
-    pub(crate) fn prefetch_companion(&self, entry: Entry) {
+    pub(crate) fn slabs_of(&self, entry: Entry) -> (&RowSlabs, u32) {
         match (&self.narrow, entry.narrow_row()) {
-            (Some(narrow), Some(row)) => narrow.companion.prefetch(row),
-            _ => self.companion.prefetch(entry.row()),
+            (Some(narrow), Some(row)) => (&narrow.slabs, row),
+            _ => (&self.slabs, entry.row()),
         }
     }
 
     #[inline(always)]
+    pub(crate) fn prefetch_companion(&self, entry: Entry) {
+        let (slabs, row) = self.slabs_of(entry);
+        slabs.companion.prefetch(row);
+    }
+
+    #[inline(always)]
     pub(crate) fn prefetch_weights(&self, entry: Entry) {
-        match (&self.narrow, entry.narrow_row()) {
-            (Some(narrow), Some(row)) => narrow.weights.prefetch(row),
-            _ => self.weights.prefetch(entry.row()),
-        }
+        let (slabs, row) = self.slabs_of(entry);
+        slabs.weights.prefetch(row);
     }
 
     /// Adds a narrow row of zeros for a key that has no row, and returns the row's number in the
@@ -97,15 +104,18 @@ impl Table {
     fn allocate_narrow_for(&mut self, key: FeatureKey) -> Result<u32> {
         let name = || Error::ShardFull { table: self.shape.name().to_owned() };
         let Some(narrow) = &mut self.narrow else {
-            return Err(Error::mismatch(self.shape.name(), "the rows are full from the start"));
+            return Err(Error::mismatch(
+                self.shape.name(),
+                "the job has no narrow rows (`grow`); use the job that wrote the checkpoint",
+            ));
         };
-        let row = narrow.allocate()?;
+        let row = narrow.slabs.allocate()?;
         if !Entry::fits_narrow(row) {
-            narrow.free(row);
+            narrow.slabs.free(row);
             return Err(name());
         }
         if let Err(e) = self.index.insert(key, Entry::narrow(row)) {
-            narrow.free(row);
+            narrow.slabs.free(row);
             return Err(e.into());
         }
         *narrow.of_slot(key) += 1;
@@ -118,35 +128,36 @@ impl Table {
         if let (Some(narrow), Some(NarrowShape { shape, .. })) =
             (&mut self.narrow, self.shape.narrow.as_deref())
         {
-            narrow.weights.fill(row, &mut self.scratch, |weights| shape.fill_initial(key, weights));
-            shape.fill_initial_companion(narrow.companion.row_mut(row), epoch);
+            narrow
+                .slabs
+                .weights
+                .fill(row, &mut self.scratch, |weights| shape.fill_initial(key, weights));
+            shape.fill_initial_companion(narrow.slabs.companion.row_mut(row), epoch);
         }
         Ok(Entry::narrow(row))
     }
 
-    /// Adds a narrow row from a checkpoint. Returns `false` if the key has a row.
+    /// Adds a narrow row as a checkpoint stored it; the key must have no row.
     pub(crate) fn restore_narrow_row(
         &mut self,
         key: FeatureKey,
         stored: StoredRow<'_>,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         if self.has(key) {
-            return Ok(false);
+            let reason = format!(
+                "key {:#018x} has a full row and a narrow one; restore another checkpoint",
+                key.0
+            );
+            return Err(Error::mismatch(self.name(), reason));
         }
         let row = self.allocate_narrow_for(key)?;
-        if let (Some(narrow), Some(NarrowShape { shape, .. })) =
-            (&mut self.narrow, self.shape.narrow.as_deref())
-        {
-            narrow.weights.restore(row, stored.weights);
-            let companion = narrow.companion.row_mut(row);
-            floats_mut(&mut companion[..shape.state_width]).copy_from_slice(stored.state);
-            shape.set_meta(companion, stored.meta);
-            shape.set_used(companion, stored.used);
+        if let (Some(narrow), Some(small)) = (&mut self.narrow, self.shape.narrow.as_deref()) {
+            narrow.slabs.restore(row, &small.shape, stored);
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Grows the rows that the push has made frequent to full rows.
+    /// Grows the narrow rows that have had enough pushes to full rows.
     pub(crate) fn grow_due(&mut self) -> Result<()> {
         let Some(narrow) = &mut self.narrow else { return Ok(()) };
         let mut due = std::mem::take(&mut narrow.due);
@@ -165,17 +176,16 @@ impl Table {
         let Some(row) = self.index.get(key).and_then(Entry::narrow_row) else { return Ok(()) };
         let shape = self.shape.clone();
         let to = self.allocate()?;
-        let Self { weights, companion, scratch, narrow: Some(narrow), .. } = self else {
+        let Self { slabs, scratch, narrow: Some(narrow), .. } = self else {
             return Ok(());
         };
         let Some(small) = shape.narrow.as_deref() else { return Ok(()) };
-        weights.fill(to, scratch, |weights| shape.fill_initial(key, weights));
-        weights.spread(to, narrow.weights.stored(row, small.shape.width), small);
-        let twin = companion.row_mut(to);
+        slabs.weights.fill(to, scratch, |weights| shape.fill_initial(key, weights));
+        slabs.weights.spread(to, narrow.slabs.weights.stored(row, small.shape.width), small);
+        let twin = slabs.companion.row_mut(to);
         shape.fill_initial_companion(twin, 0);
-        small.spread_companion(&shape, narrow.companion.row(row), twin);
-        narrow.free(row);
-        *narrow.of_slot(key) -= 1;
+        small.spread_companion(&shape, narrow.slabs.companion.row(row), twin);
+        narrow.free(key, row);
         self.index.redirect(key, Entry::full(to));
         self.counters.grown += 1;
         Ok(())
@@ -184,14 +194,8 @@ impl Table {
     /// Frees the row of an index entry of either width; the entry must have been removed already.
     pub(crate) fn free_row(&mut self, key: FeatureKey, entry: Entry) {
         match (&mut self.narrow, entry.narrow_row()) {
-            (Some(narrow), Some(row)) => {
-                narrow.free(row);
-                *narrow.of_slot(key) -= 1;
-            }
-            _ => {
-                self.weights.free(entry.row());
-                self.companion.free(entry.row());
-            }
+            (Some(narrow), Some(row)) => narrow.free(key, row),
+            _ => self.slabs.free(entry.row()),
         }
     }
 
@@ -199,19 +203,11 @@ impl Table {
     /// rows need.
     pub(crate) fn place_narrow_low(&mut self, key: FeatureKey, row: u32) -> Result<()> {
         let Some(narrow) = &mut self.narrow else { return Ok(()) };
-        if !is_loose(row, narrow.len() as u64) {
-            return Ok(());
+        if is_loose(row, narrow.slabs.len() as u64)
+            && let Some(to) = narrow.slabs.move_down(row)?
+        {
+            self.index.redirect(key, Entry::narrow(to));
         }
-        let to = narrow.allocate()?;
-        if to > row {
-            narrow.free(to);
-            return Ok(());
-        }
-        narrow.weights.copy_row(row, to);
-        let companion = narrow.companion.row(row).to_vec();
-        narrow.companion.row_mut(to).copy_from_slice(&companion);
-        narrow.free(row);
-        self.index.redirect(key, Entry::narrow(to));
         Ok(())
     }
 }

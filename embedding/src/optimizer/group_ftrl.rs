@@ -10,7 +10,7 @@
 //! the group is undone as well: the length of `u = -w * curvature` is `|s| - t`, so that `s = u *
 //! (1 + t / |u|)`.
 
-use crate::optimizer::{FtrlKernel, Gradient, RowKernel, sum_of_squares_f32};
+use crate::optimizer::{FtrlKernel, Gradient, RowKernel, sum_of_squares};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupFtrlKernel {
@@ -28,7 +28,7 @@ impl RowKernel for GroupFtrlKernel {
         let soft = |z: f32| if z.abs() <= l1 { 0.0 } else { z - l1.copysign(z) };
         let (z, n) = state.split_at_mut(dim);
         let (n, raw) = (&mut n[..dim], &raw[..dim]);
-        let length = sum_of_squares_f32(dim, |i| weights[i] * curvature(n[i].sqrt())).sqrt();
+        let length = sum_of_squares::<f32>(dim, |i| weights[i] * curvature(n[i].sqrt())).sqrt();
         // From a segment of zeros, `z` cannot be computed back, and the products with this factor
         // are not used.
         let grown = if length > 0.0 { 1.0 + threshold / length } else { 1.0 };
@@ -42,7 +42,7 @@ impl RowKernel for GroupFtrlKernel {
             let sigma = (n[i].sqrt() - root) * inverse_alpha;
             z[i] = before + (g - sigma * w);
         }
-        let length = sum_of_squares_f32(dim, |i| soft(z[i])).sqrt();
+        let length = sum_of_squares::<f32>(dim, |i| soft(z[i])).sqrt();
         let kept = if length > threshold { 1.0 - threshold / length } else { 0.0 };
         for i in 0..dim {
             let s = soft(z[i]);

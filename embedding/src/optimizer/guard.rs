@@ -6,7 +6,7 @@
 
 use zillion_rows::{Bounds, ClipSpec};
 
-use crate::optimizer::{Gradient, RowKernel, sum_of_squares_f64};
+use crate::optimizer::{Gradient, RowKernel, sum_of_squares};
 
 /// The clip and the bounds of a segment that has at least one of the two.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Creates the guard of a clip and bounds; `None` if there are neither.
+    /// Creates the guard for a clip and bounds. Returns `None` if there is neither a clip nor
+    /// bounds.
     pub(crate) fn new(clip: Option<ClipSpec>, bounds: Option<Bounds>) -> Option<Self> {
         if clip.is_none() && bounds.is_none() {
             return None;
@@ -34,7 +35,7 @@ impl Guard {
         Some(Self { norm, value, bounds: bounds.unwrap_or(everywhere) })
     }
 
-    /// Returns the gradient of one row with its clip.
+    /// Returns a function that computes the clipped gradient of one row.
     #[inline(always)]
     fn clip<G: Gradient>(&self, weights: &[f32], raw: &[f32], gradient: G) -> Clipped<G> {
         let clipped = Clipped { gradient, value: self.value, factor: 1.0 };
@@ -43,7 +44,7 @@ impl Guard {
         }
         let raw = &raw[..weights.len()];
         // The length is computed in double precision, where no square of an `f32` overflows.
-        let length = sum_of_squares_f64(raw.len(), |i| clipped.of(raw[i], weights[i])).sqrt();
+        let length = sum_of_squares::<f64>(raw.len(), |i| clipped.of(raw[i], weights[i])).sqrt();
         let norm = f64::from(self.norm);
         let factor = if length > norm { (norm / length) as f32 } else { 1.0 };
         Clipped { factor, ..clipped }

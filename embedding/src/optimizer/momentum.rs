@@ -1,8 +1,8 @@
 //! The rule of stochastic gradient descent with momentum, by PyTorch's formulas (`torch.optim.SGD`
 //! without dampening).
 //!
-//! The learning rate multiplies the whole velocity, so a schedule that lowers it also slows the
-//! movement that has built up.
+//! The learning rate multiplies the whole velocity, so a schedule that lowers the rate also reduces
+//! the effect of earlier gradients.
 
 use crate::optimizer::{Gradient, RowKernel};
 
@@ -10,7 +10,7 @@ use crate::optimizer::{Gradient, RowKernel};
 pub(crate) struct MomentumKernel {
     pub(super) lr: f32,
     pub(super) momentum: f32,
-    /// Whether a step looks ahead to where the velocity leads (Nesterov 1983).
+    /// Whether a step uses the velocity after the next update (Nesterov 1983).
     pub(super) nesterov: bool,
 }
 

@@ -382,9 +382,9 @@ proptest! {
     fn sums_of_squares_are_right_at_every_length(values in prop::collection::vec(-10f32..10.0, 0..70)) {
         let exact: f64 = values.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
         let pairs = sum_of_squares_of(&values, &values, |a, b| 0.5 * (a + b));
-        assert_eq!(pairs.to_bits(), sum_of_squares_f32(values.len(), |i| values[i]).to_bits());
-        let single = sum_of_squares_f32(values.len(), |i| values[i]);
-        let double = sum_of_squares_f64(values.len(), |i| values[i]);
+        assert_eq!(pairs.to_bits(), sum_of_squares::<f32>(values.len(), |i| values[i]).to_bits());
+        let single = sum_of_squares::<f32>(values.len(), |i| values[i]);
+        let double = sum_of_squares::<f64>(values.len(), |i| values[i]);
         prop_assert!((f64::from(single) - exact).abs() <= exact * 1e-5);
         prop_assert!((double - exact).abs() <= exact * 1e-14);
     }

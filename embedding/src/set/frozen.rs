@@ -1,4 +1,5 @@
-//! Frozen tables: their rows are read, and no step changes, creates or evicts a row.
+//! The freezing of tables: the rows of a frozen table are read, and no step changes, creates or
+//! evicts them.
 //!
 //! # Invariants
 //! A frozen table has no part in a step: no gradient is applied or counted, no key is counted, no
@@ -14,7 +15,7 @@ impl TableSet {
     /// Freezes exactly these tables from now on.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned for an unknown table.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if a table is unknown.
     pub fn freeze(&mut self, tables: &[TableId]) -> Result<()> {
         for &table in tables {
             self.shape(table)?;

@@ -16,7 +16,7 @@ use zillion_rows::LookupReport;
 use zillion_rows::shape_rows;
 
 /// The number of pieces per thread that the keys of a plan are cut into, so that an interrupted
-/// thread holds up little. [`MOST_KEYS`] and [`LEAST_KEYS`] bound the size of a piece.
+/// thread delays the phase little. [`MOST_KEYS`] and [`LEAST_KEYS`] bound the size of a piece.
 const SHARES: usize = 8;
 /// The largest number of keys of a piece.
 const MOST_KEYS: usize = 2048;
@@ -24,14 +24,14 @@ const MOST_KEYS: usize = 2048;
 /// their share should be small.
 const LEAST_KEYS: usize = 256;
 
-/// The keys of a plan that belong to one table in one shard.
+/// A run of the keys of a plan that belong to one table in one shard.
 struct Run<'a> {
     shard: usize,
     table: TableId,
     keys: &'a [FeatureKey],
 }
 
-/// A part of a run's keys, with the buffers for what is read.
+/// A part of a run's keys, with the buffers into which their rows are read.
 struct Piece<'a> {
     run: usize,
     keys: &'a [FeatureKey],
@@ -48,7 +48,7 @@ impl TableSet {
     /// created. The call gives `rows` its shape.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned if the plan does not fit these tables.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan does not fit these tables.
     pub fn pull(
         &mut self,
         workers: &Workers,
@@ -58,16 +58,14 @@ impl TableSet {
     ) -> Result<()> {
         self.begin_read(workers, plan, want_counts, rows)?;
         let runs = self.runs(plan);
-        let mut known: Vec<FoundRows> = Vec::with_capacity(runs.len());
-        for run in &runs {
-            known.push(
-                self.shards[run.shard].table_mut(run.table.index()).begin_pull(run.keys.len()),
-            );
-        }
+        let begin = |run: &Run<'_>| {
+            self.shards[run.shard].tables[run.table.index()].begin_pull(run.keys.len())
+        };
+        let mut known: Vec<FoundRows> = runs.iter().map(begin).collect();
         let rooms = known.iter_mut().map(|known| Some(known.room()));
         let missing = self.read(workers, &runs, rows, rooms, Absent::Initial)?;
         for ((run, known), missing) in runs.iter().zip(known).zip(missing) {
-            let table = self.shards[run.shard].table_mut(run.table.index());
+            let table = &mut self.shards[run.shard].tables[run.table.index()];
             table.end_pull(known, run.keys.len(), missing);
         }
         Ok(())
@@ -77,7 +75,7 @@ impl TableSet {
     /// declares for it, and no counter of training changes.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned if the plan does not fit these tables.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan does not fit these tables.
     pub fn lookup(
         &mut self,
         workers: &Workers,
@@ -148,12 +146,9 @@ impl TableSet {
         workers.for_each_part(&mut pieces, &offsets, |_, part| {
             for piece in part {
                 let Run { shard, table, .. } = runs[piece.run];
-                let table = shards[shard].table(table.index());
-                let (keys, counts) = (piece.keys, piece.counts.take());
-                piece.missing = match piece.known.take() {
-                    Some(known) => table.pull_some(keys, piece.rows, counts, known),
-                    None => table.read(keys, piece.rows, counts, absent),
-                };
+                let table = &shards[shard].tables[table.index()];
+                let (counts, known) = (piece.counts.take(), piece.known.take());
+                piece.missing = table.read(piece.keys, piece.rows, counts, known, absent);
             }
         });
         let mut missing = vec![0; runs.len()];

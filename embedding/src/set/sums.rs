@@ -1,5 +1,5 @@
-//! Sums over rows: the gradient norm and the regulariser's loss. Partial sums are in `f64`, one for
-//! each slot, and are added in the order of tables and slots.
+//! The sums over rows: the gradient norm and the regulariser's loss. Partial sums are in `f64`, one
+//! for each slot, and are added in the order of tables and slots.
 
 use std::ops::Range;
 
@@ -19,8 +19,7 @@ impl TableSet {
     /// shards and threads.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the
-    /// tables.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the arguments do not fit the tables.
     pub fn grad_sq_norm(
         &mut self,
         workers: &Workers,
@@ -32,7 +31,7 @@ impl TableSet {
         self.bring_in(workers, plan)?;
         // A step that does not fit into 32 bits is refused when the gradients are applied.
         let step = step.0 as u32;
-        let rooms = self.rooms(workers, plan, gradients, step)?;
+        let rooms = self.find_permits(workers, plan, gradients, step)?;
         let run = |position: usize, live: &Table, table: &TablePlan, range: Range<usize>| {
             let rows = &gradients.tables[position];
             slot_runs(table, range, |keys, run| {
@@ -45,12 +44,11 @@ impl TableSet {
     }
 
     /// Returns the regulariser's loss, `(l2 / 2) * |w|^2` with the current weights: over all rows
-    /// for segments whose regulariser pulls on the whole table, and over the plan's rows for the
+    /// for segments whose regulariser applies to the whole table, and over the plan's rows for the
     /// others.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) is returned if the arguments do not fit the
-    /// tables.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the arguments do not fit the tables.
     pub fn regulariser_loss(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<f64> {
         for table in &plan.tables {
             self.shape(table.table)?;
@@ -62,8 +60,8 @@ impl TableSet {
         Ok(self.sum(workers, plan, Table::whole_regulariser, |_| true, run))
     }
 
-    /// Adds up, for every table in order, `whole` of each slot if the table is swept, and `run` of
-    /// each run of one slot if `has_runs`.
+    /// Returns the sum over all tables, in their order. A swept table adds `whole` of each slot; a
+    /// table for which `has_runs` is true adds `run` of each run of one slot.
     fn sum(
         &self,
         workers: &Workers,
@@ -75,14 +73,15 @@ impl TableSet {
         let ranges = self.ranges(plan);
         // Each table has one list of partial sums over whole slots and one over runs.
         let partials = |i: usize, shard: &Shard| -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
-            let swept = |(table, swept)| if swept { whole(shard.table(table)) } else { Vec::new() };
+            let swept =
+                |(table, swept)| if swept { whole(&shard.tables[table]) } else { Vec::new() };
             let wholes = self.moving_swept().into_iter().enumerate().map(swept).collect();
             let runs = plan.tables.iter().enumerate().map(|(position, table)| {
                 let index = table.table.index();
                 if self.frozen[index] || !has_runs(index) {
                     return Vec::new();
                 }
-                run(position, shard.table(index), table, ranges[i][position].clone())
+                run(position, &shard.tables[index], table, ranges[i][position].clone())
             });
             (wholes, runs.collect())
         };

@@ -39,13 +39,13 @@ fn stored<R>(
     let (mut rows, mut candidates) = (BTreeMap::new(), BTreeMap::new());
     for shard in &set.shards {
         for slot in shard.slots() {
-            let table = shard.table(0);
+            let table = &shard.tables[0];
             table
                 .for_each_in_slot(slot, |key, stored| {
                     assert!(rows.insert(key, row(stored)).is_none());
                 })
                 .unwrap();
-            candidates.extend(table.candidates_in(slot));
+            candidates.extend(table.counts().into_iter().flat_map(|c| c.in_slot(slot)));
         }
     }
     (rows, candidates)

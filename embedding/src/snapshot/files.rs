@@ -5,7 +5,6 @@ use std::path::Path;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
-use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
 use crate::table::Table;
@@ -31,16 +30,27 @@ impl Kind {
         self == Self::Narrow
     }
 
-    /// Returns how many entries of this kind a slot of a table has.
+    /// Returns the bytes that an entry takes in memory before it is written, or `None` if a table
+    /// of this shape never has entries of this kind.
+    pub(crate) fn entry_bytes(self, shape: &TableShape) -> Option<usize> {
+        match self {
+            Self::Rows => Some(PartRows::row_bytes(shape)),
+            Self::Narrow => shape.narrow.as_ref().map(|narrow| PartRows::row_bytes(&narrow.shape)),
+            Self::Candidates => {
+                let is_exact = shape.spec.admission.counts_exactly();
+                is_exact.then_some(size_of::<(FeatureKey, Candidate)>())
+            }
+            Self::Filter => shape.filter.is_some().then_some(size_of::<FilterBlock>()),
+        }
+    }
+
+    /// Returns the number of entries of this kind that a slot of a table has.
     pub(crate) fn in_slot(self, table: &Table, slot: usize) -> usize {
         match self {
-            Self::Rows => table.slot_rows(slot) - table.slot_narrow_rows(slot),
+            Self::Rows => table.index.slot_len(slot) - table.slot_narrow_rows(slot),
             Self::Narrow => table.slot_narrow_rows(slot),
-            Self::Candidates => table.slot_candidates(slot),
-            Self::Filter => table
-                .admission()
-                .and_then(KeyAdmission::filter)
-                .map_or(0, |filter| filter.slot_len(slot)),
+            Self::Candidates => table.counts().map_or(0, |counts| counts.slot_len(slot)),
+            Self::Filter => table.filter().map_or(0, |filter| filter.slot_len(slot)),
         }
     }
 }
@@ -48,7 +58,7 @@ impl Kind {
 /// A block of a filter: its slot, its number there, and its words.
 pub(crate) type FilterBlock = (usize, usize, [u64; BLOCK_WORDS]);
 
-/// A file of the checkpoint that is to be written.
+/// A job that writes one file of the checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) table: usize,
@@ -104,16 +114,12 @@ impl Content {
 
     /// Returns the number of bytes that the content takes in memory.
     pub(crate) fn bytes(&self, job: &Job, shape: &TableShape) -> u64 {
-        let bytes = match self {
-            Self::Rows { rows, gone } => {
-                let gone = gone.as_ref().map_or(0, Vec::len);
-                let row_bytes = PartRows::row_bytes(shape.of_width(job.kind.is_narrow()));
-                rows.keys().len() * row_bytes + gone * size_of::<u64>()
-            }
-            Self::Candidates(all) => all.len() * size_of::<(FeatureKey, Candidate)>(),
-            Self::Filter(all) => all.len() * size_of::<FilterBlock>(),
+        let (entries, gone) = match self {
+            Self::Rows { rows, gone } => (rows.keys().len(), gone.as_ref().map_or(0, Vec::len)),
+            Self::Candidates(all) => (all.len(), 0),
+            Self::Filter(all) => (all.len(), 0),
         };
-        bytes as u64
+        (entries * job.kind.entry_bytes(shape).unwrap_or(0) + gone * size_of::<u64>()) as u64
     }
 
     pub(crate) fn write(
@@ -137,7 +143,8 @@ impl Content {
             Self::Filter(blocks) => {
                 // Only tables with a filter have such files.
                 let Some(filter) = &shape.filter else {
-                    return Err(Error::mismatch(shape.name(), "the table has no filter of keys"));
+                    let reason = "only the snapshot has a filter of keys; begin the snapshot again";
+                    return Err(Error::mismatch(shape.name(), reason));
                 };
                 let part = write_filter(files, folder, (shape, filter), place, blocks.into_iter())?;
                 Ok(Written { part, gone: None })

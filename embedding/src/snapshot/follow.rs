@@ -1,20 +1,21 @@
-//! The tracking of a set's checkpoints, so that a later checkpoint can hold only the changes since
+//! The marks of a set's checkpoints, with which a later checkpoint can hold only the changes since
 //! an earlier one.
 
 use crate::error::{Error, Result};
 use crate::set::TableSet;
 use crate::snapshot::marks::{KEPT, Marks, SnapshotMark};
+use crate::table::Table;
 
 impl TableSet {
     /// Begins to record the information that checkpoints of changes need
     /// ([`TableSet::begin_changes`]), in tables that are not written whole. This takes 16 bytes for
     /// each key whose row is removed, or is spilled after it has changed. The first checkpoint that
-    /// is finished or restored after this call is the first that a checkpoint of changes can stand
-    /// on.
+    /// is finished or restored after this call is the first on which a checkpoint of changes can be
+    /// based.
     pub fn follow_snapshots(&mut self) {
         if self.marks.is_none() {
             self.marks = Some(Marks::default());
-            self.for_each_table(|table| table.follow_snapshots());
+            self.tables_mut().for_each(Table::follow_snapshots);
         }
     }
 
@@ -22,10 +23,8 @@ impl TableSet {
     /// none yet, or if checkpoints are not followed.
     pub fn snapshot_mark(&self) -> Option<SnapshotMark> {
         let marks = self.marks.as_ref()?;
-        marks
-            .generations
-            .last()
-            .map(|&generation| SnapshotMark { history: marks.history, generation })
+        let &generation = marks.generations.last()?;
+        Some(SnapshotMark { history: marks.history, generation })
     }
 
     /// Returns the generation of a mark, or an error if the changes after it are no longer known.
@@ -34,7 +33,8 @@ impl TableSet {
             marks.history == mark.history && marks.generations.contains(&mark.generation)
         });
         if !known {
-            let reason = "the changes since that checkpoint are not known any more; write a whole checkpoint";
+            let reason =
+                "the changes since that checkpoint are no longer known; write a whole checkpoint";
             return Err(Error::misuse(reason));
         }
         Ok(mark.generation)
@@ -47,7 +47,8 @@ impl TableSet {
         let old = marks.generations.len().saturating_sub(KEPT);
         marks.generations.drain(..old);
         let oldest = marks.generations[0];
-        self.for_each_table(|table| table.forget_tombstones(oldest));
+        let tombstones = self.tables_mut().filter_map(|table| table.tombstones.as_mut());
+        tombstones.for_each(|tombstones| tombstones.oldest = oldest);
     }
 
     /// Begins another history, whose first mark is the checkpoint that has just been restored.
@@ -58,16 +59,10 @@ impl TableSet {
         // If the numbers of generations are used up, there is no mark, and checkpoints are whole.
         let Some(generation) = self.generations.cut() else { return };
         self.seal_changes();
-        self.for_each_table(|table| {
+        for table in self.tables_mut() {
             table.follow_snapshots();
-            table.cut_tombstones(generation);
-        });
-        self.mark(generation);
-    }
-
-    fn for_each_table(&mut self, mut f: impl FnMut(&mut crate::table::Table)) {
-        for shard in &mut self.shards {
-            (0..self.shapes.len()).for_each(|table| f(shard.table_mut(table)));
+            table.tombstones.iter_mut().for_each(|tombstones| tombstones.begin(generation));
         }
+        self.mark(generation);
     }
 }

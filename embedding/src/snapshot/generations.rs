@@ -1,4 +1,4 @@
-//! Snapshot generations: the numbers by which rows record when they changed last.
+//! The snapshot generations: the numbers by which rows record when they changed last.
 //!
 //! A dirty epoch ends when a version is published, and its number is in every checkpoint. A
 //! snapshot must also know which rows changed after it began, and it must not end an epoch: the
@@ -34,7 +34,7 @@ impl Generations {
         self.now
     }
 
-    /// Returns the current epoch.
+    /// Returns the epoch of the current generation.
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch_of(self.now)
     }
@@ -44,7 +44,7 @@ impl Generations {
         generation - self.cuts.partition_point(|&cut| cut <= generation) as u32
     }
 
-    /// Returns the last generation of an epoch so far. Rows of later generations changed after the
+    /// Returns the newest generation of an epoch. Rows of later generations changed after the
     /// epoch.
     pub(crate) fn last_of(&self, epoch: u32) -> u32 {
         let epochs = self.cuts.iter().zip(1..).map(|(cut, before)| cut - before);

@@ -2,9 +2,9 @@
 //!
 //! An image consists of a key, the number of the previous image of the same slot, and the words of
 //! the row in both slabs. Making an image is a copy to the end of the last chunk, or to the place
-//! of an image that is no longer needed. A push that keeps a row therefore does little more work
-//! than a push that does not. All chunks go back to the system at once, together with the snapshot,
-//! on the thread that drops it.
+//! of an image that has been released. A push that keeps a row therefore does little more work than
+//! a push that does not. All chunks go back to the system at once, together with the snapshot, on
+//! the thread that drops it.
 //!
 //! # Invariants
 //! * An image is in the list of its slot, or it is free.
@@ -23,9 +23,10 @@ const HEAD: usize = 3;
 /// The number of words of a chunk, unless a single image has more.
 const CHUNK_WORDS: usize = 256 << 10;
 
-/// The number that ends a list of images.
+/// The number that stands for the end of a list of images.
 pub(crate) const NONE: u32 = u32::MAX;
 
+/// A store of images of rows with a fixed number of words.
 #[derive(Debug)]
 pub(crate) struct Images {
     /// The number of words of a row of weights.
@@ -48,8 +49,8 @@ impl Images {
         Self { weights, stride, in_chunk, chunks: Vec::new(), made: 0, free: NONE }
     }
 
-    /// Keeps a row and returns the number of its image. `before` is the newest image of the list so
-    /// far.
+    /// Stores the image of a row and returns the number of the image. `before` is the newest image
+    /// of the list so far.
     pub(crate) fn keep(
         &mut self,
         key: FeatureKey,
@@ -110,7 +111,8 @@ impl Images {
         Some((FeatureKey(key), words[HEAD - 1]))
     }
 
-    /// Returns the words of a row in both slabs.
+    /// Returns the words of an image: the words of the row in the weight slab and in the companion
+    /// slab.
     pub(crate) fn row(&self, image: u32) -> (&[u32], &[u32]) {
         self.words(image)[HEAD..].split_at(self.weights)
     }

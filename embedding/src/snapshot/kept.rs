@@ -14,13 +14,13 @@ pub(crate) struct TableSnapshot {
     /// The generation that ended when the snapshot began. Rows of later generations have changed
     /// since.
     pub(crate) generation: u32,
-    /// Whether every row that could change has an image, because a rule has moved all rows.
+    /// Whether every row that could change has an image, because a rule has changed all rows.
     pub(crate) is_whole: bool,
     pub(crate) full: Kept,
     /// The narrow rows, if the rows of the table grow. They are written to files of their own,
     /// after those of the full rows.
     pub(crate) narrow: Option<Kept>,
-    /// The error because of which an image is missing.
+    /// The error that kept an image from being stored, if there was one.
     pub(crate) failure: Option<Error>,
 }
 
@@ -42,22 +42,6 @@ impl Kept {
         Self { pending: slots.start, slots, newest: Vec::new(), images }
     }
 
-    /// Adds an image to the list of its slot.
-    #[inline]
-    pub(crate) fn keep(
-        &mut self,
-        key: FeatureKey,
-        weights: &[u32],
-        companion: &[u32],
-    ) -> Result<()> {
-        if self.newest.is_empty() {
-            self.newest = vec![NONE; self.slots.len()];
-        }
-        let newest = &mut self.newest[key.slot() - self.slots.start];
-        *newest = self.images.keep(key, *newest, weights, companion)?;
-        Ok(())
-    }
-
     /// Keeps the image of a row of a pending slot that has not changed since the end of
     /// `generation`.
     #[inline(always)]
@@ -72,17 +56,22 @@ impl Kept {
         if key.slot() < self.pending || shape.meta(companion).dirty_epoch > generation {
             return Ok(());
         }
-        self.keep(key, weights, companion)
+        if self.newest.is_empty() {
+            self.newest = vec![NONE; self.slots.len()];
+        }
+        let newest = &mut self.newest[key.slot() - self.slots.start];
+        *newest = self.images.keep(key, *newest, weights, companion)?;
+        Ok(())
     }
 
-    /// Drops all images, and keeps no more.
+    /// Drops all images, and makes later calls keep no image.
     pub(crate) fn give_up(&mut self) {
         self.pending = self.slots.end;
         self.newest = Vec::new();
         self.images = Images::new(0, 0);
     }
 
-    /// Yields the keys and numbers of the images of a slot.
+    /// Returns an iterator over the keys and numbers of the images of a slot.
     pub(crate) fn images(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
         let mut next = self.newest.get(slot - self.slots.start).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
@@ -127,32 +116,26 @@ impl TableSnapshot {
         }
     }
 
-    /// Keeps the image of a full row in memory that is about to change or to be removed, unless it
-    /// has one.
+    /// Returns the images of the narrow rows, if the table has them, or of the full ones.
+    pub(crate) fn kept(&self, is_narrow: bool) -> Option<&Kept> {
+        if is_narrow { self.narrow.as_ref() } else { Some(&self.full) }
+    }
+
+    /// Keeps the image of a row in memory that is about to change or to be removed, unless the row
+    /// has an image.
     #[inline(always)]
     pub(crate) fn save(
         &mut self,
+        is_narrow: bool,
         shape: &TableShape,
         key: FeatureKey,
         weights: &[u32],
         companion: &[u32],
     ) {
-        let kept = self.full.save(self.generation, shape, key, weights, companion);
-        kept.unwrap_or_else(|e| self.spoil(e));
-    }
-
-    /// Keeps the image of a narrow row that is about to change or to be removed, unless it has one.
-    #[inline(always)]
-    pub(crate) fn save_narrow(
-        &mut self,
-        shape: &TableShape,
-        key: FeatureKey,
-        weights: &[u32],
-        companion: &[u32],
-    ) {
-        let Some(narrow) = &mut self.narrow else { return };
-        let kept = narrow.save(self.generation, shape, key, weights, companion);
-        kept.unwrap_or_else(|e| self.spoil(e));
+        let kept = if is_narrow { self.narrow.as_mut() } else { Some(&mut self.full) };
+        let Some(kept) = kept else { return };
+        let saved = kept.save(self.generation, shape, key, weights, companion);
+        saved.unwrap_or_else(|e| self.spoil(e));
     }
 
     /// Records a failure of the snapshot, and keeps no more images.

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use zillion_feature::{FeatureKey, SLOTS};
+use zillion_feature::SLOTS;
 
 use crate::set::TableSet;
 use crate::shape::TableShape;
 use crate::snapshot::Snapshot;
-use crate::snapshot::files::{FilterBlock, Job, Kind, Written};
-use zillion_rows::Candidate;
-use zillion_rows::part::{
-    ChangedParts, ListedParts, PartInfo, PartRows, TableParts, part_count, part_slots,
-};
+use crate::snapshot::files::{Job, Kind, Written};
+use zillion_rows::part::{ChangedParts, ListedParts, PartInfo, TableParts, part_count, part_slots};
 
 /// The files that were written for a table.
 #[derive(Default)]
@@ -27,37 +24,22 @@ struct Listed {
 }
 
 impl TableSet {
-    /// Returns the files that a table will have.
+    /// Returns the jobs that write the files of a table.
     pub(crate) fn jobs_of(&self, table: usize, limit: u64, since: Option<u32>) -> Vec<Job> {
         let shape = &self.shapes[table];
-        let changed = since.filter(|_| shape.has_changes());
-        let jobs = |by_slot: Vec<u64>, kind: Kind, row_bytes: usize| {
-            let since = changed.filter(|_| kind == Kind::Rows);
+        let mut jobs = Vec::new();
+        for kind in [Kind::Rows, Kind::Narrow, Kind::Candidates, Kind::Filter] {
+            let Some(entry_bytes) = kind.entry_bytes(shape) else { continue };
+            let since = since.filter(|_| kind == Kind::Rows && shape.has_changes());
+            let in_slot = |slot| kind.in_slot(self.owner(table, slot), slot) as u64;
+            let by_slot: Vec<u64> = (0..SLOTS).map(in_slot).collect();
             let parts = part_count(&by_slot, limit);
-            (0..parts).map(move |part| {
+            jobs.extend((0..parts).map(|part| {
                 let rows = by_slot[part_slots(part, parts)].iter().sum::<u64>();
-                let bytes = rows * row_bytes as u64;
-                Job { table, kind, part, parts, rows, bytes, since }
-            })
-        };
-        let owner = |slot: usize| self.shards[self.map.shard_of(slot)].table(table);
-        let by_slot = |kind: Kind| {
-            (0..SLOTS).map(|slot| kind.in_slot(owner(slot), slot) as u64).collect::<Vec<_>>()
-        };
-        let mut all: Vec<Job> =
-            jobs(by_slot(Kind::Rows), Kind::Rows, PartRows::row_bytes(shape)).collect();
-        if let Some(narrow) = &shape.narrow {
-            let row_bytes = PartRows::row_bytes(&narrow.shape);
-            all.extend(jobs(by_slot(Kind::Narrow), Kind::Narrow, row_bytes));
+                Job { table, kind, part, parts, rows, bytes: rows * entry_bytes as u64, since }
+            }));
         }
-        if shape.spec.admission.counts_exactly() {
-            let bytes = size_of::<(FeatureKey, Candidate)>();
-            all.extend(jobs(by_slot(Kind::Candidates), Kind::Candidates, bytes));
-        }
-        if shape.filter.is_some() {
-            all.extend(jobs(by_slot(Kind::Filter), Kind::Filter, size_of::<FilterBlock>()));
-        }
-        all
+        jobs
     }
 
     /// Returns the manifest entries of all tables.

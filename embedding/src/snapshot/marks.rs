@@ -1,15 +1,15 @@
-//! The checkpoints that a checkpoint of changes can stand on.
+//! The marks of the checkpoints on which a checkpoint of changes can be based.
 //!
 //! A mark is the snapshot generation that ended when a checkpoint began: rows of later generations
 //! have changed since. The tables record which keys were removed or spilled (see `tombstones`) as
 //! far back as the older of two marks, those of the last two finished checkpoints. Two are needed
 //! because the caller that has written the files of a checkpoint may still fail to rename them, and
-//! then the next checkpoint stands on the one before.
+//! then the next checkpoint is based on the one before.
 //!
 //! # Invariants
 //! * A mark belongs to one history. Restoring begins another history, whose first mark is that of
 //!   the restored checkpoint.
-//! * An abandoned checkpoint leaves no mark and moves none.
+//! * An abandoned checkpoint changes no mark.
 
 /// The number of marks that are kept.
 pub(crate) const KEPT: usize = 2;

@@ -4,7 +4,6 @@
 //! Restoring replaces the tables only after every part has been verified and read. An error leaves
 //! the tables as they were.
 
-use std::ops::Range;
 use std::path::Path;
 
 use zillion_device::Workers;
@@ -13,11 +12,9 @@ use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
 use crate::set::{TableSet, each, empty_shards};
 use crate::snapshot::generations::Generations;
-use crate::table::Table;
 use zillion_rows::RowShape;
 use zillion_rows::part::{
-    Need, RowPart, StoredCandidates, StoredFilter, TableParts, listed_parts, open_candidates,
-    open_filters, open_narrow, open_rows,
+    Need, TableParts, listed_parts, open_candidates, open_filters, open_narrow, open_rows,
 };
 
 impl TableSet {
@@ -28,8 +25,9 @@ impl TableSet {
     /// row by row.
     ///
     /// # Errors
-    /// [`Error::Part`] names the file and what is wrong with it; [`Error::Mismatch`] names a table
-    /// that only the checkpoint or only the job has. The tables are then as they were.
+    /// Returns [`Error::Part`] if a file cannot be read or is damaged, [`Error::Mismatch`] if the
+    /// checkpoint and the job have different tables, and [`Error::TooManyRows`] if a table exceeds
+    /// its limit. The tables are then unchanged.
     pub fn restore(
         &mut self,
         workers: &Workers,
@@ -48,14 +46,14 @@ impl TableSet {
                 }
                 let reason = match is_stored {
                     true => format!(
-                        "the checkpoint has a {what} of keys that wait to be admitted and the job's admission has \
-                         none"
+                        "the checkpoint has a {what} of keys that wait to be admitted, and the job's \
+                         admission has none"
                     ),
                     false => format!(
-                        "the job's admission has a {what} of keys and the checkpoint has no {what}"
+                        "the job's admission has a {what} of keys, and the checkpoint has no {what}"
                     ),
                 };
-                let reason = format!("{reason}; use the job that it was written by");
+                let reason = format!("{reason}; use the job that wrote the checkpoint");
                 return Err(Error::mismatch(shape.name(), reason));
             }
             if let Some(cap) = shape.spec.row_limit().filter(|&cap| table.rows > cap) {
@@ -75,24 +73,32 @@ impl TableSet {
         each(workers, &mut shards, |_, shard| {
             let slots = shard.slots();
             for (index, parts) in opened.iter().enumerate() {
-                let table = shard.table_mut(index);
-                for part in parts {
+                let table = &mut shard.tables[index];
+                for part in parts.iter().chain(&narrow[index]) {
                     for row in part.rows_in(&slots) {
                         table.restore_row(part.key(row), part.stored(row))?;
                     }
                 }
-                narrow[index].iter().try_for_each(|part| restore_narrow(table, part, &slots))?;
-                table.restored();
-                candidates[index]
-                    .iter()
-                    .try_for_each(|part| restore_candidates(table, part, &slots))?;
-                filters[index].iter().for_each(|part| restore_filter(table, part, &slots));
+                table.finish_restoring();
+                for part in &candidates[index] {
+                    for (key, candidate) in part.in_slots(&slots) {
+                        table.restore_candidate(key, candidate)?;
+                    }
+                }
+                let filter = table.candidates.as_mut().and_then(KeyAdmission::filter_mut);
+                if let Some(filter) = filter {
+                    for (slot, block, words) in
+                        filters[index].iter().flat_map(|part| part.in_slots(&slots))
+                    {
+                        filter.restore(slot, block, words);
+                    }
+                }
             }
             Ok(())
         })?;
-        for (new, old) in shards.iter_mut().zip(&self.shards) {
-            (0..opened.len()).for_each(|i| new.table_mut(i).keep_counters(old.table(i)));
-        }
+        let old = self.shards.iter().flat_map(|shard| &shard.tables);
+        let new = shards.iter_mut().flat_map(|shard| &mut shard.tables);
+        new.zip(old).for_each(|(new, old)| new.keep_counters(old));
         self.shards = shards;
         let epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
         self.generations = Generations::of_epoch(epoch);
@@ -102,43 +108,4 @@ impl TableSet {
         self.mark_restored();
         Ok(())
     }
-}
-
-/// Restores the filter blocks of one part that belong to a shard's slots.
-fn restore_filter(table: &mut Table, part: &StoredFilter, slots: &Range<usize>) {
-    let Some(filter) = table.admission_mut().and_then(KeyAdmission::filter_mut) else { return };
-    for (slot, block, words) in part.in_slots(slots) {
-        filter.restore(slot, block, words);
-    }
-}
-
-/// Restores the narrow rows of one part that belong to a shard's slots.
-fn restore_narrow(table: &mut Table, part: &RowPart, slots: &Range<usize>) -> Result<()> {
-    for row in part.rows_in(slots) {
-        let key = part.key(row);
-        if !table.restore_narrow_row(key, part.stored(row))? {
-            let reason = format!(
-                "key {:#018x} has a full row and a narrow one; take another checkpoint",
-                key.0
-            );
-            return Err(Error::mismatch(table.name(), reason));
-        }
-    }
-    Ok(())
-}
-
-/// Restores the candidates of one part that belong to a shard's slots.
-fn restore_candidates(
-    table: &mut Table,
-    part: &StoredCandidates,
-    slots: &Range<usize>,
-) -> Result<()> {
-    for (key, candidate) in part.in_slots(slots) {
-        if !table.restore_candidate(key, candidate) {
-            let reason =
-                format!("key {:#018x} waits for a row and has one; take another checkpoint", key.0);
-            return Err(Error::mismatch(table.name(), reason));
-        }
-    }
-    Ok(())
 }

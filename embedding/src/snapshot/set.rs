@@ -16,7 +16,7 @@ impl TableSet {
     /// absent. The call takes time in proportion to the number of slots and copies no row.
     ///
     /// # Errors
-    /// An error is returned if folders cannot be created, or if a checkpoint has already begun.
+    /// Returns an error if folders cannot be created, or if a checkpoint has already begun.
     pub fn begin_snapshot(
         &mut self,
         workers: &Workers,
@@ -26,14 +26,14 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, None)
     }
 
-    /// Begins a checkpoint of changes since another checkpoint, on top of which it is restored. For
-    /// tables without whole-table rules whose rows do not grow, it holds only the rows that changed
-    /// and the keys that were removed. All other tables are written whole.
+    /// Begins a checkpoint of the changes since another checkpoint; the two are restored together.
+    /// For tables without whole-table rules whose rows do not grow, it holds only the rows that
+    /// changed and the keys that were removed. All other tables are written whole.
     ///
     /// # Errors
-    /// The errors are those of [`TableSet::begin_snapshot`], and [`Error::Mismatch`] if `since` is
-    /// not the mark of one of the last two checkpoints that were finished (or restored) since
-    /// [`TableSet::follow_snapshots`].
+    /// Returns an error under the conditions of [`TableSet::begin_snapshot`], and [`Error::Misuse`]
+    /// if `since` is not the mark of one of the last two checkpoints that were finished (or
+    /// restored) since [`TableSet::follow_snapshots`].
     pub fn begin_changes(
         &mut self,
         workers: &Workers,
@@ -66,16 +66,12 @@ impl TableSet {
         let epoch = self.generations.epoch();
         let generation = self.generations.cut().ok_or_else(|| {
             let reason =
-                "there are no more epochs to count in; write checkpoints while nothing trains";
+                "the numbers of snapshot generations are used up; restart training from a checkpoint";
             Error::misuse(reason)
         })?;
         self.seal_changes();
-        let tables = self.shapes.len();
         each(workers, &mut self.shards, |_, shard| {
-            for table in 0..tables {
-                shard.table_mut(table).begin_snapshot(generation);
-                shard.table_mut(table).cut_tombstones(generation);
-            }
+            shard.tables.iter_mut().for_each(|table| table.begin_snapshot(generation));
             Ok(())
         })?;
         self.snapshot = Some(Box::new(Snapshot {
@@ -120,7 +116,7 @@ impl TableSet {
                 return Ok(());
             }
             let slot = snapshot.slot();
-            let owner = self.shards[self.map.shard_of(slot)].table(job.table);
+            let owner = self.owner(job.table, slot);
             let cost = 1 + job.kind.in_slot(owner, slot) as u64
                 * if job.since.is_some() { LOOK_COST } else { ROW_COST };
             if cost > snapshot.credit {
@@ -149,19 +145,15 @@ impl TableSet {
             None => Filling { content: Content::new(&job, shape), slot },
         };
         let shard = self.map.shard_of(slot);
-        if let Some(failure) = self.shards[shard].table_mut(job.table).snapshot_failure() {
+        if let Some(failure) = self.shards[shard].tables[job.table].snapshot_failure() {
             return Err(failure);
         }
         let copied = self.copy_before(&job, slot, snapshot.generation, &mut filling.content)?;
-        let table = self.shards[shard].table_mut(job.table);
+        let table = &mut self.shards[shard].tables[job.table];
         match job.kind {
-            Kind::Rows => table.slot_written(slot),
-            Kind::Narrow => table.narrow_slot_written(slot),
+            Kind::Rows | Kind::Narrow => table.rows_written(slot, job.kind.is_narrow()),
             Kind::Candidates | Kind::Filter => {
-                table
-                    .admission_mut()
-                    .into_iter()
-                    .for_each(|admission| admission.slot_written(slot));
+                table.candidates.iter_mut().for_each(|admission| admission.slot_written(slot));
             }
         }
         filling.slot += 1;
@@ -174,10 +166,10 @@ impl TableSet {
         let is_followed = job.kind == Kind::Rows && self.shapes[job.table].narrow.is_some();
         if job.part + 1 == job.parts && !is_followed {
             for shard in &mut self.shards {
-                let table = shard.table_mut(job.table);
+                let table = &mut shard.tables[job.table];
                 if !matches!(job.kind, Kind::Rows | Kind::Narrow) {
-                    table.admission_mut().into_iter().for_each(KeyAdmission::end_snapshot);
-                } else if let Some(kept) = table.end_snapshot() {
+                    table.candidates.iter_mut().for_each(KeyAdmission::end_snapshot);
+                } else if let Some(kept) = table.snapshot.take() {
                     snapshot.dropping.push(workers.spawn(move || drop(kept)));
                 }
             }
@@ -185,8 +177,8 @@ impl TableSet {
         Ok(copied)
     }
 
-    /// Adds the content that a slot had when the snapshot began, at the end of `generation`.
-    /// Returns the number of entries that were added.
+    /// Adds the content that a slot had when the snapshot began, at the end of `generation`, to
+    /// `content`. Returns the number of entries that were added.
     fn copy_before(
         &self,
         job: &Job,
@@ -194,7 +186,7 @@ impl TableSet {
         generation: u32,
         content: &mut Content,
     ) -> Result<u64> {
-        let owner = self.shards[self.map.shard_of(slot)].table(job.table);
+        let owner = self.owner(job.table, slot);
         match content {
             Content::Rows { rows, gone } => {
                 let before = rows.keys().len();
@@ -212,12 +204,13 @@ impl TableSet {
             }
             Content::Candidates(candidates) => {
                 let before = candidates.len();
-                candidates.extend(owner.candidates_before(slot));
+                let counts = owner.counts().into_iter();
+                candidates.extend(counts.flat_map(|counts| counts.before_in_slot(slot)));
                 Ok((candidates.len() - before) as u64)
             }
             Content::Filter(blocks) => {
                 let before = blocks.len();
-                let filter = owner.admission().and_then(KeyAdmission::filter).into_iter();
+                let filter = owner.filter().into_iter();
                 let of_slot = filter.flat_map(|filter| filter.before_in_slot(slot));
                 blocks.extend(of_slot.map(|(number, words)| (slot, number, words)));
                 Ok((blocks.len() - before) as u64)
@@ -238,9 +231,9 @@ impl TableSet {
     /// returned at the beginning.
     ///
     /// # Errors
-    /// An error is returned if writing fails, or if there was no memory for a row that had to be
-    /// kept; files may then be left, which the caller must remove. [`Error::Mismatch`] is returned
-    /// if no checkpoint has begun.
+    /// Returns an error if writing fails, or if there was no memory for a row that had to be kept;
+    /// files may then be left, which the caller must remove. Returns [`Error::Misuse`] if no
+    /// checkpoint has begun.
     pub fn finish_snapshot(&mut self, workers: &Workers) -> Result<Vec<TableParts>> {
         let Some(mut snapshot) = self.snapshot.take() else {
             return Err(Error::misuse("no checkpoint has begun; begin one first"));
@@ -260,11 +253,7 @@ impl TableSet {
         while snapshot.filling.is_some() {
             self.copy_next_slot(snapshot, workers)?;
         }
-        for shard in &mut self.shards {
-            for table in 0..self.shapes.len() {
-                shard.table_mut(table).snapshot_failure().map_or(Ok(()), Err)?;
-            }
-        }
+        self.tables_mut().try_for_each(|table| table.snapshot_failure().map_or(Ok(()), Err))?;
         // Nothing changes meanwhile, so the parts are gathered in parallel, like those of a plain
         // checkpoint.
         let (this, files, folder, generation) =
@@ -302,12 +291,9 @@ impl TableSet {
     }
 
     fn end_table_snapshots(&mut self) {
-        for shard in &mut self.shards {
-            for table in 0..self.shapes.len() {
-                let table = shard.table_mut(table);
-                drop(table.end_snapshot());
-                table.admission_mut().into_iter().for_each(KeyAdmission::end_snapshot);
-            }
+        for table in self.tables_mut() {
+            table.snapshot = None;
+            table.candidates.iter_mut().for_each(KeyAdmission::end_snapshot);
         }
     }
 }

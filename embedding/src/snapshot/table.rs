@@ -41,39 +41,33 @@ impl Table {
     pub(crate) fn begin_snapshot(&mut self, generation: u32) {
         let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), generation);
         self.snapshot = Some(Box::new(snapshot));
-        self.admission_mut().into_iter().for_each(KeyAdmission::begin_snapshot);
+        self.candidates.iter_mut().for_each(KeyAdmission::begin_snapshot);
+        self.tombstones.iter_mut().for_each(|tombstones| tombstones.begin(generation));
     }
 
-    /// Keeps the images of all rows of pending slots, because a rule is about to move every row.
+    /// Keeps the images of all rows of pending slots, because a rule is about to change every row.
     pub(crate) fn save_everything(&mut self) {
-        let Self { shape, index, weights, companion, snapshot: Some(snapshot), .. } = self else {
-            return;
-        };
+        let Self { shape, index, slabs, snapshot: Some(snapshot), .. } = self else { return };
         if std::mem::replace(&mut snapshot.is_whole, true) {
             return;
         }
         for slot in snapshot.full.pending..snapshot.full.slots.end {
             for (key, entry) in index.slot_entries(slot) {
                 let row = entry.row();
-                snapshot.save(shape, key, weights.words(row), companion.row(row));
+                let (weights, companion) = (slabs.weights.words(row), slabs.companion.row(row));
+                snapshot.save(false, shape, key, weights, companion);
             }
         }
     }
 
     /// Keeps the image of a row that is about to be removed.
     pub(crate) fn save_evicted(&mut self, key: FeatureKey, entry: Entry) {
-        let Some(snapshot) = &mut self.snapshot else { return };
-        match (&self.narrow, self.shape.narrow.as_deref(), entry.narrow_row()) {
-            (Some(narrow), Some(shape), Some(row)) => {
-                let (weights, companion) = (narrow.weights.words(row), narrow.companion.row(row));
-                snapshot.save_narrow(&shape.shape, key, weights, companion);
-            }
-            _ => {
-                let row = entry.row();
-                let (weights, companion) = (self.weights.words(row), self.companion.row(row));
-                snapshot.save(&self.shape, key, weights, companion);
-            }
-        }
+        let Some(mut snapshot) = self.snapshot.take() else { return };
+        let (slabs, row) = self.slabs_of(entry);
+        let (shape, companion) = self.companion_of(entry);
+        let is_narrow = self.narrow.is_some() && entry.is_narrow();
+        snapshot.save(is_narrow, shape, key, slabs.weights.words(row), companion);
+        self.snapshot = Some(snapshot);
     }
 
     /// Calls `f` for the rows that one slot had when the snapshot began, in key order: the narrow
@@ -109,21 +103,15 @@ impl Table {
             if let Some(&(_, soon)) = entries.get(i + AHEAD) {
                 self.prefetch_companion(soon);
             }
-            let meta = if self.is_cold(entry) {
-                self.thaw(&cold, key, entry, &mut thawed)?;
-                self.shape.meta(&thawed.companion)
-            } else {
-                self.meta_of(entry)
+            let meta = match self.is_cold(entry) {
+                true => self.row_of(&cold, key, entry, &mut thawed)?.meta,
+                false => self.meta_of(entry),
             };
             if is_asked(meta.dirty_epoch) {
                 places.push((key, Place::Live(entry)));
             }
         }
-        let kept = match of_narrow {
-            true => snapshot.narrow.as_ref(),
-            false => Some(&snapshot.full),
-        };
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = snapshot.kept(of_narrow) else { return Ok(()) };
         let shape = self.shape.of_width(of_narrow);
         places.extend(kept.images(slot).filter_map(|(key, image)| {
             let generation = kept.row(image, shape, of_narrow).meta.dirty_epoch;
@@ -135,12 +123,7 @@ impl Table {
                 self.prefetch_weights(soon);
             }
             let stored = match place {
-                Place::Live(entry) if self.is_cold(entry) => {
-                    self.thaw(&cold, key, entry, &mut thawed)?;
-                    let weights = thawed.weights(&self.shape);
-                    self.shape.stored_row(weights, &thawed.companion, false)
-                }
-                Place::Live(entry) => self.stored_of(entry),
+                Place::Live(entry) => self.row_of(&cold, key, entry, &mut thawed)?,
                 Place::Image(image) => kept.row(image, shape, of_narrow),
             };
             f(key, stored);
@@ -148,35 +131,23 @@ impl Table {
         Ok(())
     }
 
-    /// Notes that the full rows of a slot are written, and frees their images.
-    pub(crate) fn slot_written(&mut self, slot: usize) {
+    /// Notes that the rows of one width of a slot are written, and frees their images.
+    pub(crate) fn rows_written(&mut self, slot: usize, is_narrow: bool) {
         if let Some(snapshot) = &mut self.snapshot {
-            snapshot.full.forget(slot);
+            let kept = if is_narrow { snapshot.narrow.as_mut() } else { Some(&mut snapshot.full) };
+            kept.into_iter().for_each(|kept| kept.forget(slot));
         }
-        self.trim_departed(slot);
+        self.tombstones.iter_mut().for_each(|tombstones| tombstones.trim(slot));
     }
 
-    /// Notes that the narrow rows of a slot are written, and frees their images.
-    pub(crate) fn narrow_slot_written(&mut self, slot: usize) {
-        if let Some(narrow) = self.snapshot.as_mut().and_then(|snapshot| snapshot.narrow.as_mut()) {
-            narrow.forget(slot);
-        }
-    }
-
-    /// Ends the snapshot of the rows. Returns the kept images, so that the caller can drop them
-    /// where that does not delay a step.
-    pub(crate) fn end_snapshot(&mut self) -> Option<Box<TableSnapshot>> {
-        self.snapshot.take()
-    }
-
-    /// Takes the error because of which an image is missing, if any.
+    /// Takes the error that kept an image from being stored, if there was one.
     pub(crate) fn snapshot_failure(&mut self) -> Option<Error> {
         self.snapshot.as_mut().and_then(|snapshot| snapshot.failure.take())
     }
 
-    /// Returns the bytes that are kept for a snapshot.
+    /// Returns the bytes of rows and candidates that are kept for a snapshot.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         let rows = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes());
-        rows + self.admission().map_or(0, KeyAdmission::snapshot_bytes)
+        rows + self.candidates.as_ref().map_or(0, KeyAdmission::snapshot_bytes)
     }
 }

@@ -1,9 +1,7 @@
 //! Records that are being read from the file, for the plan that is looked up now and for announced
 //! plans.
 
-use std::sync::Arc;
-
-use zillion_device::direct_io::{DirectFile, Pieces, Readers, Reading};
+use zillion_device::direct_io::{Pieces, Readers, Reading};
 use zillion_feature::FeatureKey;
 
 use crate::error::Result;
@@ -47,13 +45,10 @@ impl Fetch {
         again: Vec<u32>,
         until: u32,
     ) -> Self {
-        let geometry = log.geometry();
-        let offsets: Vec<u64> = records.iter().map(|&r| geometry.offset(r)).collect();
-        let file: &Arc<DirectFile> = log.file();
         Self {
             wants: records.iter().map(|&r| (r, log.generation(r))).collect(),
             again,
-            state: State::Reading(readers.start(file, &offsets, geometry.record_bytes())),
+            state: State::Reading(log.read(readers, records)),
             until,
         }
     }
@@ -71,7 +66,7 @@ impl Fetch {
     /// Waits until all records have been read.
     ///
     /// # Errors
-    /// An error is returned if a read fails; the fetch then holds no records.
+    /// Returns an error if a read fails; the fetch then holds no records.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.state = match std::mem::replace(&mut self.state, State::Failed) {
             State::Reading(reading) => State::Read(reading.wait()?),
@@ -88,7 +83,8 @@ impl Fetch {
         }
     }
 
-    /// Returns the last pull that needs a record, if more than one of the plans needs it.
+    /// Returns the number of the last pull that needs a record, if more than one of the plans needs
+    /// the record.
     pub(crate) fn wanted_until(&self, record: u32) -> Option<u32> {
         self.again.binary_search(&record).ok().map(|_| self.until)
     }

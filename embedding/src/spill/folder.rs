@@ -1,8 +1,8 @@
 //! Folders of scratch files, each of which belongs to one process.
 //!
 //! Below the given folder, every owner has a subfolder `spill-<n>` and a lock on the file `LOCK` in
-//! it. The operating system releases the lock when the process ends, in whatever way it ends. A
-//! subfolder with a free lock therefore has no owner any more, and the process that finds it
+//! it. The operating system releases the lock when the process ends, even if the process is killed.
+//! A subfolder with a free lock therefore has no owner any more, and the process that finds it
 //! removes the scratch files in it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -17,7 +17,7 @@ const PREFIX: &str = "spill-";
 const LOCK: &str = "LOCK";
 const SUFFIX: &str = ".log";
 
-/// A locked folder. It is removed when this value is dropped, unless it contains other files.
+/// A locked folder. Dropping this value removes the folder, unless the folder contains other files.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -30,16 +30,11 @@ impl Folder {
         files.create_dir(parent)?;
         // The files of ended processes are removed from every subfolder, and not only from the one
         // that this process will use.
-        let entries =
-            fs::read_dir(parent).map_err(|e| DeviceError::file("list the folder", parent, e))?;
-        for entry in entries {
-            let entry = entry.map_err(|e| DeviceError::file("list the folder", parent, e))?;
-            let name = entry.file_name();
-            let is_ours = name.to_str().is_some_and(|name| {
-                name.strip_prefix(PREFIX).is_some_and(|n| n.parse::<u32>().is_ok())
-            });
-            if is_ours && let Some(lock) = lock(&entry.path())? {
-                clear(&entry.path())?;
+        for path in list(parent)? {
+            let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix(PREFIX));
+            let is_ours = number.is_some_and(|number| number.parse::<u32>().is_ok());
+            if is_ours && let Some(lock) = lock(&path)? {
+                clear(&path)?;
                 drop(lock);
             }
         }
@@ -75,7 +70,7 @@ impl Drop for Folder {
     }
 }
 
-/// Takes the lock of a folder, and returns it unless another owner has it.
+/// Tries to lock a folder. Returns `None` if another owner has the lock.
 fn lock(folder: &Path) -> Result<Option<File>> {
     let path = folder.join(LOCK);
     let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
@@ -95,14 +90,17 @@ fn lock(folder: &Path) -> Result<Option<File>> {
     Ok((held.is_some() && held == inode(fs::metadata(&path))).then_some(file))
 }
 
+/// Returns the paths of the entries of a folder.
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |e| DeviceError::file("list the folder", folder, e);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
+}
+
 /// Removes the scratch files of a folder.
 fn clear(folder: &Path) -> Result<()> {
-    let entries =
-        fs::read_dir(folder).map_err(|e| DeviceError::file("list the folder", folder, e))?;
-    for entry in entries {
-        let entry = entry.map_err(|e| DeviceError::file("list the folder", folder, e))?;
-        if entry.file_name().to_str().is_some_and(|name| name.ends_with(SUFFIX)) {
-            let path = entry.path();
+    for path in list(folder)? {
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.ends_with(SUFFIX)) {
             fs::remove_file(&path).map_err(|e| DeviceError::file("remove", &path, e))?;
         }
     }

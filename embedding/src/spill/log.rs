@@ -9,18 +9,21 @@
 //! * A closed segment is full of records. The live records are counted; they are those that an
 //!   index entry points to.
 //! * A segment is reused only after its last record was released. It then gets another generation,
-//!   so that data read before can be told from the data it holds now.
+//!   so that data that was read earlier is not mistaken for its present data.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use zillion_device::direct_io::{DirectFile, PAGE, Page, bytes, bytes_mut, pages};
+use zillion_device::direct_io::{
+    DirectFile, PAGE, Page, Readers, Reading, bytes, bytes_mut, pages,
+};
 
 use crate::error::{Error, Result};
 use crate::index::Entry;
 
-/// The bytes of a chunk if memory is not scarce. A segment has `SEGMENT_CHUNKS` chunks.
+/// The bytes of a chunk if memory is not scarce.
 const CHUNK_BYTES: usize = 256 << 10;
+/// The number of chunks of a segment.
 const SEGMENT_CHUNKS: usize = 16;
 /// The divisor of the memory that rows may take; a chunk takes at most the result.
 const CHUNK_PART: u64 = 64;
@@ -28,20 +31,20 @@ const CHUNK_PART: u64 = 64;
 /// The layout of records in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
-    record: usize,
+    pub(crate) record: usize,
     /// The number of pages of a unit: one, or as many as a large record needs.
     unit_pages: usize,
     /// The number of records of a unit.
-    per_unit: usize,
+    pub(crate) per_unit: usize,
     chunk_units: usize,
     segment_chunks: usize,
 }
 
-/// A log of records, as the module describes it.
+/// A log of records of one size, in the segments of one file.
 #[derive(Debug)]
 pub(crate) struct Log {
-    file: Arc<DirectFile>,
-    geometry: Geometry,
+    pub(crate) file: Arc<DirectFile>,
+    pub(crate) geometry: Geometry,
     segments: Vec<Segment>,
     free: BTreeSet<u32>,
     open: Option<Open>,
@@ -61,9 +64,9 @@ struct Segment {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     segment: u32,
-    /// The position in the segment of the chunk that is being filled. The next field is the number
-    /// of records in it.
+    /// The position in the segment of the chunk that is being filled.
     chunk: usize,
+    /// The number of records in the chunk that is being filled.
     filled: usize,
 }
 
@@ -80,15 +83,6 @@ impl Geometry {
 
     pub(crate) fn unit_bytes(&self) -> usize {
         self.unit_pages * PAGE
-    }
-
-    pub(crate) fn record_bytes(&self) -> usize {
-        self.record
-    }
-
-    /// Returns the number of records of a unit.
-    pub(crate) fn per_unit(&self) -> usize {
-        self.per_unit
     }
 
     /// Returns the number of units of a segment.
@@ -108,7 +102,8 @@ impl Geometry {
         (self.units() * self.unit_bytes()) as u64
     }
 
-    /// Returns the byte at which a record begins.
+    /// Returns the byte at which a record begins: in the file, or in a chunk whose first record has
+    /// number 0.
     pub(crate) fn offset(&self, record: u32) -> u64 {
         let (unit, place) = (record as usize / self.per_unit, record as usize % self.per_unit);
         unit as u64 * self.unit_bytes() as u64 + (place * self.record) as u64
@@ -119,7 +114,7 @@ impl Geometry {
         u64::from(segment) * self.segment_bytes() + (unit * self.unit_bytes()) as u64
     }
 
-    /// Returns the number of the record at a place of a unit of a segment.
+    /// Returns the number of the record at a place behind the beginning of a unit of a segment.
     pub(crate) fn number(&self, segment: u32, unit: usize, place: usize) -> u32 {
         (segment as usize * self.segment_records() + unit * self.per_unit + place) as u32
     }
@@ -143,12 +138,10 @@ impl Log {
         }
     }
 
-    pub(crate) fn file(&self) -> &Arc<DirectFile> {
-        &self.file
-    }
-
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
+    /// Begins to read some records that are not in memory.
+    pub(crate) fn read(&self, readers: &Readers, records: &[u32]) -> Reading {
+        let offsets: Vec<u64> = records.iter().map(|&r| self.geometry.offset(r)).collect();
+        readers.start(&self.file, &offsets, self.geometry.record)
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {
@@ -159,12 +152,12 @@ impl Log {
         self.chunk.capacity() * PAGE + self.segments.capacity() * size_of::<Segment>()
     }
 
-    /// Adds a record that `fill` writes, and returns its number. If an error is returned, no record
-    /// is added.
+    /// Adds a record that `fill` writes, and returns the number of the record. After an error no
+    /// record is added.
     ///
     /// # Errors
-    /// An error is returned if the previous records cannot be written to the disk. They are still
-    /// in memory, and the next call tries again.
+    /// Returns an error if the previous records cannot be written to the disk. These records are
+    /// still in memory, and the next call tries again.
     pub(crate) fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
         let geometry = self.geometry;
         if self.open.is_some_and(|open| open.filled == geometry.chunk_records()) {
@@ -174,12 +167,11 @@ impl Log {
             Some(open) => open,
             None => self.open_segment()?,
         };
-        let (unit, place) = (open.filled / geometry.per_unit, open.filled % geometry.per_unit);
-        let start = unit * geometry.unit_bytes() + place * geometry.record;
+        let start = geometry.offset(open.filled as u32) as usize;
         fill(&mut bytes_mut(&mut self.chunk)[start..start + geometry.record]);
         self.open = Some(Open { filled: open.filled + 1, ..open });
         self.segments[open.segment as usize].live += 1;
-        Ok(geometry.number(open.segment, open.chunk * geometry.chunk_units + unit, place))
+        Ok(geometry.number(open.segment, open.chunk * geometry.chunk_units, open.filled))
     }
 
     /// Returns the bytes of a record that is still in memory.
@@ -190,8 +182,7 @@ impl Log {
         if index >= open.filled {
             return None;
         }
-        let (unit, place) = (index / geometry.per_unit, index % geometry.per_unit);
-        let start = unit * geometry.unit_bytes() + place * geometry.record;
+        let start = geometry.offset(index as u32) as usize;
         Some(&bytes(&self.chunk)[start..start + geometry.record])
     }
 
@@ -205,7 +196,8 @@ impl Log {
         }
     }
 
-    /// Returns the generation of a record, which tells whether it is still the one that was read.
+    /// Returns the generation of a record. If the generation has not changed since a read, the
+    /// record is still the same.
     pub(crate) fn generation(&self, record: u32) -> u64 {
         self.segment_generation(record / self.geometry.segment_records() as u32)
     }

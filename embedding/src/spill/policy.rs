@@ -1,9 +1,9 @@
 //! The order in which rows leave memory.
 //!
 //! The worth of a row is the logarithm of its number of pushes, minus its age in half-lives. A row
-//! that is needed often stays for long after its last use. A row that a single pass over old data
-//! touches once leaves before it, so that a scan takes only the memory of the scan. Both numbers
-//! are stored in the row's record, so that the policy knows them when the row comes back.
+//! that is needed often stays for long after its last use. A row that is used once, by a scan of
+//! old data, leaves earlier, so that a scan does not displace the rows in frequent use. Both
+//! numbers are stored in the row's record, so that the policy knows them when the row comes back.
 //!
 //! A half-life is measured in turnovers of the memory, because that is the scale on which it
 //! matters.
@@ -12,21 +12,23 @@ use zillion_feature::FeatureKey;
 
 use zillion_rows::row::Meta;
 
-/// The length of a half-life in turnovers of the rows in memory. It has at least `SHORTEST` steps.
+/// The length of a half-life in turnovers of the rows in memory.
 const TURNOVERS: f32 = 4.0;
+/// The smallest length of a half-life in steps.
 const SHORTEST: f32 = 64.0;
-/// The number of rows that are compared with each other. One in `LEAVING` of them leaves.
+/// The number of rows that are compared with each other.
 pub(crate) const COMPARED: usize = 256;
+/// The divisor of the number of compared rows that gives the number of rows that leave.
 pub(crate) const LEAVING: usize = 8;
 
-/// The scale of worth, and the position of the hand that looks for rows of little worth.
+/// The policy that chooses the rows that leave memory.
 #[derive(Debug)]
 pub(crate) struct Policy {
     /// The number of steps after which the pushes of a row count half.
     half_life: f32,
-    /// The number of rows that have left since the turnover began. `since` is the step at which it
-    /// began.
+    /// The number of rows that have left since the turnover began.
     left: u64,
+    /// The step at which the turnover began.
     since: u32,
     /// The newest step that was noted.
     step: u32,
@@ -41,13 +43,13 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Notes the newest step.
-    pub(crate) fn at(&mut self, step: u32) {
+    /// Records a step, if it is the newest one so far.
+    pub(crate) fn note_step(&mut self, step: u32) {
         self.step = self.step.max(step);
     }
 
-    /// Notes that `rows` rows have left a memory that holds `capacity` rows.
-    pub(crate) fn left(&mut self, rows: u64, capacity: u64) {
+    /// Records that `rows` rows have left a memory for `capacity` rows.
+    pub(crate) fn note_left(&mut self, rows: u64, capacity: u64) {
         self.left += rows;
         if self.left >= capacity {
             let turnover = self.step.saturating_sub(self.since) as f32;
@@ -89,10 +91,10 @@ mod tests {
     #[test]
     fn a_scan_leaves_before_what_is_asked_for_often_and_old_fame_fades() {
         let mut policy = Policy::default();
-        policy.at(100);
+        policy.note_step(100);
         assert!(policy.worth(meta(1, 100)) < policy.worth(meta(8, 50)));
         assert!(policy.worth(meta(1, 90)) < policy.worth(meta(1, 100)));
-        policy.at(100_000);
+        policy.note_step(100_000);
         assert!(policy.worth(meta(1000, 50)) < policy.worth(meta(1, 100_000)));
     }
 
@@ -100,8 +102,8 @@ mod tests {
     fn a_half_life_follows_the_turnover() {
         let mut policy = Policy::default();
         for step in 1..=1000 {
-            policy.at(step);
-            policy.left(1, 500);
+            policy.note_step(step);
+            policy.note_left(1, 500);
         }
         assert_eq!(policy.half_life, 2000.0);
     }

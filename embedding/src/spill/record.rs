@@ -71,19 +71,20 @@ impl RecordShape {
         record[..CHECKSUM] == xxh3_64(&record[CHECKSUM..]).to_le_bytes()
     }
 
-    /// Returns the fault of a record that should belong to `key`.
+    /// Returns the fault of a record that should belong to `key`, or `None` if the record is
+    /// intact.
     pub(crate) fn problem(self, record: &[u8], key: FeatureKey) -> Option<&'static str> {
         if !self.is_whole(record) {
-            Some("the checksum does not fit the bytes")
+            Some("its checksum does not match its bytes")
         } else if self.key(record) != key {
-            Some("the record belongs to another key")
+            Some("it belongs to another key")
         } else {
             None
         }
     }
 
-    /// Copies the row of a record to two slices. Both may be longer; the numbers beyond the row
-    /// stay as they are.
+    /// Copies the row of a record to two slices. Both may be longer; the words beyond the row do
+    /// not change.
     pub(crate) fn read(self, record: &[u8], weights: &mut [u32], companion: &mut [u32]) {
         let (stored_weights, stored_companion) = record[CHECKSUM + KEY..].split_at(self.weights);
         cast_slice_mut(weights)[..self.weights].copy_from_slice(stored_weights);

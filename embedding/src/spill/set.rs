@@ -16,13 +16,13 @@ impl TableSet {
     /// The index stays in memory. Spilling changes no result.
     ///
     /// # Errors
-    /// [`Error::Spec`](crate::Error::Spec) is returned if the table cannot spill or if a shard's
-    /// share of the memory holds no row, another error if the disk fails.
+    /// Returns [`Error::Spec`](crate::Error::Spec) if the table cannot spill or if a shard's share
+    /// of the memory holds no row, and another error if the disk fails.
     pub fn spill(&mut self, table: TableId, memory: u64, home: &SpillHome) -> Result<()> {
         self.shape(table)?.spec.check_spill()?;
         let (tables, shards) = (self.shapes.len(), self.shards.len() as u64);
         for shard in &mut self.shards {
-            shard.table_mut(table.index()).spill(home, memory / shards)?;
+            shard.tables[table.index()].spill(home, memory / shards)?;
         }
         let spilling = self.spilling.get_or_insert_with(|| Spilling {
             home: home.clone(),
@@ -50,7 +50,7 @@ impl TableSet {
         let by_plan: Vec<_> = plans.iter().map(|plan| self.ranges(plan)).collect();
         each(workers, &mut self.shards, |i, shard| {
             for table in 0..tables {
-                if !shard.table(table).spills() {
+                if shard.tables[table].spill.is_none() {
                     continue;
                 }
                 let mut keys = Vec::new();
@@ -59,15 +59,15 @@ impl TableSet {
                     let of_table = tables.filter(|(t, _)| t.table.index() == table);
                     keys.extend(of_table.map(|(t, range)| &t.keys[range.clone()]));
                 }
-                shard.table_mut(table).look_ahead(&keys, until);
+                shard.tables[table].look_ahead(&keys, until);
             }
             Ok(())
         })
     }
 
     /// Prepares a lookup of a plan: spills rows that earlier lookups without a push have brought
-    /// in, counts the lookup, and brings in the rows of the plan. Must be called before every
-    /// lookup.
+    /// in, counts the lookup, and brings in the rows of the plan. The function must be called
+    /// before every lookup.
     pub(crate) fn begin_lookup(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         if self.spilling.is_none() {
             return Ok(());
@@ -84,21 +84,16 @@ impl TableSet {
         let Some(spilling) = &self.spilling else { return Ok(()) };
         let pull = spilling.pulls;
         let ranges = self.ranges(plan);
-        let planned = |i: usize| {
-            let tables = plan.tables.iter().zip(&ranges[i]);
-            tables.map(|(table, range)| (table, range.clone()))
-        };
-        let tables: Vec<&TablePlan> = plan.tables.iter().collect();
         each(workers, &mut self.shards, |i, shard| {
-            for (table, range) in planned(i) {
-                shard.table_mut(table.table.index()).begin_bringing_in(&table.keys[range]);
+            for (table, range) in plan.tables.iter().zip(&ranges[i]) {
+                shard.tables[table.table.index()].begin_bringing_in(&table.keys[range.clone()]);
             }
             Ok(())
         })?;
         each(workers, &mut self.shards, |_, shard| {
             let bring =
-                |table: &&TablePlan| shard.table_mut(table.table.index()).finish_bringing_in(pull);
-            tables.iter().try_for_each(bring)
+                |table: &TablePlan| shard.tables[table.table.index()].finish_bringing_in(pull);
+            plan.tables.iter().try_for_each(bring)
         })
     }
 
@@ -106,9 +101,9 @@ impl TableSet {
     /// applied.
     pub(crate) fn settle(&mut self, workers: &Workers, step: Option<u32>) -> Result<()> {
         let Some(spilling) = &self.spilling else { return Ok(()) };
-        let (pull, tables) = (spilling.pulls, self.shapes.len());
+        let pull = spilling.pulls;
         each(workers, &mut self.shards, |_, shard| {
-            (0..tables).try_for_each(|table| shard.table_mut(table).settle(pull, step))
+            shard.tables.iter_mut().try_for_each(|table| table.settle(pull, step))
         })
     }
 
@@ -119,7 +114,7 @@ impl TableSet {
         for (table, memory) in spilling.memory.iter().enumerate() {
             let Some(memory) = memory else { continue };
             for shard in shards.iter_mut() {
-                shard.table_mut(table).spill(&spilling.home, memory / count)?;
+                shard.tables[table].spill(&spilling.home, memory / count)?;
             }
         }
         Ok(())

@@ -7,13 +7,13 @@
 
 use zillion_device::direct_io::Pieces;
 use zillion_feature::FeatureKey;
+use zillion_rows::row::StoredRow;
 
 use crate::error::{Error, Result};
 use crate::index::Entry;
 use crate::spill::{
     COMPARED, Compaction, Fetch, LEAVING, Missing, Spill, SpillHome, Thawed, least,
 };
-use crate::statistics::SpillStatistics;
 use crate::table::Table;
 
 /// The number of keys between prefetching memory and reading it.
@@ -31,20 +31,10 @@ pub(crate) struct ColdRows {
 }
 
 impl Table {
-    /// Lets rows spill, so that those in memory take at most `memory` bytes.
+    /// Lets rows of the table spill, so that the rows in memory take at most `memory` bytes.
     pub(crate) fn spill(&mut self, home: &SpillHome, memory: u64) -> Result<()> {
         self.spill = Some(Box::new(Spill::new(home, &self.shape, memory)?));
         Ok(())
-    }
-
-    /// Returns whether rows may leave memory.
-    pub(crate) fn spills(&self) -> bool {
-        self.spill.is_some()
-    }
-
-    pub(crate) fn spill_statistics(&self) -> Option<SpillStatistics> {
-        let hot = self.weights.len() as u64;
-        self.spill.as_ref().map(|spill| spill.statistics(hot, self.rows()))
     }
 
     /// Begins to read the rows of announced plans that are not in memory, and marks the other rows
@@ -64,7 +54,7 @@ impl Table {
         let again: Vec<u32> = records.windows(2).filter(|w| w[0] == w[1]).map(|w| w[0]).collect();
         records.dedup();
         if !records.is_empty() {
-            let fetch = Fetch::start(spill.home.readers(), &spill.log, &records, again, until);
+            let fetch = Fetch::start(&spill.home.inner.readers, &spill.log, &records, again, until);
             spill.ahead.push(fetch);
         }
         self.spill = Some(spill);
@@ -86,7 +76,7 @@ impl Table {
         };
         let unread: Vec<u32> = rows.iter().map(|&(r, _)| r).filter(|&r| !is_read(r)).collect();
         let fetch = (!unread.is_empty())
-            .then(|| Fetch::start(spill.home.readers(), log, &unread, Vec::new(), 0));
+            .then(|| Fetch::start(&spill.home.inner.readers, log, &unread, Vec::new(), 0));
         spill.missing = (!rows.is_empty()).then_some(Missing { rows, fetch });
         self.spill = Some(spill);
     }
@@ -129,7 +119,7 @@ impl Table {
                 Some((None, position)) => fetch.as_ref().and_then(|f| f.get(position)),
                 None => spill.log.in_memory(record),
             };
-            let bytes = bytes.ok_or_else(|| spill.bad(record, key, "the record was not read"))?;
+            let bytes = bytes.ok_or_else(|| spill.bad(record, key, "it was not read"))?;
             if let Some(problem) = shape.problem(bytes, key) {
                 return Err(spill.bad(record, key, problem));
             }
@@ -138,7 +128,7 @@ impl Table {
                 Some((Some(i), _)) => spill.ahead[i].wanted_until(record),
                 _ => None,
             };
-            shape.read(bytes, self.weights.words_mut(row), self.companion.row_mut(row));
+            shape.read(bytes, self.slabs.weights.words_mut(row), self.slabs.companion.row_mut(row));
             self.index.redirect(key, Entry::full(row));
             if let Some(until) = until {
                 spill.want(row, until);
@@ -168,15 +158,15 @@ impl Table {
     pub(crate) fn settle(&mut self, pull: u32, step: Option<u32>) -> Result<()> {
         let Some(mut spill) = self.spill.take() else { return Ok(()) };
         if let Some(step) = step {
-            spill.policy.at(step);
+            spill.policy.note_step(step);
         }
-        let hot = self.weights.len() as u64;
+        let hot = self.slabs.len() as u64;
         // Steps are similar but not equal: the allowance is a quarter more than the last step
         // added, and it shrinks slowly after a large step.
         let grown = hot.saturating_sub(spill.settled);
         spill.allowance = (grown + grown / 4).max(spill.allowance - spill.allowance.div_ceil(64));
         let outcome = self.shrink(&mut spill, pull).and_then(|()| self.compact(&mut spill));
-        spill.settled = self.weights.len() as u64;
+        spill.settled = self.slabs.len() as u64;
         self.spill = Some(spill);
         outcome
     }
@@ -184,7 +174,7 @@ impl Table {
     /// Makes room for a row that is added outside of a step.
     pub(crate) fn make_room_for_restored(&mut self, newest: u32) -> Result<()> {
         match &self.spill {
-            Some(spill) if self.weights.len() as u64 >= spill.budget_rows => {
+            Some(spill) if self.slabs.len() as u64 >= spill.budget_rows => {
                 self.settle(0, Some(newest))
             }
             _ => Ok(()),
@@ -197,7 +187,7 @@ impl Table {
         // Rows that an announced plan needs stay as long as there are other rows to spill.
         let mut spare_wanted = true;
         let mut rows: Vec<(f32, FeatureKey, u32)> = Vec::new();
-        while self.weights.len() as u64 > target {
+        while self.slabs.len() as u64 > target {
             rows.clear();
             // No slot may be visited twice, so that no row is listed twice.
             let mut visited = 0;
@@ -220,12 +210,12 @@ impl Table {
             }
             for i in 0..rows.len() {
                 if let Some(&(_, _, row)) = rows.get(i + AHEAD) {
-                    self.companion.prefetch(row);
+                    self.slabs.companion.prefetch(row);
                 }
-                let meta = self.shape.meta(self.companion.row(rows[i].2));
+                let meta = self.shape.meta(self.slabs.companion.row(rows[i].2));
                 rows[i].0 = spill.policy.worth(meta);
             }
-            let over = (self.weights.len() as u64 - target) as usize;
+            let over = (self.slabs.len() as u64 - target) as usize;
             // After a visit to all slots there is nothing else to compare with, so all listed rows
             // may leave.
             let part = if visited == slots.len() { 1 } else { LEAVING };
@@ -235,22 +225,21 @@ impl Table {
             for &(_, key, row) in &rows {
                 self.freeze(spill, key, row)?;
             }
-            spill.policy.left(rows.len() as u64, spill.budget_rows);
+            spill.policy.note_left(rows.len() as u64, spill.budget_rows);
         }
         Ok(())
     }
 
     /// Moves one row from memory to the file.
     fn freeze(&mut self, spill: &mut Spill, key: FeatureKey, row: u32) -> Result<()> {
-        let (weights, companion) = (self.weights.words(row), self.companion.row(row));
+        let (weights, companion) = (self.slabs.weights.words(row), self.slabs.companion.row(row));
         let shape = spill.record;
         let record = spill.log.append(|to| shape.write(to, key, weights, companion))?;
         if let Some(tombstones) = &mut self.tombstones {
             tombstones.note_spilled(key, self.shape.meta(companion).dirty_epoch);
         }
         self.index.redirect(key, Entry::cold(record));
-        self.weights.free(row);
-        self.companion.free(row);
+        self.slabs.free(row);
         // The key that gets this place next is not known to be needed.
         if let Some(until) = spill.wanted.get_mut(row as usize) {
             *until = 0;
@@ -264,7 +253,7 @@ impl Table {
     /// number of records checked follows the number of rows written, so that the file stays bounded
     /// and no step has more to do than others.
     fn compact(&mut self, spill: &mut Spill) -> Result<()> {
-        let geometry = spill.log.geometry();
+        let geometry = spill.log.geometry;
         if let Some(mut compaction) = spill.compaction.take() {
             let is_there = spill.log.segment_generation(compaction.segment)
                 == compaction.generation
@@ -280,8 +269,8 @@ impl Table {
                     let at =
                         compaction.damaged.unwrap_or(geometry.unit_offset(compaction.segment, 0));
                     let reason = format!(
-                        "the records of {live} rows are not what was written, the first at byte {at}; go on from the last \
-                         checkpoint, and check the disk"
+                        "the records of {live} rows are damaged, the first at byte {at}; restart from the last checkpoint, and \
+                         check the disk"
                     );
                     return Err(spill.broken(reason));
                 }
@@ -298,19 +287,19 @@ impl Table {
         }
         let Some(compaction) = &mut spill.compaction else {
             // Unused credit is limited, so that a long quiet time does not end in one long step.
-            spill.credit = spill.credit.min(geometry.units() * geometry.per_unit());
+            spill.credit = spill.credit.min(geometry.units() * geometry.per_unit);
             return Ok(());
         };
-        let units = (spill.credit / geometry.per_unit()).min(geometry.units() - compaction.next);
+        let units = (spill.credit / geometry.per_unit).min(geometry.units() - compaction.next);
         if units > 0 {
             let (first, segment) = (compaction.next, compaction.segment);
             let offsets: Vec<u64> =
                 (first..first + units).map(|unit| geometry.unit_offset(segment, unit)).collect();
-            let readers = spill.home.readers();
-            let reading = readers.start(spill.log.file(), &offsets, geometry.unit_bytes());
+            let readers = &spill.home.inner.readers;
+            let reading = readers.start(&spill.log.file, &offsets, geometry.unit_bytes());
             compaction.reading = Some((first, reading));
             compaction.next += units;
-            spill.credit -= units * geometry.per_unit();
+            spill.credit -= units * geometry.per_unit;
         }
         Ok(())
     }
@@ -323,10 +312,10 @@ impl Table {
         first: usize,
         units: &Pieces,
     ) -> Result<()> {
-        let (geometry, shape) = (spill.log.geometry(), spill.record);
+        let (geometry, shape) = (spill.log.geometry, spill.record);
         let mut unit = 0;
         while let Some(bytes) = units.get(unit) {
-            for place in 0..geometry.per_unit() {
+            for place in 0..geometry.per_unit {
                 let record = geometry.number(compaction.segment, first + unit, place);
                 let bytes = geometry.in_unit(bytes, place);
                 let key = shape.key(bytes);
@@ -350,7 +339,7 @@ impl Table {
         Ok(())
     }
 
-    /// Reads the records of those `entries` that are not in memory, for a single use.
+    /// Reads the records of all `entries` that are not in memory, for a single use.
     pub(crate) fn cold_rows(&self, entries: &[(FeatureKey, Entry)]) -> Result<ColdRows> {
         let Some(spill) = &self.spill else { return Ok(ColdRows::default()) };
         let cold = entries.iter().filter_map(|(_, entry)| entry.record());
@@ -360,36 +349,58 @@ impl Table {
             return Ok(ColdRows::default());
         }
         records.sort_unstable();
-        let geometry = spill.log.geometry();
-        let offsets: Vec<u64> = records.iter().map(|&record| geometry.offset(record)).collect();
-        let reading =
-            spill.home.readers().start(spill.log.file(), &offsets, geometry.record_bytes());
+        let reading = spill.log.read(&spill.home.inner.readers, &records);
         Ok(ColdRows { pieces: Some(reading.wait()?), records })
     }
 
-    /// Copies the row of an index entry that is not in memory to `to`.
-    pub(crate) fn thaw(
+    /// Calls `f` with the row of each of `entries`, in memory or on disk, in their order. Entries
+    /// without a row are left out.
+    pub(crate) fn for_each_row(
         &self,
+        entries: &[(FeatureKey, Entry)],
+        mut f: impl FnMut(FeatureKey, StoredRow<'_>),
+    ) -> Result<()> {
+        let cold = self.cold_rows(entries)?;
+        let mut thawed = Thawed::default();
+        for (i, &(key, entry)) in entries.iter().enumerate() {
+            if let Some(&(_, soon)) = entries.get(i + AHEAD) {
+                self.prefetch_weights(soon);
+                self.prefetch_companion(soon);
+            }
+            if !entry.is_none() {
+                f(key, self.row_of(&cold, key, entry, &mut thawed)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the row of an index entry. A row on disk is copied to `thawed` from `cold`, which
+    /// must have been read for this entry.
+    pub(crate) fn row_of<'a>(
+        &'a self,
         cold: &ColdRows,
         key: FeatureKey,
         entry: Entry,
-        to: &mut Thawed,
-    ) -> Result<()> {
+        thawed: &'a mut Thawed,
+    ) -> Result<StoredRow<'a>> {
+        if !self.is_cold(entry) {
+            return Ok(self.stored_of(entry));
+        }
         let (Some(spill), Some(record)) = (&self.spill, entry.record()) else {
             return Err(Error::mismatch(
                 self.name(),
-                "a row is on disk and the table does not spill",
+                "a row is on disk and the table does not spill; restart from the last checkpoint",
             ));
         };
         let position = cold.records.binary_search(&record).ok();
         let read = position.zip(cold.pieces.as_ref()).and_then(|(i, pieces)| pieces.get(i));
         let bytes = read.or_else(|| spill.log.in_memory(record));
-        let bytes = bytes.ok_or_else(|| spill.bad(record, key, "the record was not read"))?;
+        let bytes = bytes.ok_or_else(|| spill.bad(record, key, "it was not read"))?;
         if let Some(problem) = spill.record.problem(bytes, key) {
             return Err(spill.bad(record, key, problem));
         }
-        spill.record.thaw(bytes, to);
-        Ok(())
+        spill.record.thaw(bytes, thawed);
+        Ok(self.shape.stored_row(thawed.weights(&self.shape), &thawed.companion, false))
     }
 }
 
@@ -406,17 +417,17 @@ impl Spill {
         self.wanted.get(row as usize).is_some_and(|&until| until > pull)
     }
 
-    /// Returns the error for a damaged record.
+    /// Returns an error for a damaged record.
     fn bad(&self, record: u32, key: FeatureKey, problem: &str) -> Error {
-        let at = self.log.geometry().offset(record);
+        let at = self.log.geometry.offset(record);
         self.broken(format!(
-            "the record at byte {at}, of key {:#018x}, is damaged: {problem}; go on from the last checkpoint, and check \
+            "the record at byte {at}, of key {:#018x}, is damaged: {problem}; restart from the last checkpoint, and check \
              the disk",
             key.0
         ))
     }
 
     fn broken(&self, reason: String) -> Error {
-        Error::Spill { path: self.log.file().path().to_owned(), reason }
+        Error::Spill { path: self.log.file.path().to_owned(), reason }
     }
 }

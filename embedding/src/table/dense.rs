@@ -14,14 +14,14 @@ use crate::error::{Error, Result};
 use crate::index::{Entry, Index};
 use crate::table::Table;
 use crate::table::push::is_finite;
-use zillion_rows::row::Meta;
 
+/// The extra state of one shard's part of a dense table.
 #[derive(Debug)]
 pub(crate) struct Dense {
     first_slot: usize,
     /// The first row of each slot, followed by the number of all rows.
     starts: Vec<u32>,
-    staged: Option<Staged>,
+    pub(crate) staged: Option<Staged>,
     /// The keys by row, listed when a sweep first needs them, because the random bits of rounding
     /// depend on the key.
     keys: Vec<FeatureKey>,
@@ -46,7 +46,7 @@ impl Staged {
         Ok(Self { gradients, touched: Vec::new(), is_touched: vec![false; rows] })
     }
 
-    /// Drops all staged gradients.
+    /// Drops the staged gradients of all rows.
     pub(crate) fn clear(&mut self) {
         for row in self.touched.drain(..) {
             self.gradients.row_mut(row).fill(0.0);
@@ -80,14 +80,6 @@ impl Dense {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    pub(crate) fn staged(&self) -> Option<&Staged> {
-        self.staged.as_ref()
-    }
-
-    pub(crate) fn staged_mut(&mut self) -> Option<&mut Staged> {
-        self.staged.as_mut()
-    }
-
     /// Creates the list of keys by row, unless it exists.
     pub(crate) fn list_keys(&mut self, index: &Index) {
         if self.keys.is_empty() {
@@ -110,8 +102,9 @@ impl Dense {
         Ok((self.staged.insert(staged), &self.keys))
     }
 
-    /// Recomputes the row runs of the slots; must be called after rows were added in key order.
-    pub(crate) fn renumbered(&mut self, index: &Index) {
+    /// Recomputes the row runs of the slots. The function must be called after rows were added in
+    /// key order.
+    pub(crate) fn renumber(&mut self, index: &Index) {
         let mut next = 0;
         for (start, slot) in self.starts.iter_mut().zip(index.slots()) {
             *start = next;
@@ -155,7 +148,7 @@ impl Table {
         } else {
             self.merge(&new, epoch)?;
         }
-        self.restored();
+        self.finish_restoring();
         Ok(())
     }
 
@@ -194,8 +187,8 @@ impl Table {
         Ok(())
     }
 
-    /// Keeps the gradients of `keys` by row, for a sweep. Gradients are dropped and counted as in
-    /// [`Table::push`].
+    /// Adds the gradients of `keys` to the staged gradients of their rows, for a sweep. Gradients
+    /// are dropped and counted as in [`Table::push`].
     pub(crate) fn stage(&mut self, keys: &[FeatureKey], gradients: &[f32]) -> Result<()> {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let Some(dense) = &mut self.dense else {
@@ -223,15 +216,10 @@ impl Table {
         Ok(())
     }
 
-    /// Drops the staged gradients.
+    /// Drops the staged gradients of the table, if there are any.
     pub(crate) fn discard(&mut self) {
-        if let Some(staged) = self.dense.as_mut().and_then(Dense::staged_mut) {
+        if let Some(staged) = self.dense.as_mut().and_then(|dense| dense.staged.as_mut()) {
             staged.clear();
         }
-    }
-
-    /// Returns the metadata of a row that a sweep moved without a gradient.
-    pub(crate) fn mark_moved(meta: Meta, epoch: u32) -> Meta {
-        Meta { dirty_epoch: epoch, ..meta }
     }
 }

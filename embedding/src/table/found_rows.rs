@@ -15,7 +15,7 @@ pub(crate) struct FoundRows {
     keys: Vec<FeatureKey>,
     /// The entry of each key, or [`Entry::NONE`].
     rows: Vec<Entry>,
-    /// The number of moves that the index had counted at the pull.
+    /// The count of moves of the index ([`Index::moves`]) at the time of the pull.
     moves: u64,
 }
 
@@ -40,8 +40,8 @@ impl FoundRows {
         FoundBuffers { keys: &mut self.keys, rows: &mut self.rows }
     }
 
-    /// Returns the entries of `keys`, if these are the keys of the last pull and no entry has moved
-    /// since.
+    /// Returns the entries of `keys`, if these are the keys of the last pull and no entry has
+    /// changed since then.
     pub(crate) fn rows(&self, keys: &[FeatureKey], index: &Index) -> Option<&[Entry]> {
         (self.moves == index.moves() && self.keys == keys).then_some(&self.rows[..])
     }

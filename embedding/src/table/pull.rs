@@ -12,7 +12,7 @@ use crate::table::found_rows::{FoundBuffers, FoundRows};
 use crate::table::weights::WeightSlab;
 use zillion_rows::dtype::{Bf16, F16, Half, widen};
 
-/// The choice of the row that a read returns for a key without a row.
+/// The kind of row that a read returns for a key without a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// The row that training would start from.
@@ -39,25 +39,22 @@ struct Notes<'a> {
 }
 
 impl Table {
-    /// Copies the rows of `keys` to `out` (`keys.len()` strides), and their numbers of pushes to
-    /// `counts`. Returns the number of keys without a row.
+    /// Copies the rows of `keys` to `out` (`keys.len()` strides), their numbers of pushes to
+    /// `counts`, and the keys with their entries to `known`. Returns the number of keys without a
+    /// row.
     pub(crate) fn read(
         &self,
         keys: &[FeatureKey],
         out: &mut [f32],
         counts: Option<&mut [u32]>,
+        known: Option<FoundBuffers<'_>>,
         absent: Absent,
     ) -> Result<u64> {
-        self.read_noting(keys, out, Notes { counts, rows: None }, absent)
-    }
-
-    fn read_noting(
-        &self,
-        keys: &[FeatureKey],
-        out: &mut [f32],
-        notes: Notes<'_>,
-        absent: Absent,
-    ) -> Result<u64> {
+        let rows = known.map(|known| {
+            known.keys.copy_from_slice(keys);
+            known.rows
+        });
+        let notes = Notes { counts, rows };
         let stride = self.shape.stride();
         let wanted = Wanted { keys, absent, stride };
         if self.narrow.is_some() {
@@ -66,7 +63,7 @@ impl Table {
                 self.copy_of_either_width(key, row, target);
             });
         }
-        let weights = match &self.weights {
+        let weights = match &self.slabs.weights {
             WeightSlab::F32(weights) => weights,
             WeightSlab::F16(halves) => return self.read_halves::<F16>(wanted, halves, out, notes),
             WeightSlab::Bf16(halves) => {
@@ -149,14 +146,14 @@ impl Table {
                     |_, i| self.index.prefetch(keys[i]),
                     #[inline(always)]
                     |_, i| match self.index.get_at_home(keys[i]) {
-                        AtHome::Found(entry) => self.asked(entry, wants_counts, &ask),
+                        AtHome::Found(entry) => self.prefetch_found(entry, wants_counts, &ask),
                         AtHome::Absent => Entry::NONE,
                         AtHome::Beyond => Entry::UNDECIDED,
                     },
                     #[inline(always)]
                     |_, i| {
                         Ok(match self.index.get(keys[i]) {
-                            Some(entry) => self.asked(entry, wants_counts, &ask),
+                            Some(entry) => self.prefetch_found(entry, wants_counts, &ask),
                             None => Entry::NONE,
                         })
                     },
@@ -178,9 +175,9 @@ impl Table {
         Ok(missing)
     }
 
-    /// Prefetches all that is read of a row, and returns its entry.
+    /// Prefetches all parts of a row that will be read, and returns the entry of the row.
     #[inline(always)]
-    fn asked(&self, entry: Entry, wants_counts: bool, ask: impl Fn(Entry)) -> Entry {
+    fn prefetch_found(&self, entry: Entry, wants_counts: bool, ask: impl Fn(Entry)) -> Entry {
         ask(entry);
         if wants_counts {
             self.prefetch_companion(entry);
@@ -189,7 +186,7 @@ impl Table {
     }
 
     /// Completes the read of a key after its row has been copied: writes a row for a key that has
-    /// none, and the count if it is wanted. Returns 1 for a key without a row, else 0.
+    /// none, and the count if `count` is given. Returns 1 for a key without a row, else 0.
     #[inline(always)]
     fn complete(
         &self,
@@ -220,18 +217,6 @@ impl Table {
         let mut known = std::mem::take(&mut self.known);
         known.begin(keys, &self.index);
         known
-    }
-
-    /// Reads some of a pull's keys, as [`Table::read`] does, and keeps their entries.
-    pub(crate) fn pull_some(
-        &self,
-        keys: &[FeatureKey],
-        out: &mut [f32],
-        counts: Option<&mut [u32]>,
-        known: FoundBuffers<'_>,
-    ) -> Result<u64> {
-        known.keys.copy_from_slice(keys);
-        self.read_noting(keys, out, Notes { counts, rows: Some(known.rows) }, Absent::Initial)
     }
 
     /// Ends a pull that has read all of its keys: counts the keys, and keeps their entries for the

@@ -12,10 +12,11 @@ use crate::optimizer::{Kernel, LANES, RowKernel, Shaping, with_kernel};
 use crate::prefetch::in_turn;
 use crate::shape::{SegmentShape, TableShape, TableStep};
 use crate::table::Table;
+use crate::table::slabs::RowSlabs;
 use crate::table::uses::note_use;
 use zillion_rows::row::{Meta, floats_mut};
 
-/// The inputs of the stages of a push.
+/// The inputs of a push, which all its stages read.
 struct Push<'a> {
     shape: &'a TableShape,
     keys: &'a [FeatureKey],
@@ -33,23 +34,15 @@ impl Table {
     #[inline(always)]
     fn found(&mut self, entry: Entry) -> Entry {
         self.counters.pushed += 1;
-        match (&self.narrow, entry.narrow_row()) {
-            (Some(narrow), Some(row)) => {
-                narrow.weights.prefetch_mut(row);
-                narrow.companion.prefetch_mut(row);
-            }
-            _ => {
-                self.weights.prefetch_mut(entry.row());
-                self.companion.prefetch_mut(entry.row());
-            }
-        }
+        let (slabs, row) = self.slabs_of(entry);
+        slabs.prefetch_mut(row);
         entry
     }
 
     /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown
     /// keys get a row when they are admitted, or are refused if the vocabulary is fixed. Gradients
-    /// with a number that is not finite are dropped. All of this is counted. `occurrences` gives
-    /// the number of occurrences of each key, for an admission that counts them.
+    /// with a number that is not finite are dropped. Each of these cases is counted. `occurrences`
+    /// gives the number of occurrences of each key, for an admission that counts them.
     pub(crate) fn push(
         &mut self,
         keys: &[FeatureKey],
@@ -183,7 +176,7 @@ impl Push<'_> {
                 return Ok(Entry::NONE);
             }
             None if !step.permits.has(occurrences.first + i)
-                && table.crowded_out(key, || occurrences.of(i), step.step) =>
+                && table.count_refused(key, || occurrences.of(i), step.step) =>
             {
                 return Ok(Entry::NONE);
             }
@@ -205,10 +198,11 @@ impl Push<'_> {
             return self.apply_to_narrow(table, i, row);
         }
         let row = entry.row();
-        let Table { weights, companion, changes, scratch, counters, snapshot, .. } = table;
+        let Table { slabs, changes, scratch, counters, snapshot, .. } = table;
+        let RowSlabs { weights, companion } = slabs;
         let companion = companion.row_mut(row);
         if let Some(snapshot) = snapshot {
-            snapshot.save(self.shape, self.keys[i], weights.words(row), companion);
+            snapshot.save(false, self.shape, self.keys[i], weights.words(row), companion);
         }
         counters.saturated += weights.change(
             row,
@@ -232,11 +226,12 @@ impl Push<'_> {
         };
         let Some(small) = self.shape.narrow.as_deref() else { return };
         let NarrowShape { at, shape, .. } = small;
-        let Narrow { weights, companion, gradient, due, .. } = &mut **narrow;
+        let Narrow { slabs, gradient, due, .. } = &mut **narrow;
+        let RowSlabs { weights, companion } = slabs;
         counters.narrow_gradients += 1;
         let companion = companion.row_mut(row);
         if let Some(snapshot) = snapshot {
-            snapshot.save_narrow(shape, self.keys[i], weights.words(row), companion);
+            snapshot.save(true, shape, self.keys[i], weights.words(row), companion);
         }
         let (segments, kernels) = (&shape.segments[..], &self.step.narrow[..]);
         let rules = AllRules { segments, kernels, scale: self.step.scale };
@@ -262,8 +257,8 @@ impl Push<'_> {
         }
     }
 
-    /// Records a push in the companion row and in the list of changes. Both need the time of the
-    /// row's previous push, so `touch`, which overwrites it, comes last.
+    /// Records a push in the companion row and in the list of changes. Both need the step of the
+    /// row's previous push, so `touch`, which overwrites the step, comes last.
     #[inline(always)]
     fn note(
         &self,
@@ -273,7 +268,7 @@ impl Push<'_> {
         i: usize,
     ) {
         if let Some(changes) = changes
-            && shape.meta(companion).dirty_epoch != changes.epoch()
+            && shape.meta(companion).dirty_epoch != changes.epoch
         {
             changes.note(self.keys[i]);
         }

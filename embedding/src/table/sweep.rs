@@ -1,19 +1,19 @@
-//! Rules that move every row, and sums over rows. Both proceed by slot, and inside a slot by key,
-//! so that their order is the same for every number of shards.
+//! The rules that change every row, and the sums over rows. Both proceed by slot, and inside a slot
+//! by key, so that their order is the same for every number of shards.
 
 use zillion_device::simd::vectorised;
-use zillion_device::slab::Slab;
 use zillion_feature::FeatureKey;
 
 use crate::error::Result;
 use crate::eviction::permits::Permits;
-use crate::optimizer::{Gradient, Shaping, sum_of_squares_f64, with_kernel};
+use crate::optimizer::{Gradient, Shaping, sum_of_squares, with_kernel};
 use crate::shape::{SegmentShape, TableShape, TableStep};
 use crate::table::Table;
 use crate::table::dense::Staged;
 use crate::table::push::Times;
 use crate::table::push::{apply_rule, is_finite, touch};
-use crate::table::weights::WeightSlab;
+use crate::table::slabs::RowSlabs;
+use zillion_rows::row::Meta;
 
 /// The number of rows that are swept together.
 const SWEEP: u32 = 64;
@@ -23,8 +23,7 @@ struct Swept<'a> {
     shape: &'a TableShape,
     staged: &'a Staged,
     step: &'a TableStep,
-    weights: &'a mut WeightSlab,
-    companion: &'a mut Slab<u32>,
+    slabs: &'a mut RowSlabs,
     scratch: &'a mut Vec<f32>,
 }
 
@@ -34,7 +33,7 @@ impl Swept<'_> {
     /// largest number of their type.
     #[inline(never)]
     fn apply(&mut self, rows: &[u32], keys: &[FeatureKey], is_swept: bool) -> u64 {
-        let Self { shape, staged, step, weights, companion, scratch } = self;
+        let Self { shape, staged, step, slabs: RowSlabs { weights, companion }, scratch } = self;
         let mut saturated = 0;
         vectorised(
             #[inline(always)]
@@ -86,9 +85,9 @@ impl Table {
             dense.list_keys(&self.index);
         }
         let (staged, keys) = dense.staging(shape.stride())?;
-        let Self { weights, companion, scratch, counters, .. } = self;
+        let Self { slabs, scratch, counters, .. } = self;
         let touched: &[u32] = &staged.touched;
-        let mut swept = Swept { shape: &shape, staged, step, weights, companion, scratch };
+        let mut swept = Swept { shape: &shape, staged, step, slabs, scratch };
         let mut block = [0; SWEEP as usize];
         for start in (0..rows).step_by(SWEEP as usize) {
             let length = SWEEP.min(rows - start) as usize;
@@ -98,8 +97,8 @@ impl Table {
             let block = &block[..length];
             counters.saturated += swept.apply(block, keys, true);
             for &row in block {
-                let companion = swept.companion.row_mut(row);
-                let meta = Self::mark_moved(shape.meta(companion), step.epoch);
+                let companion = swept.slabs.companion.row_mut(row);
+                let meta = Meta { dirty_epoch: step.epoch, ..shape.meta(companion) };
                 shape.set_meta(companion, meta);
             }
         }
@@ -109,20 +108,20 @@ impl Table {
             }
         }
         for &row in &staged.touched {
-            touch(&shape, companion.row_mut(row), step);
+            touch(&shape, slabs.companion.row_mut(row), step);
         }
         staged.clear();
         Ok(())
     }
 
-    /// Returns, for each of this shard's slots, the sum of squares of what a sweep would apply at
-    /// scale 1: staged gradients plus regulariser, over all rows.
+    /// Returns, for each of this shard's slots, the sum of squares of the gradients that a sweep
+    /// would apply at scale 1. These are the staged gradients plus the regulariser, over all rows.
     pub(crate) fn staged_squares(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
-        let staged = dense.staged();
+        let staged = dense.staged.as_ref();
         let mut scratch = Vec::new();
         let mut square = |row: u32| {
-            let weights = self.weights.floats(row, &mut scratch);
+            let weights = self.slabs.weights.floats(row, &mut scratch);
             let is_touched = staged.is_some_and(|s| s.is_touched[row as usize]);
             let squares = |segment: &SegmentShape| {
                 let pulled = segment.l2_is_whole || is_touched;
@@ -135,8 +134,8 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut square).sum()).collect()
     }
 
-    /// Returns the sum of squares for a table without whole-table rules, whose gradients stay with
-    /// the caller, over one run of keys (of one slot).
+    /// Returns the sum of squares of the gradients over one run of keys of one slot, in a table
+    /// without whole-table rules, whose gradients stay with the caller.
     ///
     /// Gradients that the push will drop are not part of the sum.
     pub(crate) fn run_squares(
@@ -164,7 +163,7 @@ impl Table {
             let asks = has_l2 || refuses;
             let row = if asks { self.index.get(key) } else { None };
             let weights = match row {
-                Some(entry) => self.weights.floats(entry.row(), &mut scratch),
+                Some(entry) => self.slabs.weights.floats(entry.row(), &mut scratch),
                 None if self.dense.is_some() => continue,
                 None if self.waits(key, || occurrences.of(i), step) => continue,
                 None if !permits.has(occurrences.first + i) => continue,
@@ -178,12 +177,12 @@ impl Table {
     }
 
     /// Returns, for each of this shard's slots, the regulariser's loss of the segments whose
-    /// regulariser pulls on every row.
+    /// regulariser applies to every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let mut scratch = Vec::new();
         let mut loss = |row: u32| {
-            let weights = self.weights.floats(row, &mut scratch);
+            let weights = self.slabs.weights.floats(row, &mut scratch);
             let whole = self.shape.segments.iter().filter(|s| s.l2_is_whole);
             whole.map(|s| regulariser(weights, s)).sum::<f64>()
         };
@@ -206,7 +205,7 @@ impl Table {
             let weights = match self.index.get(key) {
                 None if self.dense.is_some() || self.candidates.is_some() => continue,
                 None => self.initial_row(key, &mut initial),
-                Some(entry) => self.weights.floats(entry.row(), &mut scratch),
+                Some(entry) => self.slabs.weights.floats(entry.row(), &mut scratch),
             };
             sum += touched().map(|s| regulariser(weights, s)).sum::<f64>();
         }
@@ -232,43 +231,37 @@ pub(crate) fn segment_square(
     match raw {
         Some(raw) => {
             let raw = &raw[segment.weights.clone()];
-            vectorised(
+            squares(
+                raw.len(),
                 #[inline(always)]
-                || {
-                    sum_of_squares_f64(
-                        raw.len(),
-                        #[inline(always)]
-                        |i| shaping.of(raw[i], weights[i]),
-                    )
-                },
+                |i| shaping.of(raw[i], weights[i]),
             )
         }
         None if l2 == 0.0 => 0.0,
-        None => vectorised(
+        None => squares(
+            weights.len(),
             #[inline(always)]
-            || {
-                sum_of_squares_f64(
-                    weights.len(),
-                    #[inline(always)]
-                    |i| shaping.of(0.0, weights[i]),
-                )
-            },
+            |i| shaping.of(0.0, weights[i]),
         ),
     }
+}
+
+/// Returns the sum of `f(i)^2` over `0..n`, computed by vectorised code.
+#[inline(always)]
+fn squares(n: usize, f: impl Fn(usize) -> f32) -> f64 {
+    vectorised(
+        #[inline(always)]
+        || sum_of_squares(n, f),
+    )
 }
 
 /// Returns the regulariser's loss of a segment, `(l2 / 2) * |w|^2`.
 pub(crate) fn regulariser(weights: &[f32], segment: &SegmentShape) -> f64 {
     let weights = &weights[segment.weights.clone()];
-    let squares = vectorised(
+    let squares = squares(
+        weights.len(),
         #[inline(always)]
-        || {
-            sum_of_squares_f64(
-                weights.len(),
-                #[inline(always)]
-                |i| weights[i],
-            )
-        },
+        |i| weights[i],
     );
     0.5 * f64::from(segment.l2) * squares
 }

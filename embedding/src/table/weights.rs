@@ -10,7 +10,6 @@
 //! * A row that is not changed keeps its bits, because rounding leaves numbers of the type
 //!   unchanged.
 
-use std::ops::Range;
 use zillion_device::simd::vectorised;
 use zillion_device::slab::{Slab, SlabBytes};
 use zillion_rows::row::{RowWeights, widen_row};
@@ -75,8 +74,8 @@ impl WeightSlab {
         each!(self, slab => slab.prefetch_mut(row));
     }
 
-    /// Writes a row that `fill` makes, such as [`TableShape::fill_initial`], whose numbers the
-    /// table's type can hold.
+    /// Writes a row whose numbers `fill` computes (for example [`TableShape::fill_initial`]). The
+    /// table's type must be able to hold these numbers.
     pub(crate) fn fill(&mut self, row: u32, scratch: &mut Vec<f32>, fill: impl FnOnce(&mut [f32])) {
         match self {
             Self::F32(slab) => fill(slab.row_mut(row)),
@@ -158,7 +157,7 @@ impl WeightSlab {
 
     /// Lets a rule change the `width` weights of a row, either in place, or widened and then
     /// rounded stochastically to the table's type. Returns the number of weights that were beyond
-    /// the largest number of the type. To be called from vectorised code.
+    /// the largest number of the type. The function must be called from vectorised code.
     #[inline(always)]
     pub(crate) fn change(
         &mut self,
@@ -213,11 +212,4 @@ fn change<H: Half>(
     widen::<H>(row, floats);
     rule(floats);
     u64::from(stochastic::<H>(&floats[..width], rounding, &mut row[..width]))
-}
-
-/// Returns the number of the shard that has these slots. The shards have equally many slots, give
-/// or take one.
-pub(crate) fn shard_with(slots: &Range<usize>) -> usize {
-    let len = slots.len().max(1);
-    (slots.start + len / 2) / len
 }

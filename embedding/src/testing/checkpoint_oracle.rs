@@ -13,7 +13,6 @@ use zillion_rows::part::{
     write_filter, write_part, write_rows,
 };
 
-use crate::admission::KeyAdmission;
 use crate::error::Result;
 use crate::set::TableSet;
 use crate::snapshot::sync;
@@ -22,7 +21,7 @@ use crate::snapshot::sync;
 /// moment must have the same bytes.
 ///
 /// # Errors
-/// An error is returned if writing fails; parts may then be left behind.
+/// Returns an error if writing fails; parts may then be left behind.
 pub fn checkpoint_oracle(
     set: &TableSet,
     workers: &Workers,
@@ -44,7 +43,7 @@ impl Oracle<'_> {
     /// shards and threads and every order in which the rows were created.
     ///
     /// # Errors
-    /// An error is returned if writing fails; parts may then be left behind.
+    /// Returns an error if writing fails; parts may then be left behind.
     fn write(
         &self,
         workers: &Workers,
@@ -127,13 +126,14 @@ impl Oracle<'_> {
         if !shape.spec.admission.counts_exactly() {
             return Ok(None);
         }
-        let owner = |slot: usize| self.set.shards[self.set.map.shard_of(slot)].table(table);
-        let by_slot: Vec<u64> =
-            (0..SLOTS).map(|slot| owner(slot).slot_candidates(slot) as u64).collect();
+        let owner = |slot: usize| self.set.owner(table, slot);
+        let by_slot: Vec<u64> = (0..SLOTS)
+            .map(|slot| owner(slot).counts().map_or(0, |c| c.slot_len(slot)) as u64)
+            .collect();
         let parts = part_count(&by_slot, limit);
         let written = workers.map(parts, |part| {
-            let candidates =
-                part_slots(part, parts).flat_map(|slot| owner(slot).candidates_in(slot));
+            let in_slot = |slot: usize| owner(slot).counts().map(|c| c.in_slot(slot));
+            let candidates = part_slots(part, parts).flat_map(in_slot).flatten();
             write_candidates(files, folder, shape, (part, parts), candidates)
         });
         Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
@@ -150,16 +150,13 @@ impl Oracle<'_> {
     ) -> Result<Option<ListedParts>> {
         let shape = &self.set.shapes[table];
         let Some(filter) = &shape.filter else { return Ok(None) };
-        let admission =
-            |slot: usize| self.set.shards[self.set.map.shard_of(slot)].table(table).admission();
+        let own = |slot: usize| self.set.owner(table, slot).filter();
         let blocks = |slot: usize| {
-            let filter = admission(slot).and_then(KeyAdmission::filter).into_iter();
+            let filter = own(slot).into_iter();
             filter
                 .flat_map(move |f| f.in_slot(slot).map(move |(block, words)| (slot, block, words)))
         };
-        let in_slot = |slot: usize| {
-            admission(slot).and_then(KeyAdmission::filter).map_or(0, |f| f.slot_len(slot))
-        };
+        let in_slot = |slot: usize| own(slot).map_or(0, |f| f.slot_len(slot));
         let by_slot: Vec<u64> = (0..SLOTS).map(|slot| in_slot(slot) as u64).collect();
         let parts = part_count(&by_slot, limit);
         let written = workers.map(parts, |part| {
@@ -173,7 +170,7 @@ impl Oracle<'_> {
     fn slot_rows(&self, table: usize) -> Vec<u64> {
         let mut rows = Vec::with_capacity(SLOTS);
         for shard in &self.set.shards {
-            rows.extend(shard.slots().map(|slot| shard.table(table).slot_rows(slot) as u64));
+            rows.extend(shard.slots().map(|slot| shard.tables[table].index.slot_len(slot) as u64));
         }
         rows
     }
@@ -188,7 +185,7 @@ impl Oracle<'_> {
     fn narrow_rows(&self, table: usize) -> Vec<u64> {
         let shards = self.set.shards.iter();
         let rows = shards.flat_map(|shard| {
-            shard.slots().map(move |slot| shard.table(table).slot_narrow_rows(slot) as u64)
+            shard.slots().map(move |slot| shard.tables[table].slot_narrow_rows(slot) as u64)
         });
         rows.collect()
     }
@@ -196,10 +193,10 @@ impl Oracle<'_> {
     /// Returns the full or the narrow rows of one part, from all shards that have some of them.
     fn gather(&self, table: usize, part: usize, parts: usize, is_narrow: bool) -> Result<PartRows> {
         let slots = part_slots(part, parts);
-        let owner = |slot: usize| self.set.shards[self.set.map.shard_of(slot)].table(table);
+        let owner = |slot: usize| self.set.owner(table, slot);
         let in_slot = |slot: usize| match is_narrow {
             true => owner(slot).slot_narrow_rows(slot),
-            false => owner(slot).slot_rows(slot) - owner(slot).slot_narrow_rows(slot),
+            false => owner(slot).index.slot_len(slot) - owner(slot).slot_narrow_rows(slot),
         };
         let count = slots.clone().map(in_slot).sum();
         let mut rows = PartRows::with_capacity(count, self.set.shapes[table].of_width(is_narrow));

@@ -16,7 +16,7 @@ impl IndexAlone {
     /// occurs again keeps its first position.
     ///
     /// # Errors
-    /// An error is returned if there is no memory.
+    /// Returns an error if there is no memory.
     pub fn of(keys: &[FeatureKey]) -> Result<Self, DeviceError> {
         let mut index = Index::new(0..SLOTS);
         for (&key, row) in keys.iter().zip(0..) {

@@ -1,12 +1,12 @@
-//! A report on one key: everything that a checkpoint knows of it, and what the table's rules will
-//! do with it.
+//! A report on one key: all data that a checkpoint has of the key, and a forecast of its admission
+//! and eviction.
 
 use serde::Serialize;
 use zillion_device::Workers;
 use zillion_feature::FeatureKey;
 
 use crate::eviction::Due;
-use crate::view::{TableView, Waiting};
+use crate::view::{TableView, Waiting, norm};
 use zillion_rows::{Admission, Eviction};
 
 /// The number of steps within which every slot has its turn of eviction.
@@ -17,13 +17,13 @@ const ROUND: u64 = zillion_feature::SLOTS as u64;
 pub struct KeyReport {
     /// The name of the table.
     pub table: String,
-    /// The mixed key. It is not serialised, because many readers of JSON hold integers of only 53
-    /// bits.
+    /// The key of the report, in its mixed form. The key is not serialised, because many readers of
+    /// JSON hold integers of only 53 bits.
     #[serde(skip)]
     pub key: FeatureKey,
     /// The slot of the key.
     pub slot: usize,
-    /// The number of rows of the table.
+    /// The number of rows of the whole table.
     pub rows: u64,
     /// The row of the key, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct RowReport {
     /// The number of pushes at which a narrow row becomes full; absent for a full row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grows_at: Option<u32>,
-    /// The number of pushes.
+    /// The number of pushes of the row.
     pub count: u32,
     /// The share of the table's rows that were pushed less often.
     pub count_above: f64,
@@ -67,7 +67,7 @@ pub struct RowReport {
 pub struct SegmentReport {
     /// The name of the segment.
     pub name: String,
-    /// The number of floats.
+    /// The number of floats of the segment.
     pub dim: usize,
     /// The L2 norm of the weights.
     pub norm: f32,
@@ -75,7 +75,7 @@ pub struct SegmentReport {
     pub norm_above: f64,
 }
 
-/// The circumstances of training that are not settings of the table.
+/// The circumstances of training that a forecast needs and that are not settings of the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outlook {
     /// The number of steps that have been done.
@@ -113,7 +113,7 @@ pub enum AdmissionForecast {
     },
     /// The key never gets a row, because it is not in the fixed vocabulary of a dense table.
     Never,
-    /// The table is frozen, and takes no new keys as long as it is.
+    /// The table is frozen, and gets no new keys while it is frozen.
     Frozen,
 }
 
@@ -125,7 +125,7 @@ pub enum EvictionForecast {
     Stays,
     /// The row is pinned, and is never evicted.
     Pinned,
-    /// The table is frozen, and the key stays as long as it is.
+    /// The table is frozen, and the key stays while it is frozen.
     Frozen,
     /// The key waits for its row. Its count is dropped if its slot has too many waiting keys; the
     /// keys that were not seen for longest are dropped first.
@@ -134,11 +134,11 @@ pub enum EvictionForecast {
         #[serde(skip_serializing_if = "Option::is_none")]
         most_in_slot: Option<usize>,
     },
-    /// The row is evicted when other rows have a higher priority.
+    /// The row is evicted if other rows have a higher priority.
     Ranked {
-        /// The kind of the eviction, which defines the worth of rows.
+        /// The kind of the eviction, which defines the priority of rows.
         by: &'static str,
-        /// The worth below which a row is evicted at its slot's turn; absent if rows are evicted
+        /// The value below which a row is evicted at its slot's turn; absent if rows are evicted
         /// only to make room.
         #[serde(skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
@@ -158,7 +158,7 @@ pub enum EvictionForecast {
 }
 
 /// Returns the step at whose end a key of `slot` is evicted if it was pushed in `last_step` and is
-/// not seen again, after `now` steps; `None` if the key stays.
+/// not seen again, after `now` steps. Returns `None` if the key stays.
 pub(super) fn eviction_step(
     eviction: &Eviction,
     slot: usize,
@@ -301,15 +301,11 @@ impl TableView {
     }
 }
 
-fn norm(weights: &[f32]) -> f32 {
-    weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::TableSet;
-    use crate::fixtures::*;
+    use crate::testing::fixtures::*;
     use zillion_rows::conformance::plan_of;
     use zillion_rows::{ByteSize, OptimizerSpec, PinnedId, TableSpec};
 

@@ -14,7 +14,7 @@ use crate::view::{RowView, TableView, view};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// The number of pushes.
+    /// The number of pushes of a row.
     Count,
     /// The step of the last push.
     LastStep,
@@ -33,25 +33,26 @@ pub struct Histogram {
     pub of: Measure,
     /// The number of rows, which is the sum over the bins.
     pub rows: u64,
-    /// The bins in ascending order, without gaps. The first and the last bin have rows; there are
-    /// no bins without rows in the table.
+    /// The bins in ascending order, without gaps. The first and the last bin have at least one row.
+    /// The list is empty if the table has no rows.
     pub bins: Vec<Range>,
 }
 
-/// The number of rows whose figure lies in a range.
+/// A bin of a histogram: a range of values, and the number of rows whose figure lies in it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
     /// The smallest value of the bin.
     pub from: f64,
     /// The largest value of the bin; for norms, the beginning of the next bin.
     pub to: f64,
-    /// The number of rows in the bin.
+    /// The number of rows whose figure lies in the bin.
     pub rows: u64,
 }
 
 impl TableView {
-    /// Returns the histogram of a figure, in at most `bins` ranges (fewer if there are fewer
-    /// values). Ages are counted back from `step`.
+    /// Returns the histogram of a figure of the rows, with at most `bins` bins. If the figure has
+    /// fewer different values than `bins`, there are fewer bins. The age of a row is the number of
+    /// steps from its last push to `step`.
     pub fn histogram(&self, workers: &Workers, of: Measure, bins: usize, step: u64) -> Histogram {
         let value = |row: &RowView<'_>| value(row, of, step);
         let ends = workers.map(self.parts.len(), |i| {

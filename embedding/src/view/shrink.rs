@@ -50,11 +50,12 @@ pub enum Keep {
 /// The size of a table before and after rows were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TableSize {
-    /// The number of rows.
+    /// The number of rows of the table.
     pub rows: u64,
     /// The number of keys that wait to be admitted.
     pub candidates: u64,
-    /// The bytes in memory: weights, state, index at the worst moment of its growth, candidates.
+    /// The bytes of the table in memory: weights, state, candidates, and the index at the worst
+    /// moment of its growth.
     pub memory_bytes: u64,
     /// The approximate bytes of the checkpoint's files; their headers are not counted.
     pub file_bytes: u64,
@@ -84,43 +85,43 @@ impl TableView {
     /// Finds the rows that stay by a rule, after `step` steps of training.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] is returned for a dense table, which must have all rows of its
-    /// vocabulary, and if fewer rows are asked for than are pinned.
+    /// Returns [`Error::Mismatch`] if the table is dense, because such a table must have all rows
+    /// of its vocabulary, or if fewer rows are asked for than are pinned.
     pub fn plan_shrink(&self, workers: &Workers, keep: Keep, step: u64) -> Result<Shrink> {
         if self.shape.spec.dense {
-            let reason = "a dense table keeps the rows of its vocabulary, and a key that lost its row would never \
-                          have one again; train it as a dynamic table (`dense = false`) to let rows go";
+            let reason = "a dense table keeps all rows of its vocabulary, because a key that lost its row would never get \
+                          another one; set `dense = false` and train it as a dynamic table";
             return Err(Error::mismatch(self.shape.name(), reason));
         }
         if let Keep::First { rows, .. } = keep {
             let pinned = self.pinned_rows();
             if rows < pinned {
-                let reason =
-                    format!("{pinned} of its rows are pinned and stay; keep at least so many");
+                let reason = format!(
+                    "{pinned} of its rows are pinned and always stay; keep at least {pinned} rows"
+                );
                 return Err(Error::mismatch(self.shape.name(), reason));
             }
         }
         Ok(self.plan(workers, keep, step))
     }
 
-    /// Returns a plan that keeps every row. It is written as a whole table, even if this checkpoint
-    /// holds only changes.
+    /// Returns a plan that keeps every row. The table is then written whole, even if this
+    /// checkpoint holds only changes.
     pub fn plan_whole(&self, workers: &Workers) -> Shrink {
         self.plan(workers, Keep::Count(0), 0)
     }
 
     fn plan(&self, workers: &Workers, keep: Keep, step: u64) -> Shrink {
-        let (order, least) = match keep {
-            Keep::First { rows, by } => (by, self.limit(workers, by, rows)),
-            Keep::Count(count) => (Order::Count, Limit::at(u64::from(count) << u32::BITS)),
-            Keep::Seen(steps) => (Order::Recent, Limit::at(oldest(step, steps) << u32::BITS)),
-            Keep::Norm(norm) => (Order::Norm, Limit::at(u64::from(norm.to_bits()) << u32::BITS)),
+        let (order, limit, oldest) = match keep {
+            Keep::First { rows, by } => (by, self.limit(workers, by, rows), 0),
+            Keep::Count(count) => (Order::Count, Limit::at(u64::from(count) << u32::BITS), 0),
+            Keep::Seen(steps) => {
+                let oldest = oldest(step, steps);
+                (Order::Recent, Limit::at(oldest << u32::BITS), oldest as u32)
+            }
+            Keep::Norm(norm) => (Order::Norm, Limit::at(u64::from(norm.to_bits()) << u32::BITS), 0),
         };
-        let oldest = match keep {
-            Keep::Seen(steps) => oldest(step, steps) as u32,
-            _ => 0,
-        };
-        let Limit { least, of_least } = least;
+        let Limit { least, of_least } = limit;
         let ties = of_least.map(|mut left| {
             let counts = workers.map(self.parts.len(), |i| {
                 self.ranks(i, order).filter(|&rank| rank == least).count() as u64
@@ -165,7 +166,7 @@ impl TableView {
     /// checkpoint.
     ///
     /// # Errors
-    /// An error is returned if writing fails; parts may then be left, which the caller must remove.
+    /// Returns an error if writing fails; parts may then be left, which the caller must remove.
     pub fn write_shrunk(
         &self,
         workers: &Workers,
@@ -177,25 +178,19 @@ impl TableView {
         let own = folder.join("tables").join(self.shape.name());
         files.create_dir(&own)?;
         let written = self.write_width(workers, folder, files, shrink, false)?;
-        let narrow = match &listed.narrow {
-            Some(_) => {
-                let parts = self.write_width(workers, folder, files, shrink, true)?;
-                Some(ListedParts::of(parts))
-            }
-            None => None,
-        };
-        let candidates = match &listed.candidates {
-            Some(_) => Some(self.write_waiting(workers, folder, files, shrink.oldest)?),
-            None => None,
-        };
+        let narrow = listed.narrow.as_ref();
+        let narrow = narrow.map(|_| self.write_width(workers, folder, files, shrink, true));
+        let candidates = listed.candidates.as_ref();
+        let candidates =
+            candidates.map(|_| self.write_waiting(workers, folder, files, shrink.oldest));
         files.sync_dir(&own)?;
         Ok(TableParts {
             table: listed.table.clone(),
             rows: shrink.after.rows,
             dirty_epoch: listed.dirty_epoch,
             parts: written,
-            narrow,
-            candidates,
+            narrow: narrow.transpose()?.map(ListedParts::of),
+            candidates: candidates.transpose()?,
             filter: listed.filter.clone(),
             changes: None,
         })
@@ -278,7 +273,7 @@ impl TableView {
         }
     }
 
-    /// Yields the ranks of the rows of a part, in key order.
+    /// Returns an iterator over the ranks of the rows of a part, in key order.
     fn ranks(&self, part: usize, order: Order) -> impl Iterator<Item = u64> {
         let part = &self.parts[part];
         let pinned = &self.shape.pinned;

@@ -41,7 +41,7 @@ impl Scores for Infer {
     fn target(self, message: &Bytes) -> Result<Target> {
         let (mut model, mut version) = (String::new(), String::new());
         let mut parameters = BTreeMap::new();
-        for field in scan::fields(message, scan::MOST_FIELDS) {
+        for field in scan::fields("ModelInferRequest", message, scan::MOST_FIELDS) {
             match field? {
                 (1, Field::Bytes(name)) => model = scan::name(name)?,
                 (2, Field::Bytes(name)) => version = scan::name(name)?,
@@ -224,42 +224,30 @@ fn read_contents<'a>(
     datatype: Datatype,
     contents: &'a InferTensorContents,
 ) -> Result<Tensor<'a>> {
-    let list = match datatype {
-        Datatype::Bool => "bool_contents",
-        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => "int_contents",
-        Datatype::Int64 => "int64_contents",
-        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => "uint_contents",
-        Datatype::Uint64 => "uint64_contents",
-        Datatype::Fp32 => "fp32_contents",
-        Datatype::Fp64 => "fp64_contents",
-        Datatype::Bytes => "bytes_contents",
+    let (list, values) = match datatype {
+        Datatype::Bool => ("bool_contents", truth_values(&contents.bool_contents)),
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
+            ("int_contents", RawValues::Ints(to_ints(name, datatype, &contents.int_contents)?))
+        }
+        Datatype::Int64 => ("int64_contents", RawValues::Ints(contents.int64_contents.clone())),
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
+            ("uint_contents", RawValues::Ints(to_ints(name, datatype, &contents.uint_contents)?))
+        }
+        Datatype::Uint64 => ("uint64_contents", RawValues::Uints(contents.uint64_contents.clone())),
+        Datatype::Fp32 => {
+            let numbers = contents.fp32_contents.iter().map(|&x| x.into()).collect();
+            ("fp32_contents", tensor::floats(numbers))
+        }
+        Datatype::Fp64 => ("fp64_contents", tensor::floats(contents.fp64_contents.clone())),
+        Datatype::Bytes => {
+            ("bytes_contents", RawValues::Any(read_texts(name, &contents.bytes_contents)?))
+        }
         Datatype::Fp16 | Datatype::Bf16 => {
-            let reason = format!(
-                "`contents` has no list for {}; send `raw_input_contents`",
-                datatype.name()
-            );
+            let datatype = datatype.name();
+            let reason =
+                format!("`contents` has no list for {datatype}; send `raw_input_contents`");
             return Err(refuse(name, &reason));
         }
-    };
-    let values = match datatype {
-        Datatype::Bool => {
-            RawValues::Any(contents.bool_contents.iter().map(|&x| RawValue::Bool(x)).collect())
-        }
-        Datatype::Int64 => RawValues::Ints(contents.int64_contents.clone()),
-        Datatype::Uint64 => RawValues::Uints(contents.uint64_contents.clone()),
-        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
-            let whole = contents.int_contents.iter().map(|&x| x.into()).collect();
-            RawValues::Ints(check_range(name, datatype, whole)?)
-        }
-        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
-            let whole = contents.uint_contents.iter().map(|&x| x.into()).collect();
-            RawValues::Ints(check_range(name, datatype, whole)?)
-        }
-        Datatype::Fp32 => {
-            tensor::floats(contents.fp32_contents.iter().map(|&x| x.into()).collect())
-        }
-        Datatype::Fp64 => tensor::floats(contents.fp64_contents.clone()),
-        _ => RawValues::Any(read_texts(name, &contents.bytes_contents)?),
     };
     if values.len() != count(contents) {
         let reason = format!("the values of datatype {} belong in `{list}`", datatype.name());
@@ -268,8 +256,21 @@ fn read_contents<'a>(
     Tensor::new(name, shape, values)
 }
 
-/// Checks that integers from a wider list fit their datatype.
-pub(super) fn check_range(name: &str, datatype: Datatype, values: Vec<i64>) -> Result<Vec<i64>> {
+/// Returns truth values as raw values.
+pub(super) fn truth_values(values: &[bool]) -> RawValues<'static> {
+    RawValues::Any(values.iter().map(|&x| RawValue::Bool(x)).collect())
+}
+
+/// Returns the integers of a list, whose type may be wider than their datatype.
+///
+/// # Errors
+/// Returns an error that names the input if an integer does not fit the datatype.
+pub(super) fn to_ints<T: Copy + Into<i64>>(
+    name: &str,
+    datatype: Datatype,
+    values: &[T],
+) -> Result<Vec<i64>> {
+    let values: Vec<i64> = values.iter().map(|&x| x.into()).collect();
     match values.iter().position(|&x| !datatype.takes(&RawValue::Int(x))) {
         None => Ok(values),
         Some(at) => {

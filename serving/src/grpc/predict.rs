@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use zillion_feature::{RawColumns, RawValue, RawValues};
+use zillion_feature::{RawColumns, RawValues};
 use zillion_registry::VersionId;
 
-use super::infer::{check_range, read_texts};
+use super::infer::{read_texts, to_ints, truth_values};
 use super::scan::{self, Field};
 use super::{Scores, Target};
 use crate::admission::Wire;
@@ -25,7 +25,7 @@ use crate::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 use crate::score::Answer;
 use crate::tensor::{self, Datatype, Tensor, columns, refuse};
 
-/// The name of the one signature of a model.
+/// The name of the only signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
 
 /// The call `Predict` of TensorFlow Serving.
@@ -43,7 +43,7 @@ impl Scores for Predict {
 
     fn target(self, message: &Bytes) -> Result<Target> {
         let mut spec = ModelSpec::default();
-        for field in scan::fields(message, scan::MOST_FIELDS) {
+        for field in scan::fields("PredictRequest", message, scan::MOST_FIELDS) {
             if let (1, Field::Bytes(bytes)) = field? {
                 if bytes.len() > 4 * scan::MOST_NAME_BYTES {
                     return Err(ServeError::TooLarge {
@@ -173,19 +173,16 @@ fn read<'a>(name: &str, tensor: &'a TensorProto, limits: &Limits) -> Result<Tens
         limit: limits.values,
         setting: "serve.max_values",
     })?;
-    let whole = |values: &[i32]| values.iter().map(|&x| x.into()).collect::<Vec<i64>>();
     let values = match datatype {
-        Datatype::Bool => {
-            RawValues::Any(tensor.bool_val.iter().map(|&x| RawValue::Bool(x)).collect())
-        }
+        Datatype::Bool => truth_values(&tensor.bool_val),
         Datatype::Int8 | Datatype::Int16 | Datatype::Int32 | Datatype::Uint8 | Datatype::Uint16 => {
-            RawValues::Ints(check_range(name, datatype, whole(&tensor.int_val))?)
+            RawValues::Ints(to_ints(name, datatype, &tensor.int_val)?)
         }
         Datatype::Int64 => RawValues::Ints(tensor.int64_val.clone()),
         Datatype::Uint32 => RawValues::Uints(tensor.uint32_val.iter().map(|&x| x.into()).collect()),
         Datatype::Uint64 => RawValues::Uints(tensor.uint64_val.clone()),
         Datatype::Fp16 | Datatype::Bf16 => {
-            let halves = check_range(name, Datatype::Uint16, whole(&tensor.half_val))?;
+            let halves = to_ints(name, Datatype::Uint16, &tensor.half_val)?;
             let number = |&bits: &i64| tensor::from_half(datatype, bits as u16).into();
             tensor::floats(halves.iter().map(number).collect())
         }

@@ -26,37 +26,39 @@ pub(super) enum Field<'a> {
 /// The fields of a message: the number and the value of each.
 #[derive(Clone, Debug)]
 pub(super) struct Fields<'a> {
+    what: &'static str,
     rest: &'a [u8],
     seen: usize,
     most: usize,
 }
 
-/// Returns the fields of a message, at most `most` of them.
-pub(super) fn fields(message: &[u8], most: usize) -> Fields<'_> {
-    Fields { rest: message, seen: 0, most }
+/// Returns the fields of a message of the type `what`, at most `most` of them.
+pub(super) fn fields<'a>(what: &'static str, message: &'a [u8], most: usize) -> Fields<'a> {
+    Fields { what, rest: message, seen: 0, most }
 }
 
-fn malformed() -> ServeError {
-    ServeError::Malformed("the message is not valid protobuf".to_owned())
+fn malformed(what: &str) -> ServeError {
+    ServeError::Malformed(format!("the message is not a {what}: it is not valid protobuf"))
 }
 
 impl<'a> Fields<'a> {
     fn number(&mut self) -> Result<u64> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.rest.split_first().ok_or_else(malformed)?;
+            let (&byte, rest) = self.rest.split_first().ok_or_else(|| malformed(self.what))?;
             self.rest = rest;
             number |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(number);
             }
         }
-        Err(malformed())
+        Err(malformed(self.what))
     }
 
     fn take(&mut self, bytes: u64) -> Result<&'a [u8]> {
-        let bytes = usize::try_from(bytes).map_err(|_| malformed())?;
-        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or_else(malformed)?;
+        let bytes = usize::try_from(bytes).map_err(|_| malformed(self.what))?;
+        let (taken, rest) =
+            self.rest.split_at_checked(bytes).ok_or_else(|| malformed(self.what))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -85,7 +87,7 @@ impl<'a> Fields<'a> {
                 self.take(4)?;
                 Field::Fixed
             }
-            _ => return Err(malformed()),
+            _ => return Err(malformed(self.what)),
         };
         Ok((tag >> 3, value))
     }
@@ -118,7 +120,9 @@ pub(super) fn name(bytes: &[u8]) -> Result<String> {
             setting: "none: names are short",
         });
     }
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| malformed())
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| malformed("request with names in UTF-8"))
 }
 
 #[cfg(test)]
@@ -138,17 +142,19 @@ mod tests {
             ..ModelInferRequest::default()
         };
         let bytes = request.encode_to_vec();
-        let found: Vec<_> = fields(&bytes, 10).map(Result::unwrap).collect();
+        let found: Vec<_> = fields("ModelInferRequest", &bytes, 10).map(Result::unwrap).collect();
         assert_eq!(found.len(), 3);
         assert_eq!(found[0], (1, Field::Bytes(b"ctr")));
-        assert!(fields(&bytes, 2).any(|field| field.is_err()));
-        assert!(fields(&bytes[..bytes.len() - 1], 10).any(|field| field.is_err()));
+        assert!(fields("ModelInferRequest", &bytes, 2).any(|field| field.is_err()));
+        assert!(
+            fields("ModelInferRequest", &bytes[..bytes.len() - 1], 10).any(|field| field.is_err())
+        );
     }
 
     proptest! {
         #[test]
         fn no_bytes_are_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let read = fields(&bytes, 100).count();
+            let read = fields("x", &bytes, 100).count();
             prop_assert!(read <= 101);
         }
     }

@@ -70,9 +70,10 @@ fn retry_details(code: Code, message: &str) -> Bytes {
     RpcStatus { code, message, details: vec![retry] }.encode_to_vec().into()
 }
 
-/// Returns the status of a call that is not supported, with an alternative.
-pub(super) fn not_supported(what: &str) -> Status {
-    Status::unimplemented(what)
+impl From<ServeError> for Status {
+    fn from(error: ServeError) -> Self {
+        status(&error)
+    }
 }
 
 /// Returns the HTTP status that corresponds to a code, so that the metrics of all protocols have

@@ -13,7 +13,6 @@ use zillion_scorer::Servable;
 use super::predict::{SIGNATURE, check_signature, flat, selector, spec};
 use super::server::tensorflow::serving::model_service_server::ModelService;
 use super::server::tensorflow::serving::prediction_service_server::PredictionService;
-use super::status::{not_supported, status};
 use crate::access::check_model;
 use crate::describe::{self, Described};
 use crate::domain::Domain;
@@ -44,7 +43,7 @@ impl PredictionService for Tf {
         &self,
         _: Request<ClassificationRequest>,
     ) -> Result<Response<ClassificationResponse>, Status> {
-        Err(not_supported(
+        Err(Status::unimplemented(
             "Classify is not supported; call Predict, whose output is the probability of each row",
         ))
     }
@@ -53,7 +52,7 @@ impl PredictionService for Tf {
         &self,
         _: Request<RegressionRequest>,
     ) -> Result<Response<RegressionResponse>, Status> {
-        Err(not_supported(
+        Err(Status::unimplemented(
             "Regress is not supported, because rows are sent as tensors and not as Examples; call Predict",
         ))
     }
@@ -62,7 +61,7 @@ impl PredictionService for Tf {
         &self,
         _: Request<MultiInferenceRequest>,
     ) -> Result<Response<MultiInferenceResponse>, Status> {
-        Err(not_supported(
+        Err(Status::unimplemented(
             "MultiInference is not supported, because several tasks are several outputs; call Predict with an \
              `output_filter`",
         ))
@@ -73,9 +72,8 @@ impl PredictionService for Tf {
         request: Request<GetModelMetadataRequest>,
     ) -> Result<Response<GetModelMetadataResponse>, Status> {
         let model = request.get_ref().model_spec.as_ref().map_or("", |spec| spec.name.as_str());
-        let answer = check_model(&self.0, request.extensions(), Role::Read, model)
-            .and_then(|()| metadata(&self.0, request.get_ref()));
-        answer.map(Response::new).map_err(|e| status(&e))
+        check_model(&self.0, request.extensions(), Role::Read, model)?;
+        Ok(Response::new(metadata(&self.0, request.get_ref())?))
     }
 }
 
@@ -86,16 +84,15 @@ impl ModelService for Tf {
         request: Request<GetModelStatusRequest>,
     ) -> Result<Response<GetModelStatusResponse>, Status> {
         let model = request.get_ref().model_spec.as_ref().map_or("", |spec| spec.name.as_str());
-        let answer = check_model(&self.0, request.extensions(), Role::Read, model)
-            .and_then(|()| versions(&self.0, request.get_ref()));
-        answer.map(Response::new).map_err(|e| status(&e))
+        check_model(&self.0, request.extensions(), Role::Read, model)?;
+        Ok(Response::new(versions(&self.0, request.get_ref())?))
     }
 
     async fn handle_reload_config_request(
         &self,
         _: Request<ReloadConfigRequest>,
     ) -> Result<Response<ReloadConfigResponse>, Status> {
-        Err(not_supported(
+        Err(Status::unimplemented(
             "reloading a configuration is not supported: `zillion model promote` chooses the version that \
              answers, and RepositoryModelLoad of inference.GRPCInferenceService adds models",
         ))

@@ -12,7 +12,6 @@ use zillion_scorer::Servable;
 
 use super::infer::read_selector;
 use super::server::inference::grpc_inference_service_server::GrpcInferenceService;
-use super::status::{not_supported, status};
 use crate::access::{Actor, check_model};
 use crate::describe::{self, Described, EXTENSIONS};
 use crate::domain::Domain;
@@ -39,10 +38,6 @@ pub(super) struct V2(pub(super) Arc<Domain>);
 /// The result of a call: its response, or the status of its failure.
 type Answer<T> = Result<Response<T>, Status>;
 
-fn answer<T>(result: Result<T>) -> Answer<T> {
-    result.map(Response::new).map_err(|e| status(&e))
-}
-
 #[async_trait]
 impl GrpcInferenceService for V2 {
     async fn server_live(&self, _: Request<ServerLiveRequest>) -> Answer<ServerLiveResponse> {
@@ -56,7 +51,7 @@ impl GrpcInferenceService for V2 {
     async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
         let ModelReadyRequest { name, version } = request.into_inner();
         // An unknown model is not ready; only an invalid version is an error.
-        let selector = read_selector(&version).map_err(|e| status(&e))?;
+        let selector = read_selector(&version)?;
         let ready = self.0.host(&name).and_then(|host| host.resolve(&selector)).is_ok();
         Ok(Response::new(ModelReadyResponse { ready }))
     }
@@ -76,34 +71,29 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<ModelMetadataRequest>,
     ) -> Answer<ModelMetadataResponse> {
-        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)
-            .map_err(|e| status(&e))?;
+        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)?;
         let ModelMetadataRequest { name, version } = request.into_inner();
-        answer(
-            self.model(&name, &version).map(|version| metadata(&version.host, &version.servable)),
-        )
+        let version = self.model(&name, &version)?;
+        Ok(Response::new(metadata(&version.host, &version.servable)))
     }
 
     async fn model_config(
         &self,
         request: Request<ModelConfigRequest>,
     ) -> Answer<ModelConfigResponse> {
-        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)
-            .map_err(|e| status(&e))?;
+        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)?;
         let ModelConfigRequest { name, version } = request.into_inner();
-        let config = |version: Resolved| ModelConfigResponse {
-            config: Some(config(&version.host, &version.servable)),
-        };
-        answer(self.model(&name, &version).map(config))
+        let version = self.model(&name, &version)?;
+        let config = Some(config(&version.host, &version.servable));
+        Ok(Response::new(ModelConfigResponse { config }))
     }
 
     async fn model_statistics(
         &self,
         request: Request<ModelStatisticsRequest>,
     ) -> Answer<ModelStatisticsResponse> {
-        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)
-            .map_err(|e| status(&e))?;
-        answer(self.statistics(request.get_ref()))
+        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)?;
+        Ok(Response::new(self.statistics(request.get_ref())?))
     }
 
     async fn repository_index(
@@ -111,49 +101,47 @@ impl GrpcInferenceService for V2 {
         request: Request<RepositoryIndexRequest>,
     ) -> Answer<RepositoryIndexResponse> {
         let RepositoryIndexRequest { repository_name, ready } = request.into_inner();
-        check_repository(&repository_name).map_err(|e| status(&e))?;
-        let models = self.0.index_for_client().await.map_err(|e| status(&e))?;
+        check_repository(&repository_name)?;
+        let models = self.0.index_for_client().await?;
         let models = models.into_iter().filter(|m| !ready || m.state == ModelState::Ready);
-        answer(Ok(RepositoryIndexResponse { models: models.map(to_index).collect() }))
+        Ok(Response::new(RepositoryIndexResponse { models: models.map(to_index).collect() }))
     }
 
     async fn repository_model_load(
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Answer<RepositoryModelLoadResponse> {
-        let actor = Actor::read(request.extensions()).map_err(|e| status(&e))?;
-        check_model(&self.0, request.extensions(), Role::Operate, &request.get_ref().model_name)
-            .map_err(|e| status(&e))?;
+        let actor = Actor::read(request.extensions())?;
+        check_model(&self.0, request.extensions(), Role::Operate, &request.get_ref().model_name)?;
         let request = request.into_inner();
-        check_repository(&request.repository_name).map_err(|e| status(&e))?;
+        check_repository(&request.repository_name)?;
         if let Some(name) = request.parameters.keys().next() {
             let name: String = name.chars().take(100).collect();
-            return Err(status(&ServeError::Malformed(format!(
+            return Err(Status::from(ServeError::Malformed(format!(
                 "unknown parameter `{name}`: a model is loaded as it was published; leave the parameter out"
             ))));
         }
-        let loaded = self.0.load_for_client(&actor, &request.model_name).await;
-        answer(loaded.map(|()| RepositoryModelLoadResponse {}))
+        self.0.load_for_client(&actor, &request.model_name).await?;
+        Ok(Response::new(RepositoryModelLoadResponse {}))
     }
 
     async fn repository_model_unload(
         &self,
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Answer<RepositoryModelUnloadResponse> {
-        let actor = Actor::read(request.extensions()).map_err(|e| status(&e))?;
-        check_model(&self.0, request.extensions(), Role::Operate, &request.get_ref().model_name)
-            .map_err(|e| status(&e))?;
+        let actor = Actor::read(request.extensions())?;
+        check_model(&self.0, request.extensions(), Role::Operate, &request.get_ref().model_name)?;
         let request = request.into_inner();
-        check_repository(&request.repository_name).map_err(|e| status(&e))?;
+        check_repository(&request.repository_name)?;
         // No model depends on another one, so that this parameter makes no difference.
         if let Some(name) = request.parameters.keys().find(|name| *name != "unload_dependents") {
             let name: String = name.chars().take(100).collect();
-            return Err(status(&ServeError::Malformed(format!(
+            return Err(Status::from(ServeError::Malformed(format!(
                 "unknown parameter `{name}`: the only parameter of an unload request is `unload_dependents`; leave the others out"
             ))));
         }
-        let unloaded = self.0.unload_for_client(&actor, &request.model_name).await;
-        answer(unloaded.map(|()| RepositoryModelUnloadResponse {}))
+        self.0.unload_for_client(&actor, &request.model_name).await?;
+        Ok(Response::new(RepositoryModelUnloadResponse {}))
     }
 
     type ModelStreamInferStream = Empty<Result<ModelStreamInferResponse, Status>>;
@@ -167,7 +155,7 @@ impl GrpcInferenceService for V2 {
         let mut requests = request.into_inner();
         let first = tokio::time::timeout(self.0.limits().body_time, requests.message());
         let _ = first.await;
-        Err(not_supported(
+        Err(Status::unimplemented(
             "streaming is not supported; call ModelInfer, with several calls at the same time if necessary",
         ))
     }
@@ -184,7 +172,7 @@ impl GrpcInferenceService for V2 {
         &self,
         _: Request<SystemSharedMemoryRegisterRequest>,
     ) -> Answer<SystemSharedMemoryRegisterResponse> {
-        Err(not_supported(NO_SHARED_MEMORY))
+        Err(Status::unimplemented(NO_SHARED_MEMORY))
     }
 
     async fn system_shared_memory_unregister(
@@ -208,7 +196,7 @@ impl GrpcInferenceService for V2 {
         &self,
         _: Request<CudaSharedMemoryRegisterRequest>,
     ) -> Answer<CudaSharedMemoryRegisterResponse> {
-        Err(not_supported(NO_SHARED_MEMORY))
+        Err(Status::unimplemented(NO_SHARED_MEMORY))
     }
 
     async fn cuda_shared_memory_unregister(
@@ -226,7 +214,7 @@ impl GrpcInferenceService for V2 {
         if request.get_ref().settings.is_empty() {
             return Ok(Response::new(TraceSettingResponse { settings: BTreeMap::new() }));
         }
-        Err(not_supported(
+        Err(Status::unimplemented(
             "clients cannot configure traces; configure them where the server is started",
         ))
     }
@@ -238,7 +226,7 @@ impl GrpcInferenceService for V2 {
         if request.get_ref().settings.is_empty() {
             return Ok(Response::new(LogSettingsResponse { settings: BTreeMap::new() }));
         }
-        Err(not_supported(
+        Err(Status::unimplemented(
             "clients cannot configure the log; configure it where the server is started",
         ))
     }

@@ -38,30 +38,22 @@ impl<'a> PredictAnswer<'a> {
     }
 }
 
-/// The answer to a regress request: one number for each example, from the first label.
+/// The answer to a regress or classify request.
 #[derive(Debug, Serialize)]
-pub(super) struct RegressAnswer<'a> {
-    results: &'a [f32],
+pub(super) struct Results<T> {
+    results: T,
 }
 
-impl<'a> RegressAnswer<'a> {
-    pub(super) fn new(answer: &'a Answer) -> Self {
-        Self { results: first(answer) }
-    }
+/// Returns the answer to a regress request: one number for each example, from the first label.
+pub(super) fn regress(answer: &Answer) -> Results<&[f32]> {
+    Results { results: first(answer) }
 }
 
-/// The answer to a classify request: the classes of the first label with their probabilities, for
-/// each example.
-#[derive(Debug, Serialize)]
-pub(super) struct ClassifyAnswer {
-    results: Vec<[(&'static str, f32); 2]>,
-}
-
-impl ClassifyAnswer {
-    pub(super) fn new(answer: &Answer) -> Self {
-        let classes = |&one: &f32| [("0", 1.0 - one), ("1", one)];
-        Self { results: first(answer).iter().map(classes).collect() }
-    }
+/// Returns the answer to a classify request: the classes of the first label with their
+/// probabilities, for each example.
+pub(super) fn classify(answer: &Answer) -> Results<Vec<[(&'static str, f32); 2]>> {
+    let classes = |&one: &f32| [("0", 1.0 - one), ("1", one)];
+    Results { results: first(answer).iter().map(classes).collect() }
 }
 
 /// The answer to a rank request: the scores of the first label, in the order of the candidates.
@@ -115,7 +107,7 @@ mod tests {
         let one = Answer::of(VersionId(3), vec![("probabilities".into(), vec![0.25, 0.5, 0.5])]);
         assert_eq!(json(&PredictAnswer::new(&one, false)), r#"{"predictions":[0.25,0.5,0.5]}"#);
         assert_eq!(json(&PredictAnswer::new(&one, true)), r#"{"outputs":[0.25,0.5,0.5]}"#);
-        assert_eq!(json(&RegressAnswer::new(&one)), r#"{"results":[0.25,0.5,0.5]}"#);
+        assert_eq!(json(&regress(&one)), r#"{"results":[0.25,0.5,0.5]}"#);
         assert_eq!(
             json(&RankAnswer::new(&one, Some(2))),
             r#"{"model_version":"3","scores":[0.25,0.5,0.5],"top":[{"index":1,"score":0.5},{"index":2,"score":0.5}]}"#
@@ -126,6 +118,6 @@ mod tests {
             r#"{"predictions":[{"a":0.25,"b":1.0}]}"#
         );
         assert_eq!(json(&PredictAnswer::new(&two, true)), r#"{"outputs":{"a":[0.25],"b":[1.0]}}"#);
-        assert_eq!(json(&ClassifyAnswer::new(&two)), r#"{"results":[[["0",0.75],["1",0.25]]]}"#);
+        assert_eq!(json(&classify(&two)), r#"{"results":[[["0",0.75],["1",0.25]]]}"#);
     }
 }

@@ -15,7 +15,7 @@ use zillion_feature::{RawColumns, RawValue, RawValues};
 
 use super::parameters::Parameters;
 use super::respond::{Reply, to_bytes};
-use super::values::{Nesting, Values};
+use super::values::{Nesting, Seed, Values};
 use crate::error::{Result, ServeError};
 use crate::score::Answer;
 use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse};
@@ -210,9 +210,10 @@ fn from_json<'a>(
     let mut values = Vec::new();
     let nesting = Nesting { lists: usize::MAX, base64: false };
     let mut json = serde_json::Deserializer::from_str(data.get());
-    let is_list = Values { into: &mut values, nesting }.deserialize(&mut json).map_err(|e| {
-        refuse(name, &format!("value {} of the data cannot be read: {e}", values.len()))
-    })?;
+    let is_list =
+        Seed(Values { into: &mut values, nesting }).deserialize(&mut json).map_err(|e| {
+            refuse(name, &format!("value {} of the data cannot be read: {e}", values.len()))
+        })?;
     if !is_list {
         return Err(refuse(name, "the data is not a list; send a list of values"));
     }

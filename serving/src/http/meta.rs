@@ -4,15 +4,13 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zillion_feature::{InputKind, RawType};
 use zillion_registry::VersionId;
-use zillion_scorer::Servable;
 
 use super::rows::SIGNATURE;
 use crate::describe::{self, Described, EXTENSIONS, unique_inputs};
 use crate::domain::Domain;
 use crate::error::Result;
-use crate::host::{Host, OpenVersions, Selector};
+use crate::host::{Host, OpenVersions, Resolved, Selector};
 use crate::repository::Indexed;
 use crate::score::{Output, output_names};
 use crate::statistics::{Total, Totals};
@@ -48,7 +46,7 @@ fn unready_reason(open: &OpenVersions) -> &str {
 }
 
 /// Answers `GET /v2/models/{m}` with the inputs and outputs.
-pub(super) fn v2_model(host: &Host, servable: &Servable) -> Value {
+pub(super) fn v2_model(Resolved { host, servable, .. }: &Resolved) -> Value {
     let tensor = |described: &Described| json!({ "name": described.name, "datatype": described.datatype.name(), "shape": [-1] });
     let tensors = |all: &[Described]| all.iter().map(tensor).collect::<Vec<_>>();
     json!({
@@ -62,7 +60,7 @@ pub(super) fn v2_model(host: &Host, servable: &Servable) -> Value {
 
 /// Answers `GET /v2/models/{m}/config` with the part of Triton's model configuration that has a
 /// meaning here. The first dimension of a tensor is its rows, so that there is no batch dimension.
-pub(super) fn config(host: &Host, servable: &Servable) -> Value {
+pub(super) fn config(Resolved { host, servable, .. }: &Resolved) -> Value {
     let tensor = |described: &Described| {
         let name = match described.datatype {
             Datatype::Bytes => "STRING",
@@ -158,18 +156,18 @@ pub(super) fn tf_status(host: &Arc<Host>, selector: &Selector) -> Result<Value> 
 }
 
 /// Answers `GET /v1/models/{m}/metadata` with the signature.
-pub(super) fn tf_metadata(host: &Host, servable: &Servable) -> Value {
+pub(super) fn tf_metadata(Resolved { host, servable, .. }: &Resolved) -> Value {
     let shape = |rank: usize| {
         let dims = vec![json!({ "size": "-1", "name": "" }); rank];
         json!({ "dim": dims, "unknown_rank": false })
     };
     let mut inputs = serde_json::Map::new();
-    for input in unique_inputs(servable) {
-        let dtype = match input.kind {
-            InputKind::Id(RawType::I64) => "DT_INT64",
-            InputKind::Id(RawType::U64) => "DT_UINT64",
-            InputKind::Id(RawType::String) => "DT_STRING",
-            InputKind::Number => "DT_FLOAT",
+    for input in unique_inputs(servable.encoder()) {
+        let dtype = match describe::datatype(input) {
+            Datatype::Int64 => "DT_INT64",
+            Datatype::Uint64 => "DT_UINT64",
+            Datatype::Bytes => "DT_STRING",
+            _ => "DT_FLOAT",
         };
         let shape = shape(if input.is_list { 2 } else { 1 });
         let described = json!({ "dtype": dtype, "tensor_shape": shape, "name": input.name });

@@ -29,7 +29,7 @@ struct Template {
     scoring: Vec<Call>,
 }
 
-/// A call that scores.
+/// A call that scores rows, which the document lists for each model.
 #[derive(Debug, Deserialize)]
 struct Call {
     /// The path before the name of the model.
@@ -90,10 +90,10 @@ fn fill_template(models: &[(&str, Arc<OpenVersions>)], has_control: bool) -> Val
 /// Adds the paths that score rows by a model.
 fn add_scoring(document: &mut Value, calls: &[Call], model: &str, open: &OpenVersions) {
     let current = open.current.and_then(|current| open.versions.get(&current));
-    let inputs = current.map(|servable| Inputs::of(servable));
+    let inputs = current.map(|servable| Inputs::of(servable.encoder()));
     // A version with other inputs takes other bodies than this document describes.
     let is_alike = |servable: &&Arc<Servable>| {
-        inputs.as_ref().is_some_and(|inputs| *inputs == Inputs::of(servable))
+        inputs.as_ref().is_some_and(|inputs| *inputs == Inputs::of(servable.encoder()))
     };
     let versions: Vec<VersionId> =
         open.versions.values().filter(is_alike).map(|servable| servable.version()).collect();
@@ -146,8 +146,8 @@ fn label_parameter<'a>(labels: impl Iterator<Item = &'a str>) -> Value {
     parameter("label", "The name of a pointer, such as `stable` or `canary`.", labels, any)
 }
 
-/// Describes a parameter of a path that is one of `values`, or fits the schema `any` if there are no
-/// values.
+/// Describes a parameter of a path that is one of `values`. If there are no values, the parameter
+/// fits the schema `any`.
 fn parameter<T: Ord + Serialize>(
     name: &str,
     description: &str,

@@ -83,7 +83,7 @@ impl Parameters {
             "shared memory is not supported; send the data in the body",
         )?;
         if self.integer("classification")?.is_some_and(|classes| classes != 0) {
-            let reason = "an output has one number a row and no classes; leave the parameter out, or ask \
+            let reason = "an output has one number for each row and no classes; leave the parameter out, or ask \
                           `/v1/models/<model>:classify`";
             return Err(refuse("classification", reason));
         }

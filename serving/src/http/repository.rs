@@ -2,14 +2,21 @@
 
 use std::sync::Arc;
 
+use axum::extract::{Request, State};
+use axum::response::Response;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::json;
 
-use super::meta;
 use super::parameters::Parameters;
+use super::route::Target;
+use super::{body, meta, ok};
 use crate::access::Actor;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
+
+/// The largest size in bytes of the body of a request. The network's thread reads these bodies.
+const BODY_BYTES: usize = 64 << 10;
 
 /// The body of an index request, which may be empty.
 #[derive(Debug, Default, Deserialize)]
@@ -29,45 +36,54 @@ struct ControlRequest {
 }
 
 /// Answers `POST /v2/repository/index` with the models.
-pub(super) async fn index(domain: &Arc<Domain>, body: &[u8]) -> Result<Value> {
-    let request: IndexRequest = read(body, "an index request")?;
+pub(super) async fn index(State(domain): State<Arc<Domain>>, request: Request) -> Result<Response> {
+    let request: IndexRequest = read(&domain, request, "an index request").await?;
     let indexed = domain.index_for_client().await?;
-    Ok(meta::index(&indexed, request.ready))
+    Ok(ok(&meta::index(&indexed, request.ready)))
 }
 
 /// Answers `POST /v2/repository/models/{m}/load` after the load.
 pub(super) async fn load(
-    domain: &Arc<Domain>,
-    actor: &Actor,
-    model: &str,
-    body: &[u8],
-) -> Result<Value> {
-    let request: ControlRequest = read(body, "a load request")?;
-    // A client that may not load models is told that first.
+    State(domain): State<Arc<Domain>>,
+    target: Target,
+    request: Request,
+) -> Result<Response> {
+    let actor = Actor::read(request.extensions())?;
+    let request: ControlRequest = read(&domain, request, "a load request").await?;
+    // A client that may not load models gets that error first.
     if domain.has_model_control() {
         request.parameters.check_load()?;
     }
-    domain.load_for_client(actor, model).await?;
-    Ok(json!({}))
+    domain.load_for_client(&actor, &target.model).await?;
+    Ok(ok(&json!({})))
 }
 
 /// Answers `POST /v2/repository/models/{m}/unload` after the unload.
 pub(super) async fn unload(
-    domain: &Arc<Domain>,
-    actor: &Actor,
-    model: &str,
-    body: &[u8],
-) -> Result<Value> {
-    let request: ControlRequest = read(body, "an unload request")?;
+    State(domain): State<Arc<Domain>>,
+    target: Target,
+    request: Request,
+) -> Result<Response> {
+    let actor = Actor::read(request.extensions())?;
+    let request: ControlRequest = read(&domain, request, "an unload request").await?;
     request.parameters.flag("unload_dependents")?;
-    domain.unload_for_client(actor, model).await?;
-    Ok(json!({}))
+    domain.unload_for_client(&actor, &target.model).await?;
+    Ok(ok(&json!({})))
 }
 
-fn read<T: Default + for<'de> Deserialize<'de>>(body: &[u8], what: &str) -> Result<T> {
+/// Receives and reads the body of a request.
+async fn read<T: Default + DeserializeOwned>(
+    domain: &Domain,
+    request: Request,
+    what: &str,
+) -> Result<T> {
+    let mut limits = domain.limits();
+    limits.body_bytes = limits.body_bytes.min(BODY_BYTES);
+    let mut held = domain.hold_bytes();
+    let body = body::receive(&limits, &mut held, request).await?.decode(&limits)?;
     if body.is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(body)
+    serde_json::from_slice(&body)
         .map_err(|e| ServeError::Malformed(format!("the body is not {what}: {e}")))
 }

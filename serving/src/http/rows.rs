@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use zillion_feature::{Encoder, InputSpec, RawColumn, RawColumns};
 
-use super::table::{Column, ColumnsSeed, Name, RowSeed, RowsSeed, Table, Trouble};
-use super::values::to_integer;
+use super::table::{Column, ColumnsVisitor, Name, RowVisitor, RowsVisitor, Table, Trouble};
+use super::values::{Seed, to_integer};
 use crate::error::{Result, ServeError};
 
-/// The name of the one signature of a model.
+/// The name of the only signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
 
 /// The form of a body.
@@ -41,7 +41,7 @@ pub(crate) struct Rows<'a> {
     bare_texts: Vec<(String, Option<usize>)>,
 }
 
-/// Reads a request.
+/// Reads the body of a request in one of the forms.
 ///
 /// # Errors
 /// Returns an error with the line, the column, the input and the row of the problem if the request
@@ -49,7 +49,7 @@ pub(crate) struct Rows<'a> {
 pub(crate) fn parse(form: Form, body: &[u8]) -> Result<Rows<'_>> {
     let mut read = Body { form, parts: Parts::default(), trouble: Trouble::default() };
     let mut json = serde_json::Deserializer::from_slice(body);
-    let outcome = BodySeed(&mut read).deserialize(&mut json).and_then(|()| json.end());
+    let outcome = Seed(BodyVisitor(&mut read)).deserialize(&mut json).and_then(|()| json.end());
     if let Err(error) = outcome {
         let reason = match &read.trouble.reason {
             Some(reason) => reason.clone(),
@@ -203,17 +203,9 @@ struct Body<'a> {
 }
 
 /// A reader of the object of a body.
-struct BodySeed<'s, 'a>(&'s mut Body<'a>);
+struct BodyVisitor<'s, 'a>(&'s mut Body<'a>);
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for BodySeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for BodyVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -225,7 +217,7 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
         let Body { form, parts, trouble } = self.0;
         let list = form.list();
         let mut seen = BTreeMap::new();
-        while let Some(key) = map.next_key_seed(Name)? {
+        while let Some(key) = map.next_key_seed(Seed(Name))? {
             let Some(&known) = form.keys().iter().find(|known| **known == key) else {
                 let near = zillion_config::nearest(&key, form.keys().iter().copied());
                 let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
@@ -248,17 +240,22 @@ impl<'de: 'a, 'a> Visitor<'de> for BodySeed<'_, 'a> {
                 }
                 "inputs" => {
                     let table = parts.inputs.insert(Table::default());
-                    map.next_value_seed(ColumnsSeed { table, trouble })?;
+                    map.next_value_seed(Seed(ColumnsVisitor { table, trouble }))?;
                 }
                 "context" => {
                     let table = parts.context.insert(Table::default());
                     let part = ("context", None);
-                    map.next_value_seed(RowSeed { table, trouble, part, nameless: false })?;
+                    map.next_value_seed(Seed(RowVisitor {
+                        table,
+                        trouble,
+                        part,
+                        nameless: false,
+                    }))?;
                 }
                 _ => {
                     let table = parts.rows.insert(Table::default());
                     let nameless = *form == Form::Predict;
-                    map.next_value_seed(RowsSeed { table, trouble, list, nameless })?;
+                    map.next_value_seed(Seed(RowsVisitor { table, trouble, list, nameless }))?;
                 }
             }
         }

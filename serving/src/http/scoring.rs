@@ -9,7 +9,7 @@ use axum::response::Response;
 use tracing::Instrument as _;
 use zillion_access::Principal;
 
-use super::answers::{ClassifyAnswer, PredictAnswer, RankAnswer, RegressAnswer};
+use super::answers::{PredictAnswer, RankAnswer, classify, regress};
 use super::body::{self, Encoding};
 use super::respond::{self, HEADER_LENGTH, Reply, to_bytes};
 use super::route::{Target, Verb};
@@ -159,7 +159,7 @@ fn score_tensors(
     })
 }
 
-/// Scores the rows of a request of TF-Serving's kinds, or of a rank request.
+/// Scores the rows of a predict, classify, regress or rank request.
 fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     let form = match verb {
         Verb::Predict => Form::Predict,
@@ -193,8 +193,8 @@ fn write_answer(
 ) -> Result<Vec<u8>> {
     match verb {
         Verb::Rank => to_bytes(&RankAnswer::new(answer, top_k)),
-        Verb::Classify => to_bytes(&ClassifyAnswer::new(answer)),
-        Verb::Regress => to_bytes(&RegressAnswer::new(answer)),
+        Verb::Classify => to_bytes(&classify(answer)),
+        Verb::Regress => to_bytes(&regress(answer)),
         _ => to_bytes(&PredictAnswer::new(answer, is_columnar)),
     }
 }

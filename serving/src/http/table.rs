@@ -11,10 +11,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::{RawColumn, RawValue, RawValues};
 
-use super::values::{Nesting, Values};
+use super::values::{Nesting, Seed, Values};
 
 /// The values that a row may hold.
 const IN_ROW: Nesting = Nesting { lists: 1, base64: true };
@@ -30,7 +30,7 @@ pub(super) struct Table<'a> {
     is_nameless: bool,
 }
 
-/// The values of one input so far.
+/// The values of one input that have been read so far.
 #[derive(Debug)]
 pub(super) struct Column<'a> {
     pub(super) name: Cow<'a, str>,
@@ -140,7 +140,7 @@ impl fmt::Display for Trouble {
 }
 
 /// A reader of a list of rows.
-pub(super) struct RowsSeed<'s, 'a> {
+pub(super) struct RowsVisitor<'s, 'a> {
     pub(super) table: &'s mut Table<'a>,
     pub(super) trouble: &'s mut Trouble,
     /// The key of the list.
@@ -149,15 +149,7 @@ pub(super) struct RowsSeed<'s, 'a> {
     pub(super) nameless: bool,
 }
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for RowsSeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for RowsSeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for RowsVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -169,8 +161,8 @@ impl<'de: 'a, 'a> Visitor<'de> for RowsSeed<'_, 'a> {
         loop {
             let row = table.rows;
             let part = (list, Some(row));
-            let seed = RowSeed { table, trouble, part, nameless };
-            match seq.next_element_seed(seed) {
+            let seed = RowVisitor { table, trouble, part, nameless };
+            match seq.next_element_seed(Seed(seed)) {
                 Ok(Some(())) => table.rows += 1,
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -183,7 +175,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowsSeed<'_, 'a> {
 }
 
 /// A reader of one row: an object, or the value of the one input.
-pub(super) struct RowSeed<'s, 'a> {
+pub(super) struct RowVisitor<'s, 'a> {
     pub(super) table: &'s mut Table<'a>,
     pub(super) trouble: &'s mut Trouble,
     /// The place of the row in the request.
@@ -191,7 +183,7 @@ pub(super) struct RowSeed<'s, 'a> {
     pub(super) nameless: bool,
 }
 
-impl<'a> RowSeed<'_, 'a> {
+impl<'a> RowVisitor<'_, 'a> {
     /// Adds a row without names. `read` puts the value of the row into the only column.
     fn add_nameless<'de: 'a, E: Error>(
         self,
@@ -216,15 +208,7 @@ impl<'a> RowSeed<'_, 'a> {
     }
 }
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for RowSeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for RowVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -239,7 +223,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
         let row = table.rows;
         let place = Some(part);
         let (mut guess, mut count) = (0, 0);
-        while let Some(name) = map.next_key_seed(Name)? {
+        while let Some(name) = map.next_key_seed(Seed(Name))? {
             let known = table.columns.len();
             let at = table.place(name, guess);
             let column = &mut table.columns[at];
@@ -252,7 +236,7 @@ impl<'de: 'a, 'a> Visitor<'de> for RowSeed<'_, 'a> {
                 return Err(trouble.refuse(UNEVEN));
             }
             let before = column.values.len();
-            match map.next_value_seed(Values { into: &mut column.values, nesting: IN_ROW }) {
+            match map.next_value_seed(Seed(Values { into: &mut column.values, nesting: IN_ROW })) {
                 Ok(is_list) => column.end_row(before, is_list),
                 Err(error) => {
                     trouble.at(&column.name, place);
@@ -306,20 +290,12 @@ const UNEVEN: &str = "this row has other inputs than the rows before it; send th
      missing value";
 
 /// A reader of columns: an object of lists, or the list of the one input.
-pub(super) struct ColumnsSeed<'s, 'a> {
+pub(super) struct ColumnsVisitor<'s, 'a> {
     pub(super) table: &'s mut Table<'a>,
     pub(super) trouble: &'s mut Trouble,
 }
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for ColumnsSeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for ColumnsVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -329,7 +305,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
         let Self { table, trouble } = self;
         let mut column = Column::new(Cow::Borrowed(""));
-        ColumnSeed { column: &mut column, trouble }.visit_seq(seq)?;
+        ColumnVisitor { column: &mut column, trouble }.visit_seq(seq)?;
         table.is_nameless = true;
         table.rows = column.rows;
         table.columns.push(column);
@@ -338,7 +314,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { table, trouble } = self;
-        while let Some(name) = map.next_key_seed(Name)? {
+        while let Some(name) = map.next_key_seed(Seed(Name))? {
             let known = table.columns.len();
             let at = table.place(name, known);
             let column = &mut table.columns[at];
@@ -346,7 +322,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
                 trouble.at(&column.name, None);
                 return Err(trouble.refuse("the key appears twice"));
             }
-            if let Err(error) = map.next_value_seed(ColumnSeed { column, trouble }) {
+            if let Err(error) = map.next_value_seed(Seed(ColumnVisitor { column, trouble })) {
                 trouble.at(&column.name, None);
                 return Err(error);
             }
@@ -366,20 +342,12 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsSeed<'_, 'a> {
 }
 
 /// A reader of the rows of one column.
-struct ColumnSeed<'s, 'a> {
+struct ColumnVisitor<'s, 'a> {
     column: &'s mut Column<'a>,
     trouble: &'s mut Trouble,
 }
 
-impl<'de: 'a, 'a> DeserializeSeed<'de> for ColumnSeed<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
+impl<'de: 'a, 'a> Visitor<'de> for ColumnVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -390,7 +358,8 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
         let Self { column, trouble } = self;
         loop {
             let before = column.values.len();
-            match seq.next_element_seed(Values { into: &mut column.values, nesting: IN_ROW }) {
+            match seq.next_element_seed(Seed(Values { into: &mut column.values, nesting: IN_ROW }))
+            {
                 Ok(Some(is_list)) => column.end_row(before, is_list),
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -404,14 +373,6 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnSeed<'_, 'a> {
 
 /// A reader of a key, which borrows the key from the body if possible.
 pub(super) struct Name;
-
-impl<'de> DeserializeSeed<'de> for Name {
-    type Value = Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
 
 impl<'de> Visitor<'de> for Name {
     type Value = Cow<'de, str>;

@@ -13,6 +13,18 @@ use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT as BASE64;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::RawValue;
 
+/// A reader of any JSON value, which passes the value to a visitor with a state.
+pub(super) struct Seed<V>(pub(super) V);
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Seed<V> {
+    type Value = V::Value;
+
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        deserializer.deserialize_any(self.0)
+    }
+}
+
 /// A reader that appends a value, or the values of a list, to `into`. The result is whether the
 /// value was a list.
 pub(super) struct Values<'v, 'a> {
@@ -28,15 +40,6 @@ pub(super) struct Nesting {
     pub(super) lists: usize,
     /// Whether an object `{"b64": …}` is a text.
     pub(super) base64: bool,
-}
-
-impl<'de: 'a, 'a> DeserializeSeed<'de> for Values<'_, 'a> {
-    type Value = bool;
-
-    #[inline]
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_any(self)
-    }
 }
 
 impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
@@ -92,7 +95,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
             ));
         };
         let nesting = Nesting { lists, ..self.nesting };
-        while list.next_element_seed(Values { into: self.into, nesting })?.is_some() {}
+        while list.next_element_seed(Seed(Values { into: self.into, nesting }))?.is_some() {}
         Ok(true)
     }
 
@@ -100,7 +103,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         let takes = if self.nesting.base64 { ", {\"b64\": text}" } else { "" };
         let refusal = || {
             A::Error::custom(format!(
-                "a value must be a number, a text, true, false, null{takes} or a list of those, and this is an object"
+                "a value must be a number, a text, true, false, null{takes} or a list of these, and this is an object"
             ))
         };
         if !self.nesting.base64 {
@@ -138,7 +141,7 @@ mod tests {
     fn read(json: &str, nesting: Nesting) -> Result<(Vec<RawValue<'_>>, bool), String> {
         let mut into = Vec::new();
         let mut json = serde_json::Deserializer::from_str(json);
-        let is_list = Values { into: &mut into, nesting }.deserialize(&mut json);
+        let is_list = Seed(Values { into: &mut into, nesting }).deserialize(&mut json);
         is_list.map(|is_list| (into, is_list)).map_err(|e| e.to_string())
     }
 

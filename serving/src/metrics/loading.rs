@@ -12,7 +12,7 @@ use zillion_rows::RowSource as _;
 use zillion_scorer::{Error, Servable};
 use zillion_store::Error as StoreError;
 
-/// The series of the versions of all models.
+/// The series for the loading of versions, by model.
 #[derive(Clone, Debug)]
 pub(crate) struct Loading {
     loads: IntCounterVec,
@@ -41,6 +41,7 @@ pub(crate) struct Loading {
 /// - `parity`: the scores of the parity rows differ.
 const OUTCOMES: [&str; 7] = [OK, "absent", "store", "chain", "file", "parity", "other"];
 
+/// The outcome of an attempt that has succeeded.
 const OK: &str = "ok";
 
 /// Returns the outcome of an attempt that has failed.

@@ -35,9 +35,12 @@ pub enum Datatype {
     Bytes,
 }
 
-/// The types in the order of their declaration: each with its name, its width in bytes, and the
-/// least and the greatest value of an integer type.
-const TYPES: [(Datatype, &str, Option<usize>, Option<(i64, u64)>); 14] = [
+/// A type with its name, its width in bytes, and the least and the greatest value of an integer
+/// type.
+type Facts = (Datatype, &'static str, Option<usize>, Option<(i64, u64)>);
+
+/// The facts about each type, in the order of their declaration.
+const TYPES: [Facts; 14] = [
     (Datatype::Bool, "BOOL", Some(1), Some((0, 1))),
     (Datatype::Int8, "INT8", Some(1), Some((i8::MIN as i64, i8::MAX as u64))),
     (Datatype::Int16, "INT16", Some(2), Some((i16::MIN as i64, i16::MAX as u64))),
@@ -70,7 +73,7 @@ impl Datatype {
         TYPES[self as usize].1
     }
 
-    /// Returns the number of bytes of an element, or `None` if elements differ in it.
+    /// Returns the number of bytes of an element, or `None` for texts, whose lengths differ.
     pub(crate) fn width(self) -> Option<usize> {
         TYPES[self as usize].2
     }

@@ -167,7 +167,7 @@ pub(crate) fn utf8(bytes: &[u8], at: usize) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|_| format!("value {at} of the data is not UTF-8 text"))
 }
 
-/// Returns the number that two bytes of a half-precision type stand for.
+/// Returns the number that the bits of an `FP16` or `BF16` element represent.
 pub(crate) fn from_half(datatype: Datatype, bits: u16) -> f32 {
     match datatype {
         Datatype::Bf16 => f32::from_bits(u32::from(bits) << 16),

@@ -1,84 +1,53 @@
-//! The candidates as they were when a snapshot began, while keys are counted further.
+//! The candidates of a slot as they were when a snapshot began, while keys are counted further.
 //!
 //! Before each change of a candidate, its old value is listed; only the first entry of a key is
 //! used. A list is shortened to one entry for each key whenever it has doubled, so it has at most
 //! twice as many entries as keys were touched.
-//!
-//! # Invariants
-//! * Slots are written in ascending order. The slots below `pending` have been written and keep no
-//!   list.
-//!
-//! # Concurrency
-//! A plain value, owned by one shard's part of a table.
-
-use std::ops::Range;
 
 use zillion_feature::FeatureKey;
-
 use zillion_rows::Candidate;
+
+use crate::admission::before::Kept;
 
 /// The number of entries that a list may have before it is shortened.
 const FEWEST: usize = 64;
 
-/// The candidates as they were before they changed, by slot.
-#[derive(Debug)]
-pub(super) struct Before {
-    first_slot: usize,
-    /// The first slot that is not written yet.
-    pending: usize,
-    slots: Vec<List>,
-}
-
+/// The old values of the candidates of one slot that have changed since a snapshot began.
 #[derive(Debug, Default)]
-struct List {
-    /// The old values in the order of the changes; `None` where the key was no candidate.
+pub(crate) struct Changed {
+    /// The old values in the order of the changes; `None` if the key was no candidate.
     entries: Vec<(FeatureKey, Option<Candidate>)>,
     /// The number of entries after the list was last shortened.
     shortened: usize,
 }
 
-impl List {
-    /// Keeps the first entry of each key, in key order.
-    fn first_of_each(entries: &mut Vec<(FeatureKey, Option<Candidate>)>) {
-        entries.sort_by_key(|&(key, _)| key);
-        entries.dedup_by_key(|(key, _)| *key);
-    }
+/// Keeps the first entry of each key, in key order.
+fn keep_first(entries: &mut Vec<(FeatureKey, Option<Candidate>)>) {
+    entries.sort_by_key(|&(key, _)| key);
+    entries.dedup_by_key(|(key, _)| *key);
 }
 
-impl Before {
-    pub(super) fn new(slots: Range<usize>) -> Self {
-        Self {
-            first_slot: slots.start,
-            pending: slots.start,
-            slots: slots.map(|_| List::default()).collect(),
-        }
-    }
-
-    /// Lists the value that a key has before a change.
+impl Changed {
+    /// Adds the value that a key has before a change to the list.
     pub(super) fn note(&mut self, key: FeatureKey, was: Option<Candidate>) {
-        if key.slot() < self.pending {
-            return;
-        }
-        let list = &mut self.slots[key.slot() - self.first_slot];
-        list.entries.push((key, was));
-        if list.entries.len() >= FEWEST.max(2 * list.shortened) {
-            List::first_of_each(&mut list.entries);
-            list.shortened = list.entries.len();
+        self.entries.push((key, was));
+        if self.entries.len() >= FEWEST.max(2 * self.shortened) {
+            keep_first(&mut self.entries);
+            self.shortened = self.entries.len();
         }
     }
 
-    /// Returns a slot's candidates as they were when the snapshot began, computed from the present
-    /// ones; both are in key order.
+    /// Returns the slot's candidates as they were when the snapshot began, computed from the
+    /// present ones; both are in key order.
     pub(super) fn restore(
         &self,
-        slot: usize,
         now: Vec<(FeatureKey, Candidate)>,
     ) -> Vec<(FeatureKey, Candidate)> {
-        let mut was = self.slots[slot - self.first_slot].entries.clone();
-        if was.is_empty() {
+        if self.entries.is_empty() {
             return now;
         }
-        List::first_of_each(&mut was);
+        let mut was = self.entries.clone();
+        keep_first(&mut was);
         let is_untouched =
             |key: &FeatureKey| was.binary_search_by_key(key, |&(key, _)| key).is_err();
         let mut all: Vec<_> = now.into_iter().filter(|(key, _)| is_untouched(key)).collect();
@@ -86,16 +55,10 @@ impl Before {
         all.sort_unstable_by_key(|&(key, _)| key);
         all
     }
+}
 
-    /// Notes that a slot has been written to the snapshot.
-    pub(super) fn forget(&mut self, slot: usize) {
-        self.slots[slot - self.first_slot] = List::default();
-        self.pending = slot + 1;
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        let entries: usize = self.slots.iter().map(|list| list.entries.capacity()).sum();
-        entries * size_of::<(FeatureKey, Option<Candidate>)>()
-            + self.slots.capacity() * size_of::<List>()
+impl Kept for Changed {
+    fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<(FeatureKey, Option<Candidate>)>()
     }
 }

@@ -3,8 +3,8 @@
 use zillion_device::Files;
 use zillion_feature::TableId;
 
-use crate::fixtures::*;
 use crate::set::tests::changes::live;
+use crate::testing::fixtures::*;
 use crate::{Adopted, Error, TableSet};
 use zillion_rows::layer::{Layer, LayerSource, Unthrottled};
 use zillion_rows::{Bounds, Dtype, OptimizerSpec, TableSpec};

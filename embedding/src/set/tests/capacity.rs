@@ -8,8 +8,8 @@ use zillion_feature::random::combine;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
 
 use crate::eviction::capacity::{Demand, headroom};
-use crate::fixtures::*;
 use crate::set::tests::stored;
+use crate::testing::fixtures::*;
 use crate::{Counters, TableSet};
 use zillion_rows::Candidate;
 use zillion_rows::conformance::plan_of;

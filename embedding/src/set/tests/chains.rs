@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, TableId};
 
-use crate::fixtures::*;
 use crate::set::tests::snapshots::{Act, any_key, contents, specs as snapshot_specs, train};
 use crate::testing::checkpoint_oracle;
+use crate::testing::fixtures::*;
 use crate::{Order, SnapshotMark, SpillHome, TableSet, TableView};
 use zillion_rows::layer::{Unthrottled, layer_of_checkpoint};
 use zillion_rows::{Admission, Eviction, OptimizerSpec, PartSource, TableParts, TableSpec};
@@ -499,7 +499,7 @@ fn a_table_whose_rows_grow_is_whole_in_a_chain() {
     let kept = |table: usize| -> usize {
         let spilled_or_gone = |slot| {
             let shard = set.shards.iter().find(|shard| shard.slots().contains(&slot)).unwrap();
-            shard.table(table).gone_between(slot, 0, u32::MAX).len()
+            shard.tables[table].gone_between(slot, 0, u32::MAX).len()
         };
         (0..zillion_feature::SLOTS).map(spilled_or_gone).sum()
     };

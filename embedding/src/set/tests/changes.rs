@@ -9,7 +9,7 @@ use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, TableId};
 
 use crate::TableSet;
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::{
     Found, Layer, LayerManifest, Unthrottled, difference, layer_of_checkpoint, merge_layers,
@@ -38,8 +38,7 @@ pub(crate) fn live(set: &TableSet, table: usize) -> Rows {
     let mut rows = Rows::new();
     for shard in &set.shards {
         for slot in shard.slots() {
-            shard
-                .table(table)
+            shard.tables[table]
                 .for_each_in_slot(slot, |key, stored| {
                     let bits = stored.weights.to_floats().iter().map(|w| w.to_bits()).collect();
                     rows.insert(key.0, (bits, stored.meta.count));
@@ -78,8 +77,8 @@ fn keys_of(layer: &Layer, table: usize) -> BTreeSet<u64> {
 }
 
 fn listed(set: &TableSet) -> u64 {
-    let tables = set.shards.iter().flat_map(|shard| shard.tables());
-    tables.filter_map(|table| table.changes()).map(|changes| changes.listed()).sum()
+    let tables = set.shards.iter().flat_map(|shard| &shard.tables);
+    tables.filter_map(|table| table.changes.as_ref()).map(|changes| changes.listed()).sum()
 }
 
 /// The keys of a step, or the end of an epoch.
@@ -266,7 +265,7 @@ fn what_is_not_known_is_not_written() {
     let error = set.write_delta(&workers, 1, &Files::new(), folder.path(), &mut Unthrottled);
     assert_eq!(
         error.unwrap_err().to_string(),
-        "epoch 1 has not ended, and changes are counted from the end of an epoch; the current epoch is 1"
+        "epoch 1 has not ended; the current epoch is 1, so ask for changes since an earlier one"
     );
     assert_eq!(set.advance_dirty_epoch(), 1);
     assert_eq!(delta(&set, &workers, 1, folder.path()).unwrap().rows(), 0);

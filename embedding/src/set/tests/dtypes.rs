@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use zillion_feature::{RowBuffer, Step, TableId};
 
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use crate::{Rates, TableSet, Update};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Bounds, Dtype, InitializerSpec, OptimizerSpec, TableSpec};
@@ -144,8 +144,11 @@ fn a_base_holds_the_same_numbers_in_f32() {
         assert_eq!(of_parts, manifest, "{dtype:?}");
         let layouts = [specs[0].layout()];
         let layer = Layer::open(live.path(), &manifest, &layouts).unwrap();
-        let source =
-            LayerSource::new(&specs, vec![layer], std::sync::Arc::new(crate::fixtures::workers(1)));
+        let source = LayerSource::new(
+            &specs,
+            vec![layer],
+            std::sync::Arc::new(crate::testing::fixtures::workers(1)),
+        );
         let source = source.unwrap();
         let plan = plan_of(&[(0..200).map(key).collect()]);
         for (key, row) in source.rows_of(0) {

@@ -4,8 +4,8 @@
 use zillion_feature::TableId;
 
 use crate::TableSet;
-use crate::fixtures::*;
 use crate::set::tests::changes::live;
+use crate::testing::fixtures::*;
 use zillion_rows::{Eviction, OptimizerSpec, TableSpec};
 
 #[test]

@@ -10,9 +10,9 @@ use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
 use crate::TableSet;
-use crate::fixtures::*;
 use crate::shape::TableShape;
 use crate::testing::LiveRows;
+use crate::testing::fixtures::*;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::{
     Layer, LayerManifest, LayerSource, Unthrottled, layer_of_checkpoint, merge_layers, verify_layer,
@@ -217,8 +217,8 @@ impl Twin {
                     narrow += usize::from(row.is_narrow);
                     rows.insert(key, (weights, row.state.to_vec(), row.meta.count, row.is_narrow));
                 };
-                shard.table(0).for_each_in_slot(slot, add).unwrap();
-                assert_eq!(narrow, shard.table(0).slot_narrow_rows(slot));
+                shard.tables[0].for_each_in_slot(slot, add).unwrap();
+                assert_eq!(narrow, shard.tables[0].slot_narrow_rows(slot));
             }
         }
         rows

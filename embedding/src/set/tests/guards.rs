@@ -2,7 +2,7 @@
 
 use zillion_feature::{RowBuffer, Step, TableId};
 
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use crate::{Rates, TableSet, Update};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{ClipSpec, InitializerSpec, OptimizerSpec, Scope, SegmentSpec, TableSpec};

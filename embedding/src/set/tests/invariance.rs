@@ -3,8 +3,8 @@
 use zillion_feature::RowBuffer;
 
 use crate::TableSet;
-use crate::fixtures::*;
 use crate::testing::LiveRows;
+use crate::testing::fixtures::*;
 use zillion_rows::RowSource;
 use zillion_rows::conformance;
 
@@ -137,8 +137,7 @@ fn parts_say_how_often_when_and_in_which_epoch_a_row_moved() {
         let mut found = std::collections::BTreeMap::new();
         for shard in &set.shards {
             for slot in shard.slots() {
-                shard
-                    .table(table)
+                shard.tables[table]
                     .for_each_in_slot(slot, |k, row| {
                         found.insert(k, (row.meta.count, row.meta.last_step, row.meta.dirty_epoch));
                     })

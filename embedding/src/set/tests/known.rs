@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use zillion_device::Files;
 use zillion_feature::{RowBuffer, TableId};
 
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use crate::{SpillHome, TableSet};
 use zillion_rows::{Admission, Eviction, OptimizerSpec, TableSpec};
 

@@ -3,7 +3,7 @@
 use zillion_feature::{RowBuffer, Step, TableId};
 
 use crate::TableSet;
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use zillion_rows::OptimizerSpec;
 use zillion_rows::conformance::plan_of;
 

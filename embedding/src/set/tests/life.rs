@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use zillion_feature::{FeatureKey, RowBuffer, Step};
 
-use crate::fixtures::*;
 use crate::set::tests::stored;
+use crate::testing::fixtures::*;
 use crate::{Error, TableSet};
 use zillion_rows::Candidate;
 use zillion_rows::conformance::plan_of;

@@ -4,8 +4,8 @@
 
 use zillion_feature::{FeatureKey, SLOTS, TableId, Use};
 
-use crate::fixtures::*;
 use crate::set::tests::capacity::{contents, pushed, spec, train};
+use crate::testing::fixtures::*;
 use crate::{Counters, TableSet};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Admission, ByteSize, Eviction, PinnedId, TableSpec};
@@ -193,7 +193,7 @@ fn places_of_rows_that_went_are_slack_and_keep_no_chunk() {
     assert!(reserved(&set) <= reserved(&small) + chunks, "of {} bytes", reserved(&large));
     // Nothing is kept if a step has no keys.
     train(&mut set, &workers, &[], 29);
-    assert!(set.shards.iter().all(|shard| !shard.table(0).has_free_list()));
+    assert!(set.shards.iter().all(|shard| !shard.tables[0].has_free_list()));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use zillion_feature::{FeatureKey, RowBuffer, Step, TableId};
 
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use crate::{Rates, TableSet, Update};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Dtype, OptimizerSpec, TableSpec};

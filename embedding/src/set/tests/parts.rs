@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Field, Schema};
 use proptest::prelude::*;
 
 use crate::TableSet;
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use zillion_rows::{Dtype, OptimizerSpec, PartSource, TableSpec, conformance};
 use zillion_rows::{PartInfo, TableParts};
 

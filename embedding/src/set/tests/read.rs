@@ -3,7 +3,7 @@
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
 use crate::TableSet;
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{OptimizerSpec, TableSpec};
 

@@ -2,7 +2,7 @@
 
 use zillion_feature::{RowBuffer, Step, TableId};
 
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use crate::{Error, TableSet, Update};
 use zillion_rows::OptimizerSpec;
 use zillion_rows::conformance::plan_of;
@@ -55,7 +55,8 @@ fn plans_and_gradients_that_do_not_fit_are_refused() {
     let error = set.push(&workers, &plan, &rows, update(1, 1.0)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "table `ids`: 2 keys at stride 4 need 8 gradients, and there are 7 at stride 4"
+        "table `ids`: 2 keys at stride 4 need 8 gradients, and there are 7 at stride 4; \
+         give one row for each key"
     );
     rows.tables.clear();
     assert!(set.push(&workers, &plan, &rows, update(1, 1.0)).is_err());
@@ -78,5 +79,5 @@ fn steps_are_counted_from_one() {
 fn two_tables_of_one_name_are_refused() {
     let spec = || table("ids", false, vec![segment("v", 4, OptimizerSpec::Sgd { lr: 0.1 }, 0.0)]);
     let error = TableSet::new(vec![spec(), spec()], shards(1)).unwrap_err();
-    assert_eq!(error.to_string(), "`tables.ids`: two tables have this name");
+    assert_eq!(error.to_string(), "`tables.ids`: two tables have this name; rename one of them");
 }

@@ -11,8 +11,8 @@ use zillion_device::{Failpoint, Files, Workers};
 use zillion_feature::{FeatureKey, TableId};
 
 use crate::TableSet;
-use crate::fixtures::*;
 use crate::testing::checkpoint_oracle;
+use crate::testing::fixtures::*;
 use zillion_rows::Candidate;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::Unthrottled;
@@ -122,8 +122,7 @@ pub(crate) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidat
     for shard in &set.shards {
         for (table, slot) in (0..set.shapes.len()).flat_map(|t| shard.slots().map(move |s| (t, s)))
         {
-            shard
-                .table(table)
+            shard.tables[table]
                 .for_each_in_slot(slot, |key, row| {
                     let row = set.generations.stored(row);
                     let bits = |floats: &[f32]| floats.iter().map(|x| x.to_bits()).collect();
@@ -134,7 +133,8 @@ pub(crate) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidat
                     );
                 })
                 .unwrap();
-            let waiting = shard.table(table).candidates_in(slot);
+            let waiting = shard.tables[table].counts().map(|counts| counts.in_slot(slot));
+            let waiting = waiting.unwrap_or_default();
             candidates.extend(waiting.into_iter().map(|(key, c)| ((table, key.0), c)));
         }
     }

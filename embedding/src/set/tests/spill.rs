@@ -9,7 +9,7 @@ use zillion_device::durable::Fault;
 use zillion_device::{Failpoint, Files, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use crate::{Error, SpillHome, SpillStatistics, TableSet};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::Unthrottled;

@@ -5,7 +5,7 @@ use zillion_feature::FeatureKey;
 
 use super::*;
 use crate::TableSet;
-use crate::fixtures::*;
+use crate::testing::fixtures::*;
 use crate::view::RowView;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Admission, Eviction, OptimizerSpec, PinnedId, TableSpec};

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use zillion_feature::InputSpec;
+use zillion_feature::{Encoder, InputSpec};
 use zillion_scorer::Servable;
 
 use super::super::rows::SIGNATURE;
@@ -35,9 +35,9 @@ struct Input {
 const ROWS: [&[usize]; 3] = [&[1], &[2, 1], &[0, 1, 3]];
 
 impl Inputs {
-    pub(super) fn of(servable: &Servable) -> Self {
+    pub(super) fn of(encoder: &Encoder) -> Self {
         let input = |spec: &InputSpec| {
-            let takes = |x: f64| servable.encoder().takes_number(&spec.name, x);
+            let takes = |x: f64| encoder.takes_number(&spec.name, x);
             Input {
                 name: spec.name.clone(),
                 datatype: describe::datatype(spec),
@@ -47,7 +47,7 @@ impl Inputs {
                 floats: range(|x| takes(f64::from(x as f32))),
             }
         };
-        Self(unique_inputs(servable).map(input).collect())
+        Self(unique_inputs(encoder).map(input).collect())
     }
 
     /// Returns the schema of a body by the name of the schema.
@@ -288,8 +288,8 @@ fn push_type(schema: &mut Value, name: &str) {
     }
 }
 
-/// Returns the least and the greatest number that is accepted, if zero is. The accepted numbers
-/// have no gap.
+/// Returns the least and the greatest accepted number. Zero must be accepted, and the accepted
+/// numbers must have no gap.
 fn range(takes: impl Fn(f64) -> bool) -> (f64, f64) {
     // The bits of positive numbers have the order of the numbers.
     let greatest = |sign: f64| {

@@ -129,7 +129,8 @@ pub(crate) fn step_plan(step: u64, tables: usize, ids: u64, count: u64) -> Looku
     plan_of(&(0..tables as u64).map(keys).collect::<Vec<_>>())
 }
 
-/// Returns gradients that depend on step, key and unit. Their padding is NaN.
+/// Returns gradients for a plan that depend on the step, the key and the position in the row. Their
+/// padding is NaN.
 pub(crate) fn gradients(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
     let mut rows = RowBuffer::default();
     let strides = plan.tables.iter().map(|t| (t.keys.len(), set.layouts()[t.table.index()].stride));
@@ -151,7 +152,7 @@ pub(crate) fn update(step: u64, scale: f32) -> Update {
     Update { step: Step(step), rates, scale }
 }
 
-/// Runs one clipped step, and returns the squared norm.
+/// Runs one clipped step, and returns the squared norm of its gradients.
 pub(crate) fn clipped_step(set: &mut TableSet, workers: &Workers, step: u64, ids: u64) -> f64 {
     let plan = step_plan(step, set.layouts().len(), ids, 60);
     let mut rows = RowBuffer::default();

@@ -1,0 +1,87 @@
+//! The two slabs that hold the rows of one width.
+//!
+//! # Invariants
+//! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key, or are
+//!   free; both slabs hand out the lowest free number and see the same calls.
+
+use std::ops::Range;
+
+use zillion_device::slab::Slab;
+use zillion_rows::row::{StoredRow, floats_mut};
+
+use crate::error::Result;
+use crate::shape::TableShape;
+use crate::table::weights::WeightSlab;
+
+/// The weights of rows of one width, and their companion rows.
+#[derive(Debug)]
+pub(crate) struct RowSlabs {
+    pub(crate) weights: WeightSlab,
+    pub(crate) companion: Slab<u32>,
+}
+
+impl RowSlabs {
+    /// Creates slabs without rows for one shard's part of a table.
+    pub(crate) fn new(shape: &TableShape, slots: &Range<usize>) -> Result<Self> {
+        // The shards have equally many slots, or one more, so this is the number of the shard.
+        let len = slots.len().max(1);
+        let shard = (slots.start + len / 2) / len;
+        Ok(Self {
+            weights: WeightSlab::new(shape, shard)?,
+            companion: Slab::new(shape.companion_stride)?.staggered(shard),
+        })
+    }
+
+    /// Returns the number of live rows.
+    pub(crate) fn len(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// Allocates a row of zeros and returns its number.
+    pub(crate) fn allocate(&mut self) -> Result<u32> {
+        let row = self.weights.alloc()?;
+        match self.companion.alloc() {
+            Ok(twin) => debug_assert_eq!(row, twin, "both slabs hand out the lowest free row"),
+            Err(e) => {
+                self.weights.free(row);
+                return Err(e.into());
+            }
+        }
+        Ok(row)
+    }
+
+    pub(crate) fn free(&mut self, row: u32) {
+        self.weights.free(row);
+        self.companion.free(row);
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch_mut(&self, row: u32) {
+        self.weights.prefetch_mut(row);
+        self.companion.prefetch_mut(row);
+    }
+
+    /// Writes a row as a checkpoint stored it.
+    pub(crate) fn restore(&mut self, row: u32, shape: &TableShape, stored: StoredRow<'_>) {
+        self.weights.restore(row, stored.weights);
+        let companion = self.companion.row_mut(row);
+        floats_mut(&mut companion[..shape.state_width]).copy_from_slice(stored.state);
+        shape.set_meta(companion, stored.meta);
+        shape.set_used(companion, stored.used);
+    }
+
+    /// Moves a row to the lowest free number, if that is below its own. Returns the new number if
+    /// the row has moved.
+    pub(crate) fn move_down(&mut self, row: u32) -> Result<Option<u32>> {
+        let to = self.allocate()?;
+        if to > row {
+            self.free(to);
+            return Ok(None);
+        }
+        self.weights.copy_row(row, to);
+        let companion = self.companion.row(row).to_vec();
+        self.companion.row_mut(to).copy_from_slice(&companion);
+        self.free(row);
+        Ok(Some(to))
+    }
+}
