@@ -1,4 +1,4 @@
-//! Progress of a command on stderr: a bar on a terminal, and otherwise a line from time to time.
+//! The progress of a command on stderr: a bar on a terminal, otherwise a line every few seconds.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -18,7 +18,8 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Starts a bar for `total` things (0 if the number is unknown); `unit` is their plural name.
+    /// Starts a bar for `total` units of work (0 if the number is unknown). `unit` is the plural
+    /// name of the units.
     pub(crate) fn new(what: &str, total: u64, unit: &'static str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(10);
@@ -37,8 +38,8 @@ impl Bar {
         Self { bar, what: what.to_owned(), unit, total, last_line: Instant::now() }
     }
 
-    /// Shows that `done` things are finished.
-    pub(crate) fn at(&mut self, done: u64) {
+    /// Shows that `done` units of work are finished.
+    pub(crate) fn update(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
         } else if self.last_line.elapsed() >= LINE_INTERVAL {

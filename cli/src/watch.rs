@@ -1,4 +1,4 @@
-//! Observation of a run: progress, values of nodes after steps, and training step by step.
+//! The observation of a run: progress, values of nodes after steps, and training step by step.
 
 mod fetch;
 mod stepper;
@@ -26,7 +26,7 @@ pub(crate) struct Watch {
     /// The number of steps from one print of values to the next.
     pub(crate) every: u64,
     pub(crate) stepper: Option<Stepper>,
-    /// A flag that, once set, ends the run with a checkpoint.
+    /// The flag that ends the run with a checkpoint when it is set.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -60,7 +60,7 @@ impl Observer for Watch {
             self.print(step);
         }
         if let Some(stepper) = &mut self.stepper
-            && stepper.pauses()
+            && stepper.count_step()
         {
             self.progress.note(&stepper::describe(step));
             if stepper.ask() {

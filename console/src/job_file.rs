@@ -54,7 +54,9 @@ pub fn lay_over(
                 .with_context(|| format!("in the environment variable {name}={value}"))?;
             merge(job, patch);
         } else if name.starts_with("ZILLION_") && !is_of_others(&name) {
-            tracing::warn!("{name} is not a setting: write ZILLION_SECTION__KEY");
+            tracing::warn!(
+                "the environment variable {name} is not a setting: write ZILLION_SECTION__KEY"
+            );
         }
     }
     for set in sets {
@@ -69,7 +71,10 @@ pub fn lay_over(
 
 fn read(path: &Path, depth: usize) -> Result<Table> {
     if depth > MAX_EXTENDS {
-        bail!("the job file {} is part of a circle of `extends`", path.display());
+        bail!(
+            "the job file {} is part of a circle of `extends`; remove one of them",
+            path.display()
+        );
     }
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the job file {}", path.display()))?;
@@ -78,16 +83,16 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
         .with_context(|| format!("the job file {} is not valid TOML", path.display()))?;
     let Some(base) = job.remove("extends") else { return Ok(job) };
     let Value::String(base) = base else {
-        bail!("`extends` of {} is not the path of a job file", path.display());
+        bail!("`extends` of {} is not a text; write the path of a job file", path.display());
     };
     let base: PathBuf = path.parent().unwrap_or(Path::new("")).join(base);
-    let mut merged =
-        read(&base, depth + 1).with_context(|| format!("extended by {}", path.display()))?;
+    let mut merged = read(&base, depth + 1)
+        .with_context(|| format!("the job file {} extends", path.display()))?;
     merge(&mut merged, job);
     Ok(merged)
 }
 
-/// Returns whether an environment variable belongs to something other than the job.
+/// Returns whether an environment variable is known and is not a setting of a job.
 fn is_of_others(name: &str) -> bool {
     NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
 }

@@ -36,7 +36,7 @@ impl Progress {
         Self { bar, last_line: Instant::now() }
     }
 
-    fn line(&self, text: &str) {
+    fn print(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
             None => eprintln!("{text}"),
@@ -52,7 +52,7 @@ impl Observer for Progress {
             if report.aucs.is_empty() {
                 String::new()
             } else {
-                format!("  auc {}", by_task(&report.aucs))
+                format!("  auc {}", format_tasks(&report.aucs))
             },
             report.samples_per_second
         );
@@ -68,7 +68,7 @@ impl Observer for Progress {
             let of = report.epoch_rows.map_or_else(String::new, |n| format!("/{n}"));
             let eta =
                 report.eta.map_or_else(String::new, |t| format!("  eta {:.0} s", t.as_secs_f64()));
-            self.line(&format!(
+            self.print(&format!(
                 "epoch {}  rows {}{of}  {message}{eta}",
                 report.cursor.epoch + 1,
                 report.cursor.row
@@ -77,13 +77,13 @@ impl Observer for Progress {
     }
 
     fn epoch(&mut self, report: &EpochReport) {
-        let valid = report.valid.as_ref().map_or_else(String::new, validation);
+        let valid = report.valid.as_ref().map_or_else(String::new, format_validation);
         let regulariser = match report.regulariser {
             0.0 => String::new(),
             r => format!(" + {r:.5}"),
         };
         let mark = if report.is_best { "  best so far" } else { "" };
-        self.line(&format!(
+        self.print(&format!(
             "epoch {} done  loss {:.5}{regulariser}{valid}  lr x {}  {:.1} s{mark}",
             report.epoch + 1,
             report.mean_loss,
@@ -93,7 +93,7 @@ impl Observer for Progress {
     }
 
     fn note(&mut self, text: &str) {
-        self.line(text);
+        self.print(text);
     }
 }
 
@@ -105,11 +105,11 @@ impl Drop for Progress {
     }
 }
 
-fn validation(report: &EvalReport) -> String {
+fn format_validation(report: &EvalReport) -> String {
     let figures = |figure: fn(&TaskReport) -> Option<f64>, first: Option<f64>| {
         let tasks = report.tasks.iter().map(|(name, task)| (name.clone(), figure(task)));
         let tasks: Vec<_> = tasks.collect();
-        if tasks.is_empty() { number(first) } else { by_task(&tasks) }
+        if tasks.is_empty() { format_figure(first) } else { format_tasks(&tasks) }
     };
     let mut text = "  valid".to_owned();
     if report.logloss.is_some() {
@@ -118,22 +118,23 @@ fn validation(report: &EvalReport) -> String {
         text.push_str(&format!(" auc {auc}  logloss {logloss}"));
     }
     for figure in &report.ranking {
-        text.push_str(&format!("  {} {}", figure.name, number(figure.value)));
+        text.push_str(&format!("  {} {}", figure.name, format_figure(figure.value)));
     }
     text
 }
 
 /// Formats a single figure without a name, and several figures with the names of their tasks.
-fn by_task(figures: &[(String, Option<f64>)]) -> String {
+fn format_tasks(figures: &[(String, Option<f64>)]) -> String {
     match figures {
-        [(_, only)] => number(*only),
+        [(_, only)] => format_figure(*only),
         _ => {
-            let named = figures.iter().map(|(name, figure)| format!("{name} {}", number(*figure)));
+            let named =
+                figures.iter().map(|(name, figure)| format!("{name} {}", format_figure(*figure)));
             named.collect::<Vec<_>>().join(" ")
         }
     }
 }
 
-fn number(value: Option<f64>) -> String {
+fn format_figure(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.5}"))
 }

@@ -1,4 +1,4 @@
-//! `zillion data`: looks into data, converts it, makes some.
+//! `zillion data`: inspects, converts, splits and generates data.
 
 mod convert;
 mod history;

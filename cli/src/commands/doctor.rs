@@ -1,9 +1,8 @@
-//! `zillion doctor`: the properties of this machine that matter to Zillion, and the remedies that
-//! would improve it.
+//! `zillion doctor`: reports the properties of this machine that matter to Zillion, and the
+//! remedies that would improve them.
 //!
-//! Every finding reports what was found, and a finding that can be improved names the command to
-//! type. This command changes nothing. A property that the system does not report is shown as
-//! unknown.
+//! A finding that can be improved names the command to type. The doctor itself changes nothing. A
+//! property that the system does not report is shown as not reported.
 
 mod checks;
 mod disk;
@@ -19,11 +18,11 @@ use crate::args::DoctorArgs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Grade {
-    /// The machine is as it should be.
+    /// The grade of a property that needs no change.
     Good,
-    /// The machine works, and would work better with the remedy.
+    /// The grade of a property that the remedy would improve.
     Improve,
-    /// The property is neither good nor bad, or the system does not report it.
+    /// The grade of a property that is neither good nor bad, or that the system does not report.
     Note,
 }
 

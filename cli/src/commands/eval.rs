@@ -1,7 +1,7 @@
 //! `zillion eval`: scores labelled rows through a checkpoint and reports the metrics.
 
 use anyhow::{Context, Result};
-use zillion_console::exit::Stop;
+use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, data_settings, job_file, print_json};
 use zillion_reader::{Dataset, Paths};
 use zillion_trainer::{Job, Loaded};
@@ -20,8 +20,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
     if paths.is_empty() {
-        let problem = "the checkpoint's job names no test files: give some with --data FILE";
-        return Err(Stop::Usage(problem.to_owned()).into());
+        return usage_error("the checkpoint's job names no test files; give some with --data FILE");
     }
     // Files that are named on the command line are relative to the current folder, not to the job's
     // `data.root`.
@@ -51,10 +50,10 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     if let Some(gauc) = report.gauc {
         eprintln!("gauc {gauc:.6}");
     }
-    report::task_lines(&report);
-    report::ranking_lines(&report);
-    report::rejected_rows("scored", report.rejected_rows);
-    report::missing_side_rows("scored", &report.missing_side_rows);
+    report::print_tasks(&report);
+    report::print_ranking(&report);
+    report::print_rejected_rows("scored", report.rejected_rows);
+    report::print_missing_side_rows("scored", &report.missing_side_rows);
     if args.json {
         print_json(&report)?;
     }

@@ -32,27 +32,27 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let key = key(args, newest)?;
     // The entries of the key in all layers, the newest first. The first entry is the one that
     // a lookup returns.
-    let mut said = Vec::new();
+    let mut entries = Vec::new();
     let defaults = default_rows(&newest.tables)?;
     for link in chain.iter().rev() {
         let layer = cache.layer(&model, link, &mut Unthrottled)?;
         match layer.find(table, key) {
             Some(Found::Row(row)) => {
-                // A narrow row lacks some of its values; they are answered from its initial row.
-                said.push(json!({
+                // The values that a narrow row lacks are those of its initial row.
+                entries.push(json!({
                     "version": link.version, "count": row.count, "values": defaults.whole(table, key, row),
                 }));
             }
             Some(Found::Tombstone) => {
-                said.push(json!({ "version": link.version, "tombstone": true }))
+                entries.push(json!({ "version": link.version, "tombstone": true }))
             }
             None => {}
         }
     }
-    let is_default = said.first().is_none_or(|newest| newest.get("tombstone").is_some());
+    let is_default = entries.first().is_none_or(|newest| newest.get("tombstone").is_some());
     let values = match is_default {
         true => json!(defaults.default_row(table, key)),
-        false => said[0]["values"].clone(),
+        false => entries[0]["values"].clone(),
     };
     let answer = json!({
         "version": version,
@@ -60,10 +60,10 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
         "key": format!("{:#018x}", key.0),
         "slot": key.slot(),
         "is_default": is_default,
-        "written_by": if is_default { None } else { Some(&said[0]["version"]) },
-        "count": if is_default { None } else { Some(&said[0]["count"]) },
+        "written_by": if is_default { None } else { Some(&entries[0]["version"]) },
+        "count": if is_default { None } else { Some(&entries[0]["count"]) },
         "values": values,
-        "layers": said.iter().map(|layer| json!({
+        "layers": entries.iter().map(|layer| json!({
             "version": layer["version"],
             "tombstone": layer.get("tombstone").is_some(),
         })).collect::<Vec<_>>(),
@@ -80,7 +80,7 @@ fn show(answer: &serde_json::Value) {
     println!("key      {}, slot {}", answer["key"].as_str().unwrap_or_default(), answer["slot"]);
     if answer["is_default"] == true {
         println!(
-            "answer   the default: no layer has the key, or the newest that knows it says that it left"
+            "answer   the default row: no layer has the key, or the newest entry is a tombstone"
         );
     } else {
         println!("written  by version {}, pushed {} times", answer["written_by"], answer["count"]);
@@ -98,7 +98,7 @@ fn default_rows(tables: &[TableSpec]) -> Result<LayerSource> {
 /// Returns the key of an id, converted by the type of the features that read the table.
 fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
     let text = args.key.as_str();
-    let number = |what: &str| format!("--key {text} is not {what}: give its type with --key-type");
+    let number = |what: &str| format!("--key {text} is not {what}; give its type with --key-type");
     let kind = match args.key_type {
         Some(kind) => kind,
         None => {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use toml::Value;
 use zillion_console::compute_pool;
-use zillion_console::exit::Stop;
+use zillion_console::exit::{refuse, usage_error};
 use zillion_datatools::{Guessed, SplitBy, SplitFile, SplitSpec};
 use zillion_feature::RawType;
 use zillion_reader::{ColumnType, DataConfig, Dataset, Header};
@@ -16,22 +16,21 @@ use zillion_trainer::Job;
 
 use super::data::split::{Target, print_files, split_files};
 use crate::args::{InitArgs, ReadArgs};
-use crate::raw_files::{Looked, look_at};
+use crate::raw_files::{Preview, preview};
 use crate::text::grouped;
 
 /// The number of rows from which the guesses are made.
-const LOOKED_AT: u64 = 200_000;
+const GUESS_ROWS: u64 = 200_000;
 /// The names that a validation file may have beside a training file called `train`.
 const VALID_NAMES: [&str; 4] = ["valid", "val", "validation", "dev"];
 
 pub(crate) fn run(args: &InitArgs) -> Result<()> {
     let to_stdout = args.out.as_os_str() == "-";
     if !to_stdout && args.out.exists() {
-        return Err(Stop::Refused(format!(
-            "the file {} exists: remove it, or choose another one with --out",
+        return refuse(format!(
+            "the file {} exists; remove it, or choose another file with --out",
             args.out.display()
-        ))
-        .into());
+        ));
     }
     let (drafted, mut text, mut job) = draft(&args.data, args.label.as_deref())?;
     // The job file that is written must run. The data is therefore opened here in the same way as
@@ -45,7 +44,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         (_, text, job) = draft(&folder.join("train.parquet"), Some(&drafted.label))?;
         Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
     }
-    drafted.tell();
+    drafted.print_notes();
     if to_stdout {
         print(&text);
         return Ok(());
@@ -86,17 +85,17 @@ fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>
 }
 
 /// Returns the job that `init` would write for a file.
-pub(crate) fn drafted(data: &Path) -> Result<Job> {
+pub(crate) fn draft_job(data: &Path) -> Result<Job> {
     draft(data, None).map(|(.., job)| job)
 }
 
 fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
-    let looked = look_at(data, LOOKED_AT, label, &*compute_pool(None)?)?;
-    let label = match &looked.guess.label {
+    let preview = preview(data, GUESS_ROWS, label, &*compute_pool(None)?)?;
+    let label = match &preview.guess.label {
         Ok(label) => label.clone(),
-        Err(why) => return Err(Stop::Usage(format!("{why}: {}", data.display())).into()),
+        Err(why) => return usage_error(format!("{why}: {}", data.display())),
     };
-    let draft = Draft::new(data, &looked, label)?;
+    let draft = Draft::new(data, &preview, label)?;
     let text = draft.text();
     let value: toml::Table = text.parse().context("the job that was drafted is not TOML")?;
     let job = Job::from_value(value.into()).context("the job that was drafted")?;
@@ -108,7 +107,7 @@ fn print(text: &str) {
     print!("{text}");
 }
 
-/// A job file that is being drafted.
+/// The draft of a job file.
 struct Draft {
     name: String,
     folder: PathBuf,
@@ -128,7 +127,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(data: &Path, looked: &Looked, label: String) -> Result<Self> {
+    fn new(data: &Path, preview: &Preview, label: String) -> Result<Self> {
         let file = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = file.split('.').next().unwrap_or_default().to_owned();
         let folder = data.parent().unwrap_or(Path::new("")).to_owned();
@@ -138,12 +137,12 @@ impl Draft {
         };
         let mut taken = BTreeSet::new();
         let (mut features, mut left) = (Vec::new(), Vec::new());
-        for (column, meaning) in &looked.guess.columns {
+        for (column, meaning) in &preview.guess.columns {
             match meaning {
-                _ if looked.sniffed.unusable.contains(column) => left.push((
+                _ if preview.sniffed.unusable.contains(column) => left.push((
                     column.clone(),
                     match column.is_empty() {
-                        true => "it has no name in the header; give it one".to_owned(),
+                        true => "the column has no name in the header; give it one".to_owned(),
                         false => {
                             "the header has this name more than once; rename the others".into()
                         }
@@ -158,15 +157,14 @@ impl Draft {
             }
         }
         left.dedup();
-        if looked.sniffed.unusable.contains(&label) {
-            let why =
-                format!("the header has `{label}`, the label, more than once; rename the others");
-            return Err(Stop::Usage(why).into());
+        if preview.sniffed.unusable.contains(&label) {
+            return usage_error(format!(
+                "label column `{label}` is more than once in the header; rename the others"
+            ));
         }
         if features.is_empty() {
             let why: Vec<String> = left.iter().map(|(c, w)| format!("\n  {c}: {w}")).collect();
-            let why = format!("no column can be a feature:{}", why.concat());
-            return Err(Stop::Usage(why).into());
+            return usage_error(format!("no column can be a feature:{}", why.concat()));
         }
         let name = if ["train", ""].contains(&stem.as_str()) {
             folder.file_name().map_or("job".into(), |n| n.to_string_lossy().into_owned())
@@ -179,15 +177,15 @@ impl Draft {
             valid: sibling(&VALID_NAMES),
             test: sibling(&["test"]),
             folder,
-            config: looked.guess.config.clone(),
+            config: preview.guess.config.clone(),
             label,
-            group: looked.guess.group.clone(),
-            event_time: looked.guess.event_time.clone(),
+            group: preview.guess.group.clone(),
+            event_time: preview.guess.event_time.clone(),
             features,
             left,
-            notes: looked.sniffed.notes.clone(),
-            rows: looked.profile.rows,
-            complete: looked.profile.complete,
+            notes: preview.sniffed.notes.clone(),
+            rows: preview.profile.rows,
+            complete: preview.profile.complete,
         })
     }
 
@@ -201,9 +199,9 @@ impl Draft {
     }
 
     /// Prints the notes that are not written to the job file.
-    fn tell(&self) {
+    fn print_notes(&self) {
         let part = if self.complete { "" } else { "the first " };
-        eprintln!("looked at {part}{} rows; label `{}`", grouped(self.rows), self.label);
+        eprintln!("examined {part}{} rows; label `{}`", grouped(self.rows), self.label);
         for note in &self.notes {
             eprintln!("note: {note}");
         }
@@ -224,7 +222,7 @@ impl Draft {
             self.train,
             quoted(&self.name)
         );
-        self.data_section(&mut text);
+        self.write_data_section(&mut text);
         let _ = writeln!(text, "\n[labels.{}]", feature_name(&self.label, &mut BTreeSet::new()));
         let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(&self.label));
         let columns = [("group", &self.group), ("event_time", &self.event_time)];
@@ -238,7 +236,7 @@ impl Draft {
         }
         text.push_str("\n# What a row holds. A missing id is an id of its own.\n");
         for (name, column, meaning) in &self.features {
-            feature(&mut text, name, column, meaning);
+            write_feature(&mut text, name, column, meaning);
         }
         if !self.left.is_empty() {
             text.push_str("\n# Left out:\n");
@@ -250,7 +248,7 @@ impl Draft {
         text
     }
 
-    fn data_section(&self, text: &mut String) {
+    fn write_data_section(&self, text: &mut String) {
         let _ = writeln!(text, "[data]");
         let root = self.folder.to_string_lossy();
         let _ = writeln!(
@@ -323,7 +321,7 @@ impl Draft {
     }
 }
 
-fn feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
+fn write_feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
     let mut section = |kind: &str, reason: &str| {
         let _ = writeln!(text, "[features.{name}]  # {}", one_line(reason));
         if name != column {
@@ -364,7 +362,7 @@ fn feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
     }
 }
 
-/// Returns a column's name as a bare key that can also name a folder.
+/// Returns a column's name as a bare TOML key that can also be the name of a folder.
 fn feature_name(column: &str, taken: &mut BTreeSet<String>) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let mut name: String = column.chars().take(100).map(legal).collect();

@@ -1,4 +1,4 @@
-//! `zillion model`: the commands by which operators list, compare, move and clean up versions.
+//! `zillion model`: lists, compares, promotes, checks, exports and removes versions.
 
 mod describe;
 mod diff;

@@ -1,4 +1,4 @@
-//! `zillion quickstart`: the whole loop, from data that it generates to a rollback, with the
+//! `zillion quickstart`: runs the whole loop, from generated data to a rollback, and prints the
 //! command that repeats each step.
 
 mod job;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
-use zillion_console::exit::Stop;
+use zillion_console::exit::refuse;
 use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, job_file, print_json, signals};
 use zillion_datatools::ClickLog;
@@ -26,7 +26,7 @@ use super::data::synth::{self, Synthetic};
 use crate::args::QuickstartArgs;
 use crate::text::figure;
 
-/// The outcome of the command, with all that a script may need.
+/// The outcome of the command for scripts.
 #[derive(Serialize)]
 struct Outcome {
     data: Synthetic,
@@ -49,18 +49,17 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     let began = Instant::now();
     let place = Place::new(&args.output);
     if args.output.exists() {
-        return Err(Stop::Refused(format!(
-            "the folder {} exists: remove it, or choose another one with --output",
+        return refuse(format!(
+            "the folder {} exists; remove it, or choose another one with --output",
             args.output.display()
-        ))
-        .into());
+        ));
     }
     let workers = compute_pool(args.threads)?;
     let stop = signals::stop_flag()?;
 
     eprintln!("1. a click log of {} rows, by seed {}", args.rows, args.seed);
     let data = synth::write(args.seed, args.rows, &place.data, &workers, &durable_files()?)?;
-    data.tell();
+    data.print_summary();
     std::fs::write(&place.job, job::job_text(args, &place))
         .with_context(|| format!("cannot write {}", place.job.display()))?;
     eprintln!("   job file: {}", place.job.display());
@@ -139,7 +138,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     for (what, command) in &commands {
         eprintln!("  # {what}\n  {command}");
     }
-    outcome.served.tell();
+    outcome.served.print_next();
     if args.json {
         print_json(&outcome)?;
     }
@@ -169,8 +168,8 @@ fn sitting(
     Ok(train(Job::from_value(value)?, options, observer)?)
 }
 
-/// An observer that stops a run before its end: in the middle of an epoch if the epoch is long
-/// enough to watch, otherwise at the end of its first epoch. Ctrl-C stops the run too.
+/// An observer that stops a run before its end: after the step `after`, or at the end of the first
+/// epoch if that comes first. Ctrl-C stops the run too.
 struct Interrupter {
     after: u64,
     stop: Arc<AtomicBool>,

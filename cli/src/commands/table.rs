@@ -1,11 +1,11 @@
-//! `zillion table`: looks into the tables of a checkpoint, and makes them smaller.
+//! `zillion table`: inspects the tables of a checkpoint, shrinks them, and plans their settings.
 
 mod explain;
 mod histogram;
 mod key_names;
-mod named;
 mod plan;
 mod shrink;
+mod source;
 mod stats;
 mod top;
 

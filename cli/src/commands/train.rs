@@ -48,7 +48,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         stop: options.stop.clone(),
     };
     let report = zillion_trainer::train(job, options, &mut watch)?;
-    summary(&report);
+    print_summary(&report);
     let profile = profile::report(&args.profile, &report)?;
     if args.json {
         print_json(&Outcome { profile, ..Outcome::new(&report) })?;
@@ -73,7 +73,7 @@ fn print_config(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The outcome of the command: the figures that scripts read most often first, then all others.
+/// The outcome of the command: first the figures that scripts read most often, then all others.
 #[derive(Serialize)]
 struct Outcome<'a> {
     test_auc: Option<f64>,
@@ -98,7 +98,7 @@ impl<'a> Outcome<'a> {
     }
 }
 
-fn summary(report: &TrainReport) {
+fn print_summary(report: &TrainReport) {
     if let Some(test) = &report.test {
         let of =
             format!("({} rows, epoch {})", test.rows, report.best_epoch.unwrap_or(report.epochs));
@@ -112,19 +112,19 @@ fn summary(report: &TrainReport) {
                 figure(test.calibration, 4)
             );
         }
-        report::task_lines(test);
-        report::ranking_lines(test);
+        report::print_tasks(test);
+        report::print_ranking(test);
         if test.missing_keys > 0 {
             eprintln!(
                 "      {} lookups of keys that training never saw read the declared default",
                 test.missing_keys
             );
         }
-        report::rejected_rows("test", test.rejected_rows);
-        report::missing_side_rows("test", &test.missing_side_rows);
+        report::print_rejected_rows("test", test.rejected_rows);
+        report::print_missing_side_rows("test", &test.missing_side_rows);
     }
-    report::rejected_rows("training", report.rejected_rows);
-    report::missing_side_rows("trained", &report.missing_side_rows);
+    report::print_rejected_rows("training", report.rejected_rows);
+    report::print_missing_side_rows("trained", &report.missing_side_rows);
     for table in &report.tables {
         let mut line =
             format!("table {}  {} rows  {:.1} MiB", table.name, table.rows, mib(table.bytes));
@@ -149,7 +149,7 @@ fn summary(report: &TrainReport) {
         }
         if let Some(spill) = table.spill {
             line.push_str(&format!(
-                "  {} rows on disk ({:.1} MiB): {} written, {} again for space, {} brought in, {} of these ahead",
+                "  {} rows on disk ({:.1} MiB): {} written, {} rewritten for space, {} read, {} of these in advance",
                 spill.cold_rows,
                 mib(spill.disk_bytes),
                 spill.spilled,
@@ -160,7 +160,7 @@ fn summary(report: &TrainReport) {
         }
         eprintln!("{line}");
     }
-    if let Some(stages) = stages(&report.seconds) {
+    if let Some(stages) = format_stages(&report.seconds) {
         eprintln!("time  {stages}");
     }
     eprintln!(
@@ -175,8 +175,8 @@ fn summary(report: &TrainReport) {
     }
 }
 
-/// Formats the time that each stage took; returns `None` if nothing was left to train.
-fn stages(seconds: &StageSeconds) -> Option<String> {
+/// Formats the time of each stage, or returns `None` if nothing was trained.
+fn format_stages(seconds: &StageSeconds) -> Option<String> {
     let parts = seconds.of_the_driver();
     let total: f64 = parts.iter().map(|(_, s)| s).sum();
     if total <= 0.0 {

@@ -7,7 +7,7 @@ use prometheus::{Counter, Gauge};
 use zillion_device::machine::{file_limit, process};
 use zillion_device::slab::reserve_bytes;
 
-/// The figures of this process that the kernel reports, and its reserve of memory.
+/// The series of this process: the figures that the kernel reports, and its reserve of memory.
 pub(crate) struct Process {
     cpu_seconds: Counter,
     resident: Gauge,

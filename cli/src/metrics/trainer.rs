@@ -102,20 +102,20 @@ impl Maker<'_> {
 }
 
 /// Raises a counter to a count, which never decreases during a run.
-fn follow(counter: &IntCounter, count: u64) {
+fn raise_to(counter: &IntCounter, count: u64) {
     counter.inc_by(count.saturating_sub(counter.get()));
 }
 
-fn follow_seconds(counter: &Counter, seconds: f64) {
+fn raise_seconds_to(counter: &Counter, seconds: f64) {
     counter.inc_by((seconds - counter.get()).max(0.0));
 }
 
-fn whole(value: u64) -> i64 {
+fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 fn now() -> i64 {
-    whole(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+    to_i64(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
 impl TrainerMetrics {
@@ -222,11 +222,11 @@ impl TrainerMetrics {
     }
 
     pub(crate) fn figures(&self, figures: &RunFigures) {
-        self.step.set(whole(figures.step));
-        self.epoch.set(whole(figures.cursor.epoch));
-        self.epochs.set(whole(figures.epochs));
-        follow(&self.samples, figures.samples);
-        follow(&self.skipped_steps, figures.skipped_steps);
+        self.step.set(to_i64(figures.step));
+        self.epoch.set(to_i64(figures.cursor.epoch));
+        self.epochs.set(to_i64(figures.epochs));
+        raise_to(&self.samples, figures.samples);
+        raise_to(&self.skipped_steps, figures.skipped_steps);
         figures.step_seconds.iter().for_each(|&seconds| self.step_seconds.observe(seconds));
         self.stages(&figures.seconds);
         figures.loss.into_iter().for_each(|loss| self.loss.set(loss));
@@ -236,9 +236,9 @@ impl TrainerMetrics {
         }
         self.rate_scale.set(f64::from(figures.rate_scale));
         for (side, rows) in &figures.missing_side_rows {
-            follow(&self.missing_side_rows.with_label_values(&[side]), *rows);
+            raise_to(&self.missing_side_rows.with_label_values(&[side]), *rows);
         }
-        self.newest_event_at.set(whole(figures.newest_event_ms.unwrap_or(0) / 1000));
+        self.newest_event_at.set(to_i64(figures.newest_event_ms.unwrap_or(0) / 1000));
         self.reader.figures(figures);
         self.tables.figures(&figures.tables);
     }
@@ -246,7 +246,7 @@ impl TrainerMetrics {
     fn stages(&self, seconds: &StageSeconds) {
         let beside = ("decode_and_plan", seconds.decode_and_plan);
         for (stage, seconds) in seconds.of_the_driver().into_iter().chain([beside]) {
-            follow_seconds(&self.stage_seconds.with_label_values(&[stage]), seconds);
+            raise_seconds_to(&self.stage_seconds.with_label_values(&[stage]), seconds);
         }
     }
 
@@ -290,14 +290,14 @@ impl TrainerMetrics {
 
     pub(crate) fn checkpointed(&self, report: &CheckpointReport) {
         self.checkpoint_seconds.observe(report.seconds);
-        self.checkpoint_bytes.set(whole(report.bytes));
+        self.checkpoint_bytes.set(to_i64(report.bytes));
         self.checkpoint_at.set(now());
     }
 
     pub(crate) fn published(&self, report: &PublishReport<'_>) {
         self.publish_seconds.observe(report.seconds);
         let Some(published) = report.published else { return self.publish_failures.inc() };
-        self.published_version.set(whole(published.version.version.0));
+        self.published_version.set(to_i64(published.version.version.0));
         self.published_at.set(now());
         if !published.was_there {
             self.published_rows.inc_by(published.version.layer.rows());
@@ -330,13 +330,13 @@ impl Reader {
     }
 
     fn figures(&self, figures: &RunFigures) {
-        follow(&self.rows, figures.passed_rows);
+        raise_to(&self.rows, figures.passed_rows);
         let left_out = figures.passed_rows.saturating_sub(figures.samples);
-        follow(&self.not_drawn, left_out.saturating_sub(figures.bad_rows));
+        raise_to(&self.not_drawn, left_out.saturating_sub(figures.bad_rows));
         for (data, counts) in &figures.read {
-            follow(&self.bytes.with_label_values(&[data]), counts.bytes);
+            raise_to(&self.bytes.with_label_values(&[data]), counts.bytes);
             for (kind, &rows) in BAD_ROWS.iter().zip(&counts.bad_rows) {
-                follow(&self.bad_rows.with_label_values(&[data, kind.name()]), rows);
+                raise_to(&self.bad_rows.with_label_values(&[data, kind.name()]), rows);
             }
         }
     }

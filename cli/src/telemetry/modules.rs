@@ -44,8 +44,8 @@ const OTHERS: &[&str] = &[
     super::TRACES,
 ];
 
-/// Describes the mistake in a directive if no module of that name logs anything.
-pub(super) fn problem(module: &str) -> Option<String> {
+/// Describes the mistake in a directive if no module of this name logs anything.
+pub(super) fn find_problem(module: &str) -> Option<String> {
     let name = module.split("::").next().unwrap_or(module);
     let known = || OURS.iter().chain(OTHERS).copied();
     if known().any(|known| known == name) {
@@ -53,7 +53,11 @@ pub(super) fn problem(module: &str) -> Option<String> {
     }
     let hint = match nearest(name, known()) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("there are {}, and of others {}", OURS.join(", "), OTHERS.join(", ")),
+        None => format!(
+            "the modules that log are {}, and of other projects {}",
+            OURS.join(", "),
+            OTHERS.join(", ")
+        ),
     };
     Some(format!("no module `{name}` logs anything; {hint}"))
 }
@@ -67,11 +71,11 @@ mod tests {
         for good in
             ["zillion", "zillion_serving", "zillion_serving::http::route", "hyper", "zillion_trace"]
         {
-            assert_eq!(problem(good), None);
+            assert_eq!(find_problem(good), None);
         }
-        let said = problem("zillion_servng::http").unwrap();
+        let said = find_problem("zillion_servng::http").unwrap();
         assert!(said.contains("`zillion_servng`") && said.contains("`zillion_serving`?"), "{said}");
-        let said = problem("warp").unwrap();
+        let said = find_problem("warp").unwrap();
         assert!(said.contains("`warp`") && said.contains("zillion_trainer"), "{said}");
     }
 }

@@ -1,4 +1,4 @@
-//! Training step by step: a description of each batch, and a prompt that waits for a person.
+//! The pauses of training step by step: a description of each batch, and a prompt for a person.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write as _};
@@ -8,15 +8,14 @@ use zillion_trainer::Stepped;
 
 /// The number of rows of a batch that are shown: those with the largest loss.
 const WORST: usize = 3;
-/// The largest number of ids of a list that are shown.
+/// The largest number of ids of a list that is shown.
 const MOST_IDS: usize = 8;
-const HELP: &str =
-    "Enter: next step  c: continue  q: stop with a checkpoint  a number: so many steps";
+const HELP: &str = "Enter: next step  c: continue  q: stop with a checkpoint  a number: continue for so many steps";
 
 /// A prompt on standard input that asks when to go on.
 #[derive(Debug, Default)]
 pub(crate) struct Stepper {
-    /// The number of steps until the next pause, or `All` if there is no other pause.
+    /// The number of steps until the next pause, or `All` if no pause follows.
     left: Left,
 }
 
@@ -40,7 +39,7 @@ enum Answer {
 
 impl Stepper {
     /// Counts a step and returns whether training pauses after it.
-    pub(crate) fn pauses(&mut self) -> bool {
+    pub(crate) fn count_step(&mut self) -> bool {
         match &mut self.left {
             Left::All => false,
             Left::Steps(left) => {
@@ -60,7 +59,7 @@ impl Stepper {
                 Ok(n) if n > 0 => parse(line.trim()),
                 // Standard input has ended or failed, so no other answer can come.
                 _ => {
-                    eprintln!("no more input: going on without pauses");
+                    eprintln!("standard input has ended: training continues without pauses");
                     Some(Answer::Run(Left::All))
                 }
             };
@@ -192,8 +191,8 @@ mod tests {
     #[test]
     fn a_pause_comes_after_as_many_steps_as_were_asked_for() {
         let mut stepper = Stepper { left: Left::Steps(3) };
-        assert_eq!([0; 3].map(|_| stepper.pauses()), [false, false, true]);
+        assert_eq!([0; 3].map(|_| stepper.count_step()), [false, false, true]);
         stepper.left = Left::All;
-        assert!(!stepper.pauses());
+        assert!(!stepper.count_step());
     }
 }

@@ -24,7 +24,10 @@ pub(crate) fn run(args: &NextItemArgs) -> Result<()> {
     let report = next_items(&spec, &args.input, &args.out, &durable_files()?)?;
     eprintln!("{} sequences", grouped(report.sequences));
     if report.short > 0 {
-        eprintln!("{} of fewer than three items make training rows alone", grouped(report.short));
+        eprintln!(
+            "{} sequences have fewer than three items and give only training rows",
+            grouped(report.short)
+        );
     }
     for (path, rows) in &report.files {
         eprintln!("{}: {} rows", path.display(), grouped(*rows));

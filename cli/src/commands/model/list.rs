@@ -1,11 +1,11 @@
-//! `zillion model list`: the models of a registry, or the versions of a model.
+//! `zillion model list`: lists the models of a registry, or the versions of a model.
 
 use anyhow::{Result, bail};
 use serde_json::json;
 use zillion_console::{open_registry, print_json, print_line};
 use zillion_registry::{VersionId, VersionManifest};
 
-use super::describe::{pointers_line, summarise, version_line};
+use super::describe::{format_pointers, format_version, summarize};
 use crate::args::ListArgs;
 
 fn shown(version: Option<VersionId>) -> String {
@@ -24,7 +24,7 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
             print_line(&format!(
                 "{name}  latest {}  {}",
                 shown(model.latest()?),
-                pointers_line(&model)?
+                format_pointers(&model)?
             ));
         }
         return Ok(());
@@ -43,7 +43,7 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
         page.iter().map(|&version| model.version(version)).collect::<Result<_, _>>()?;
     let next = page.last().filter(|last| last.0 > 1 && page.len() == args.limit);
     if args.json {
-        let versions: Vec<_> = versions.iter().map(summarise).collect();
+        let versions: Vec<_> = versions.iter().map(summarize).collect();
         return print_json(&json!({ "versions": versions, "before": next }));
     }
     let pinned = model.pins()?;
@@ -53,13 +53,13 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
         let figures: String = figures.map(|(name, x)| format!("  {name} {x:.5}")).collect();
         print_line(&format!(
             "{}  step {}{figures}{pin}",
-            version_line(version),
+            format_version(version),
             version.origin.step
         ));
     }
-    print_line(&pointers_line(&model)?);
+    print_line(&format_pointers(&model)?);
     if let Some(next) = next {
-        eprintln!("older ones: --before {next}");
+        eprintln!("older versions: --before {next}");
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use zillion_console::print_line;
 use zillion_registry::MoveKind;
 
-use super::describe::move_line;
+use super::describe::format_move;
 use crate::args::PromoteArgs;
 use crate::registry::{current_user, given_version, open_model, print_store_retries};
 
@@ -15,7 +15,7 @@ pub(super) fn run(args: &PromoteArgs) -> Result<()> {
     model.check_files(version)?;
     let kind = MoveKind::Promote;
     let entry = model.promote(&args.to, version, kind, &current_user(), args.note.clone())?;
-    print_line(&move_line(&entry));
+    print_line(&format_move(&entry));
     print_store_retries(&model.store().stats().sums());
     Ok(())
 }

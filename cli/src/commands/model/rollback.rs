@@ -3,7 +3,7 @@
 use anyhow::Result;
 use zillion_console::print_line;
 
-use super::describe::move_line;
+use super::describe::format_move;
 use crate::args::RollbackArgs;
 use crate::registry::{current_user, open_model, print_store_retries};
 
@@ -13,7 +13,7 @@ pub(super) fn run(args: &RollbackArgs) -> Result<()> {
         model.check_files(to)?;
     }
     let entry = model.rollback(&args.pointer, args.to, &current_user(), args.note.clone())?;
-    print_line(&move_line(&entry));
+    print_line(&format_move(&entry));
     print_store_retries(&model.store().stats().sums());
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 
 /// A writer of scores with one line for each row of the data, also for a row without a score. A
-/// line holds tab-separated columns or a JSON object. In a JSON object, the first task's figures
-/// have plain names, and if there are several tasks, the figures of all tasks follow by task.
+/// line holds tab-separated columns or a JSON object. In a JSON object, the figures of the first
+/// task have plain names. If there are several tasks, the figures of all tasks follow by task.
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
@@ -34,15 +34,15 @@ impl<W: Write> ScoreLines<W> {
         let rows = logits.first().map_or(0, |first| first.len());
         for at in 0..rows {
             while rejected.next_if(|&&row| row == self.row).is_some() {
-                self.without()?;
+                self.write_rejected()?;
             }
             let row: Vec<f32> = logits.iter().map(|logits| logits[at]).collect();
-            self.row(&row)?;
+            self.write_row(&row)?;
         }
-        rejected.try_for_each(|_| self.without())
+        rejected.try_for_each(|_| self.write_rejected())
     }
 
-    fn row(&mut self, logits: &[f32]) -> io::Result<()> {
+    fn write_row(&mut self, logits: &[f32]) -> io::Result<()> {
         let Self { out, json, tasks, row } = self;
         let probability = |logit: f32| 1.0 / (1.0 + (-f64::from(logit)).exp());
         if tasks.is_empty() {
@@ -84,7 +84,7 @@ impl<W: Write> ScoreLines<W> {
         }
     }
 
-    fn without(&mut self) -> io::Result<()> {
+    fn write_rejected(&mut self) -> io::Result<()> {
         let row = self.row;
         self.row += 1;
         match self.json {
@@ -95,7 +95,7 @@ impl<W: Write> ScoreLines<W> {
     }
 }
 
-/// The end of the output.
+/// The extent of the output: all lines, or those before the reader closed the pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Whole,

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use zillion_console::exit::Stop;
+use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, data_settings, durable_files, open_registry};
 use zillion_reader::RawRows;
 use zillion_registry::{Cache, STABLE};
@@ -21,16 +21,13 @@ const BATCH: usize = 4096;
 
 pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let Some(registry) = &args.registry else {
-        return Err(Stop::Usage("--model needs a registry: name it with --registry".into()).into());
+        return usage_error("--model needs a registry; name it with --registry");
     };
     if input.as_os_str() == "-" {
-        let reason = "a version scores files, not stdin: write the rows to a file first";
-        return Err(Stop::Usage(reason.into()).into());
+        return usage_error("--model scores files and not stdin; write the rows to a file first");
     }
     if !args.fetch.fetch.is_empty() {
-        let reason =
-            "nodes are looked into in a checkpoint; a version has scores: leave out --fetch";
-        return Err(Stop::Usage(reason.into()).into());
+        return usage_error("--fetch works only with a checkpoint; leave it out with --model");
     }
     let data = data_settings::of_file(&args.set)?;
     let model = open_registry(registry)?.model(name)?;
@@ -61,7 +58,7 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
         missing_side_rows += scored.missing_side_rows;
         let logits: Vec<&[f32]> = scored.logits.iter().map(Vec::as_slice).collect();
         if logits.is_empty() {
-            bail!("version {version} gave no scores");
+            bail!("version {version} has no outputs, which is a defect of the version");
         }
         failed = scores.write(&logits, &[]).err();
     }

@@ -23,8 +23,8 @@ use super::{job, sitting};
 use crate::args::QuickstartArgs;
 use crate::registry::current_user;
 
-/// The longest time to wait until a server notices a new version; the server looks five times a
-/// second.
+/// The longest time to wait until a server notices a new version; the server checks the registry
+/// five times a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The result of publishing and serving.
@@ -58,8 +58,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Prints the URL and the process of the server, if it was left running.
-    pub(super) fn tell(&self) {
+    /// Prints how to stop the server if it was left running, otherwise how to start it again.
+    pub(super) fn print_next(&self) {
         if let Some(server) = self.server {
             eprintln!("serving at {} until `kill {server}`", self.url);
         } else {
@@ -178,12 +178,12 @@ fn start_server(place: &Place) -> Result<ServerChild> {
     })
 }
 
-/// The table of the command that looks up one row. It has few ids and no missing ones, so that the
-/// id of the example has been trained.
+/// The table of the printed command that explains one row. The table has few ids and no missing
+/// values, so that the id of the example has been trained.
 const LOOKED_INTO: &str = "C1";
 
-/// A request with the rows that it asks about: the first batch of the test file, because the same
-/// rows in the same batch give scores with the same bits.
+/// A request for the scores of some rows. The rows are the first batch of the test file, because
+/// the same rows in the same batch give scores with the same bits.
 struct Question {
     file: PathBuf,
     rows: usize,
@@ -230,7 +230,7 @@ impl Question {
     }
 }
 
-/// An answer of a server.
+/// The version and the scores in the server's answer to a request.
 struct Answer {
     version: u64,
     logits: Vec<f32>,
@@ -290,17 +290,17 @@ fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<A
     let began = Instant::now();
     loop {
         let (status, body) = asker.post(&target, &question.body)?;
-        let said = || String::from_utf8_lossy(&body).chars().take(300).collect::<String>();
+        let shown = || String::from_utf8_lossy(&body).chars().take(300).collect::<String>();
         if status == 200 {
             let answer = Answer::parse(&body)?;
             if answer.version == version {
                 return Ok(answer);
             }
         } else if status != 503 {
-            bail!("the server answered {status}: {}", said());
+            bail!("the server answered {status}: {}", shown());
         }
         if began.elapsed() > PATIENCE {
-            bail!("version {version} is not served after {PATIENCE:?}: {status} {}", said());
+            bail!("version {version} is not served after {PATIENCE:?}: {status} {}", shown());
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-use zillion_console::exit::{Stop, as_usage};
+use zillion_console::exit::{as_usage, usage_error};
 use zillion_console::job_file;
 use zillion_device::machine;
 use zillion_serving::{Follow, Limits, ServeConfig};
@@ -24,10 +24,10 @@ use crate::telemetry;
 
 const SECTION: &str = "serve";
 
-/// The default interval in milliseconds between two looks at a folder.
+/// The default interval in milliseconds between two checks of a registry in a folder.
 const LOCAL_POLL_MS: u64 = 200;
-/// The default interval in milliseconds between two looks at a bucket, where each look is a few
-/// requests that cost money.
+/// The default interval in milliseconds between two checks of a registry in a bucket, where each
+/// check is a few requests that cost money.
 const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
@@ -106,24 +106,25 @@ impl Settings {
     /// Reads the file, if one is named, and applies the environment and the options over it.
     ///
     /// # Errors
-    /// The file cannot be read or has an unknown key, or a required setting is missing.
+    /// Returns an error if the file cannot be read or has an unknown key, or if a required setting
+    /// is missing.
     pub(super) fn read(args: &ServeArgs) -> Result<Self> {
         let environment =
             std::env::vars().filter(|(name, _)| name.starts_with(job_file::SERVE_PREFIX));
-        Self::layered(args, environment)
+        Self::merge_layers(args, environment)
     }
 
-    fn layered(
+    fn merge_layers(
         args: &ServeArgs,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self> {
-        let mut layers = file(args).map_err(as_usage)?;
+        let mut layers = read_file(args).map_err(as_usage)?;
         job_file::lay_over(&mut layers, environment, &[]).map_err(as_usage)?;
         let mut options = Table::new();
         options.insert(SECTION.to_owned(), Value::try_from(args).map_err(|e| as_usage(e.into()))?);
         zillion_config::merge(&mut layers, options);
         let named = || match &args.config {
-            Some(path) => format!("the settings of the server, {} among them", path.display()),
+            Some(path) => format!("the settings of the server (file {})", path.display()),
             None => "the settings of the server".to_owned(),
         };
         let settings: Self =
@@ -133,15 +134,16 @@ impl Settings {
     }
 
     fn check(&self) -> Result<()> {
-        let needs = |what: String| Err(Stop::Usage(what).into());
-        let said = |what: &str, option: &str, key: &str| {
-            format!("no {what}: {option}, or `{key}` in the file that --config names")
+        let missing = |what: &str, options: &str, key: &str| {
+            usage_error(format!(
+                "no {what} is given: use {options}, or set `{key}` in the file that --config names"
+            ))
         };
         if self.registry.is_none() {
-            return needs(said("registry", "--registry URL", "registry"));
+            return missing("registry", "--registry URL", "registry");
         }
         if self.models.is_empty() && !self.model_control {
-            return needs(said("model", "--model NAME, --model-control", "models"));
+            return missing("model", "--model NAME or --model-control", "models");
         }
         let nothing = [
             ("max_body_bytes", self.max_body_bytes == 0),
@@ -153,9 +155,9 @@ impl Settings {
             ("poll_ms", self.poll_ms == Some(0)),
         ];
         match nothing.iter().find(|(_, is_zero)| *is_zero) {
-            Some((key, _)) => {
-                needs(format!("with 0 the server would answer nothing: `{SECTION}.{key}`"))
-            }
+            Some((key, _)) => usage_error(format!(
+                "`{SECTION}.{key}` is 0, and the server would answer nothing; set it to at least 1"
+            )),
             None => Ok(()),
         }
     }
@@ -163,7 +165,7 @@ impl Settings {
     /// Sets the log filter of the settings, unless the command line or the environment sets one.
     ///
     /// # Errors
-    /// The directives are not valid.
+    /// Returns an error if the directives are not valid.
     pub(super) fn set_log_filter(&self) -> Result<()> {
         let directives = self.log_filter.as_deref();
         telemetry::set_usual_filter(directives).context("serve.log_filter")
@@ -176,7 +178,7 @@ impl Settings {
 
     /// Returns the names of the models, each with the version that answers by default.
     pub(super) fn models(&self) -> Vec<(String, Follow)> {
-        self.models.iter().map(|text| follow(text)).collect()
+        self.models.iter().map(|text| parse_model(text)).collect()
     }
 
     /// Returns the limits on requests.
@@ -195,11 +197,11 @@ impl Settings {
         }
     }
 
-    /// Returns the settings in the form that the serving crate takes. `is_remote` tells that the
+    /// Returns the settings in the form that the serving crate takes. `is_remote` is set if the
     /// registry is not a local folder.
     ///
     /// # Errors
-    /// No cache folder is named, and the registry has no default place for one.
+    /// Returns an error if no cache folder is named and the registry has no default place for one.
     pub(super) fn config(&self, is_remote: bool) -> Result<ServeConfig> {
         let usual_poll = if is_remote { REMOTE_POLL_MS } else { LOCAL_POLL_MS };
         Ok(ServeConfig {
@@ -208,18 +210,18 @@ impl Settings {
             threads: self.threads.unwrap_or_else(machine::cpus).get(),
             poll: Duration::from_millis(self.poll_ms.unwrap_or(usual_poll)),
             retain: self.retain,
-            server: self.name.clone().unwrap_or_else(own_name),
+            server: self.name.clone().unwrap_or_else(default_name),
             model_control: self.model_control,
             limits: self.limits(),
             ..ServeConfig::default()
         })
     }
 
-    /// Lists the settings that differ in `new`, key by key.
+    /// Lists the settings that differ in `new`, in the order of their keys.
     ///
     /// # Errors
-    /// The settings cannot be written as TOML, which no file or option can cause.
-    pub(super) fn that_differ(&self, new: &Self) -> Result<Vec<Change>> {
+    /// Returns an error if the settings cannot be written as TOML, which would be a defect.
+    pub(super) fn compare(&self, new: &Self) -> Result<Vec<Change>> {
         let table = |settings: &Self| Table::try_from(settings);
         let (before, after) = (table(self)?, table(new)?);
         let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -259,7 +261,7 @@ pub(super) struct Change {
     pub(super) is_fixed: bool,
 }
 
-fn file(args: &ServeArgs) -> Result<Table> {
+fn read_file(args: &ServeArgs) -> Result<Table> {
     let Some(path) = &args.config else { return Ok(Table::new()) };
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
@@ -272,8 +274,8 @@ fn file(args: &ServeArgs) -> Result<Table> {
     }
 }
 
-/// Parses `name`, `name@latest` or `name@pointer`.
-fn follow(text: &str) -> (String, Follow) {
+/// Parses `name`, `name@latest` or `name@pointer` into a model and the version that it follows.
+fn parse_model(text: &str) -> (String, Follow) {
     match text.split_once('@') {
         None => (text.to_owned(), Follow::Pointer(zillion_registry::STABLE.to_owned())),
         Some((name, "latest")) => (name.to_owned(), Follow::Latest),
@@ -282,7 +284,7 @@ fn follow(text: &str) -> (String, Follow) {
 }
 
 /// Returns a default name that no other server of this registry has.
-fn own_name() -> String {
+fn default_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
     let host: String = host.trim().chars().filter(plain).take(60).collect();
@@ -306,7 +308,7 @@ mod tests {
 
     fn read(args: &ServeArgs, environment: &[(&str, &str)]) -> Result<Settings> {
         let owned = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-        Settings::layered(args, owned)
+        Settings::merge_layers(args, owned)
     }
 
     #[test]
@@ -331,12 +333,12 @@ mod tests {
             let (key, now) = (key.to_owned(), now.to_owned());
             Change { key, now, is_fixed }
         };
-        let changes = settings.that_differ(&more).expect("plain data");
+        let changes = settings.compare(&more).expect("plain data");
         assert_eq!(changes, [change("max_rows", "9", false), change("retain", "4", true)]);
         let mut running = settings.clone();
         running.take_changeable(more.clone());
         assert_eq!((running.max_rows, running.retain), (9, 3));
-        assert_eq!(running.that_differ(&more).expect("plain data"), [change("retain", "4", true)]);
+        assert_eq!(running.compare(&more).expect("plain data"), [change("retain", "4", true)]);
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl KeyNames {
     }
 
     /// Searches the given files, which have the format of the job's data, for the texts of keys.
-    pub(super) fn look(
+    pub(super) fn find_texts(
         &mut self,
         job: &Job,
         files: &[PathBuf],
@@ -86,7 +86,7 @@ impl KeyNames {
     }
 
     /// Returns the keys that an id of the data may have in this table, the likeliest first.
-    pub(super) fn keys(&self, id: &str) -> Vec<FeatureKey> {
+    pub(super) fn possible_keys(&self, id: &str) -> Vec<FeatureKey> {
         let hex = id.strip_prefix("0x").filter(|digits| digits.len() == 16);
         if let Some(key) = hex.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
             return vec![FeatureKey(key)];

@@ -3,7 +3,7 @@
 use prometheus::{IntCounterVec, IntGaugeVec};
 use zillion_embedding::{SpillStatistics, TableStatistics};
 
-use super::{Maker, follow, whole};
+use super::{Maker, raise_to, to_i64};
 
 pub(super) struct Tables {
     rows: IntGaugeVec,
@@ -150,9 +150,9 @@ impl Tables {
     pub(super) fn figures(&self, tables: &[TableStatistics]) {
         for figures in tables {
             let table = figures.table.as_str();
-            self.rows.with_label_values(&[table]).set(whole(figures.rows));
-            self.narrow.with_label_values(&[table]).set(whole(figures.narrow_rows));
-            self.candidates.with_label_values(&[table]).set(whole(figures.candidates));
+            self.rows.with_label_values(&[table]).set(to_i64(figures.rows));
+            self.narrow.with_label_values(&[table]).set(to_i64(figures.narrow_rows));
+            self.candidates.with_label_values(&[table]).set(to_i64(figures.candidates));
             for (kind, bytes) in [
                 ("payload", figures.payload_bytes),
                 ("state", figures.state_bytes),
@@ -164,7 +164,7 @@ impl Tables {
                 ("slack", figures.slack_bytes),
                 ("spill", figures.spill.map_or(0, |spill| spill.buffer_bytes)),
             ] {
-                self.bytes.with_label_values(&[table, kind]).set(whole(bytes));
+                self.bytes.with_label_values(&[table, kind]).set(to_i64(bytes));
             }
             // All rows of a table that does not spill are in memory.
             let all_hot = SpillStatistics { hot_rows: figures.rows, ..Default::default() };
@@ -187,7 +187,7 @@ impl Tables {
                 (&self.narrow_gradients, counted.narrow_gradients),
                 (&self.grown, counted.grown),
             ] {
-                follow(&series.with_label_values(&[table]), count);
+                raise_to(&series.with_label_values(&[table]), count);
             }
         }
     }
@@ -200,7 +200,7 @@ impl Tables {
             (&self.file, spill.disk_bytes),
             (&self.cached_files, spill.cached_files),
         ] {
-            series.with_label_values(&[table]).set(whole(value));
+            series.with_label_values(&[table]).set(to_i64(value));
         }
         for (series, count) in [
             (&self.brought_in, spill.brought_in),
@@ -212,7 +212,7 @@ impl Tables {
             (&self.writes, spill.writes),
             (&self.written_bytes, spill.written_bytes),
         ] {
-            follow(&series.with_label_values(&[table]), count);
+            raise_to(&series.with_label_values(&[table]), count);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The meaning of a version's features, for programs that look up rows themselves.
+//! The description of a version's features for programs that look up rows themselves.
 
 use serde_json::{Map, Value, json};
 use zillion_feature::{
@@ -12,9 +12,9 @@ pub(super) fn features(schema: &Schema, statistics: &Statistics) -> Value {
 }
 
 fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> Value {
-    let mut said = Map::new();
+    let mut described = Map::new();
     let mut say = |key: &str, value: Value| {
-        said.insert(key.to_owned(), value);
+        described.insert(key.to_owned(), value);
     };
     say("name", json!(feature.name));
     if !feature.is_cross() {
@@ -73,7 +73,7 @@ fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> V
             say("of", json!(names.collect::<Vec<_>>()));
         }
     }
-    Value::Object(said)
+    Value::Object(described)
 }
 
 /// Describes the side tables. The column of the data that holds their keys is part of the

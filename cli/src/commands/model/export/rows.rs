@@ -1,4 +1,4 @@
-//! Export of the rows of tables as Parquet.
+//! The export of the rows of tables as Parquet.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::bar::Bar;
 impl Export<'_> {
     /// Writes every table with the newest values of each key that the chain of versions still
     /// holds.
-    pub(super) fn rows(&mut self, workers: &Arc<Workers>) -> Result<()> {
+    pub(super) fn write_rows(&mut self, workers: &Arc<Workers>) -> Result<()> {
         let source = self.cache.rows(&self.model, &self.chain, workers, &mut Unthrottled)?;
         self.files.create_dir(self.output.join("rows"))?;
         let version = self.version.clone();
@@ -33,10 +33,10 @@ impl Export<'_> {
             let rows = source
                 .rows_of(index)
                 .map(|(key, row)| (key, source.whole(index, key, row), row.count));
-            let written = spec.write(&target, &self.files, rows, |seen| bar.at(seen))?;
+            let written = spec.write(&target, &self.files, rows, |seen| bar.update(seen))?;
             drop(bar);
             let bytes = std::fs::metadata(&target)?.len();
-            self.wrote(&path, "rows", bytes, json!({ "table": table.name, "rows": written }));
+            self.record(&path, "rows", bytes, json!({ "table": table.name, "rows": written }));
             tables.push(json!({
                 "name": table.name,
                 "path": path,
@@ -139,17 +139,17 @@ impl Ids {
                 Self { what: "bucket", column: Some(KeyedIds::Unsigned), reason: None }
             }
             [("string", _)] => {
-                none("keys are hashes of texts, which cannot be had back from them".to_owned())
+                none("keys are hashes of texts, which cannot be recovered from them".to_owned())
             }
             [("cross", _)] => none(
-                "keys are hashes of combinations, which cannot be had back from them".to_owned(),
+                "keys are hashes of combinations, which cannot be recovered from them".to_owned(),
             ),
             [] => none("no feature reads the table".to_owned()),
             _ => {
                 let list: Vec<String> =
                     kinds.iter().map(|(kind, name)| format!("`{name}` {kind}")).collect();
                 none(format!(
-                    "features of several kinds share the table, and a key does not say of which it is: {}",
+                    "features of several kinds share the table, and a key does not tell its feature: {}",
                     list.join(", ")
                 ))
             }

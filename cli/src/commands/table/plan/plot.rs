@@ -1,4 +1,4 @@
-//! Plots of the curves of tables: one row of panels per table.
+//! The plots of the curves of tables: one row of panels for each table.
 
 use super::Planned;
 use crate::svg::{Axis, Panel, Scale, Shapes, Unit};
