@@ -18,23 +18,23 @@ use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use data::{
-    ConvertArgs, ConvertKind, Data, DataArgs, HistoryArgs, InspectArgs, NextItemArgs, ReadArgs,
-    SplitArgs, SynthArgs,
+    ConvertArgs, ConvertKind, Data, HistoryArgs, InspectArgs, NextItemArgs, ReadArgs, SplitArgs,
+    SynthArgs,
 };
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::{ExplainArgs, KeyType};
 pub(crate) use job::{CheckArgs, EvalArgs, FetchArgs, InitArgs, JobArgs, TrainArgs};
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use model::{
-    DiffArgs, ExportArgs, ExportPart, GcArgs, GraphArgs, GraphFormat, ListArgs, ModelArgs,
-    ModelCommand, ModelRef, PinArgs, PromoteArgs, RollbackArgs, ShowArgs, VerifyArgs,
+    DiffArgs, ExportArgs, ExportPart, GcArgs, GraphArgs, GraphFormat, ListArgs, ModelCommand,
+    ModelRef, PinArgs, PromoteArgs, RollbackArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use predict::{PredictArgs, StdinFormat};
 pub(crate) use publish::PublishArgs;
 pub(crate) use quickstart::QuickstartArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use table::{
-    HistogramOf, OneTableArgs, ShrinkBy, Table, TableArgs, TableExplainArgs, TableHistogramArgs,
+    HistogramOf, OneTableArgs, ShrinkBy, Table, TableExplainArgs, TableHistogramArgs,
     TablePlanArgs, TableShrinkArgs, TableTopArgs, TablesArgs, TopBy,
 };
 pub(crate) use telemetry::{LogFormat, TelemetryArgs};
@@ -93,9 +93,9 @@ Example: zillion predict runs/clicks rows.csv > scores.csv
          cat rows.csv | zillion predict runs/clicks -
          zillion predict --registry runs/registry --model clicks --version 12 rows.csv")]
     Predict(PredictArgs),
-    /// Inspect the tables of a checkpoint, or make them smaller
-    #[command(arg_required_else_help = true)]
-    Table(TableArgs),
+    /// Inspect the tables of a checkpoint, shrink them, or plan their settings
+    #[command(subcommand, arg_required_else_help = true)]
+    Table(Table),
     /// Publish a checkpoint as a version: a base, or a delta with the changes since the previous
     /// version
     #[command(after_help = "\
@@ -113,15 +113,15 @@ Exit codes: 0 every request was answered (with --check: correctly), 1 otherwise.
     Loadgen(LoadgenArgs),
     /// Manage versions of models: list, show, compare, promote, roll back, verify, clean up; list a
     /// model's nodes
-    #[command(arg_required_else_help = true)]
-    Model(ModelArgs),
+    #[command(subcommand, arg_required_else_help = true)]
+    Model(ModelCommand),
     /// Show which version wrote a key's row last, and the values of the row
     #[command(after_help = "\
 Example: zillion explain --registry runs/registry --model clicks --table item --key 42")]
     Explain(ExplainArgs),
     /// Inspect, convert, split or generate data
-    #[command(arg_required_else_help = true)]
-    Data(DataArgs),
+    #[command(subcommand, arg_required_else_help = true)]
+    Data(Data),
     /// Measure this machine and this build
     #[command(arg_required_else_help = true)]
     Bench(BenchArgs),

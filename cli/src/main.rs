@@ -7,6 +7,7 @@
 mod args;
 mod bar;
 mod commands;
+mod ids;
 mod metrics;
 mod raw_files;
 mod registry;

@@ -16,6 +16,18 @@ pub(crate) fn open_model(args: &ModelRef) -> Result<Model> {
     Ok(open_registry(&args.registry)?.model(&args.model)?)
 }
 
+/// Returns the given version, or the version that a pointer names if none is given.
+pub(crate) fn pointed_version(
+    model: &Model,
+    version: Option<VersionId>,
+    pointer: &str,
+) -> Result<VersionId> {
+    Ok(match version {
+        Some(version) => version,
+        None => model.pointer(pointer)?.to.version,
+    })
+}
+
 /// Returns the given version, or the newest version of the model if none is given.
 pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Result<VersionId> {
     match version {

@@ -71,9 +71,7 @@ impl Observer for Watch {
 
     fn epoch(&mut self, report: &EpochReport) {
         self.progress.epoch(report);
-        if let Some(metrics) = &self.metrics {
-            metrics.epoch(report);
-        }
+        self.metrics.iter().for_each(|metrics| metrics.epoch(report));
     }
 
     fn wants_figures(&self) -> bool {
@@ -81,21 +79,15 @@ impl Observer for Watch {
     }
 
     fn figures(&mut self, figures: RunFigures) {
-        if let Some(metrics) = &self.metrics {
-            metrics.figures(&figures);
-        }
+        self.metrics.iter().for_each(|metrics| metrics.figures(&figures));
     }
 
     fn checkpointed(&mut self, report: &CheckpointReport) {
-        if let Some(metrics) = &self.metrics {
-            metrics.checkpointed(report);
-        }
+        self.metrics.iter().for_each(|metrics| metrics.checkpointed(report));
     }
 
     fn published(&mut self, report: &PublishReport<'_>) {
-        if let Some(metrics) = &self.metrics {
-            metrics.published(report);
-        }
+        self.metrics.iter().for_each(|metrics| metrics.published(report));
     }
 
     fn note(&mut self, text: &str) {

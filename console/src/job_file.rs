@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use toml::{Table, Value};
 use zillion_config::merge;
+use zillion_reader::DataConfig;
+use zillion_trainer::Job;
 
 use crate::exit::as_usage;
 
@@ -28,6 +30,19 @@ pub fn load(
     let mut job = read(path, 0).map_err(as_usage)?;
     overlay(&mut job, environment, sets)?;
     Ok(Value::Table(job))
+}
+
+/// Reads the job of a job file, overridden by the environment of the process and the command line.
+pub fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
+    let value = load(path, std::env::vars(), sets)?;
+    Job::from_value(value).with_context(|| path.display().to_string())
+}
+
+/// Reads a job file and its `[data]` section.
+pub fn load_data(path: &Path) -> Result<(Value, DataConfig)> {
+    let job = load(path, std::env::vars(), &[])?;
+    let data = zillion_config::section(&job, "data").with_context(|| path.display().to_string())?;
+    Ok((job, data))
 }
 
 /// Overrides the settings of a job that is already read by the environment and the command line.

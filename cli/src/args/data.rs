@@ -6,12 +6,6 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use zillion_reader::ColumnType;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct DataArgs {
-    #[command(subcommand)]
-    pub(crate) what: Data,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Data {
     /// Describe the columns of files, and compare two sets of files

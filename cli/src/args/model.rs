@@ -17,12 +17,6 @@ pub(crate) struct ModelRef {
     pub(crate) model: String,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ModelArgs {
-    #[command(subcommand)]
-    pub(crate) what: ModelCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// List a registry's models, or a model's versions, the newest first

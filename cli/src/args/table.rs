@@ -7,12 +7,6 @@ use clap::{ArgGroup, Subcommand, ValueEnum};
 
 use super::JobArgs;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct TableArgs {
-    #[command(subcommand)]
-    pub(crate) what: Table,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Table {
     /// Show the rows and bytes of tables, and the distributions of pushes, ages and norms

@@ -1,10 +1,10 @@
 //! `zillion eval`: scores labelled rows through a checkpoint and reports the metrics.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, data_settings, job_file, print_json};
 use zillion_reader::{Dataset, Paths};
-use zillion_trainer::{Job, Loaded};
+use zillion_trainer::Loaded;
 
 use crate::args::EvalArgs;
 use crate::report;
@@ -13,9 +13,7 @@ use crate::text::figure;
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let mut loaded = Loaded::open(&args.checkpoint, compute_pool(args.threads)?)?;
     if let Some(path) = &args.job {
-        let value = job_file::load(path, std::env::vars(), &args.set)?;
-        let job = Job::from_value(value).with_context(|| path.display().to_string())?;
-        loaded.checkpoint().check_job(&job)?;
+        loaded.checkpoint().check_job(&job_file::load_job(path, &args.set)?)?;
     }
     let data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };

@@ -3,24 +3,22 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use zillion_console::{durable_files, print_json};
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, FeatureKind, RawType, Schema};
+use zillion_feature::{FeatureKey, FeatureSpec, Schema};
 use zillion_registry::{Cache, STABLE, VersionManifest};
 use zillion_rows::TableSpec;
 use zillion_rows::layer::{Found, LayerSource, Unthrottled};
 
 use crate::args::{ExplainArgs, KeyType};
-use crate::registry::{cache_folder, open_model};
+use crate::ids::{IdKind, hex};
+use crate::registry::{cache_folder, open_model, pointed_version};
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let model = open_model(&args.model)?;
-    let version = match args.number.or(args.version) {
-        Some(version) => version,
-        None => model.pointer(STABLE)?.to.version,
-    };
+    let version = pointed_version(&model, args.number.or(args.version), STABLE)?;
     let folder = cache_folder(args.cache.as_ref(), &args.model.registry)?;
     let mut cache = Cache::open(&folder, model.name(), durable_files()?)?;
     let chain = cache.chain(&model, version)?;
@@ -29,7 +27,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
         let names: Vec<&str> = newest.tables.iter().map(|t| t.name.as_str()).collect();
         bail!("unknown table `{}` (the model has: {})", args.table, names.join(", "));
     };
-    let key = key(args, newest)?;
+    let key = make_key(args, newest)?;
     // The entries of the key in all layers, the newest first. The first entry is the one that
     // a lookup returns.
     let mut entries = Vec::new();
@@ -57,7 +55,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let answer = json!({
         "version": version,
         "table": args.table,
-        "key": format!("{:#018x}", key.0),
+        "key": hex(key),
         "slot": key.slot(),
         "is_default": is_default,
         "written_by": if is_default { None } else { Some(&entries[0]["version"]) },
@@ -95,46 +93,27 @@ fn default_rows(tables: &[TableSpec]) -> Result<LayerSource> {
     Ok(LayerSource::new(tables, Vec::new(), workers)?)
 }
 
-/// Returns the key of an id, converted by the type of the features that read the table.
-fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
+/// Returns the key of an id, converted by the kind of the features that read the table.
+fn make_key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
     let text = args.key.as_str();
-    let number = |what: &str| format!("--key {text} is not {what}; give its type with --key-type");
     let kind = match args.key_type {
-        Some(kind) => kind,
+        Some(KeyType::I64) => Some(IdKind::Signed),
+        Some(KeyType::U64) => Some(IdKind::Unsigned),
+        Some(KeyType::String) => Some(IdKind::Text),
+        Some(KeyType::Hash) => None,
         None => {
             let schema = Schema::from_job(&version.schema)?;
-            let of_table = |f: &&zillion_feature::FeatureSpec| {
+            let reads_table = |f: &&FeatureSpec| {
                 f.table().is_some_and(|t| schema.tables[t.index()] == args.table)
             };
-            match schema.features.iter().find(of_table).map(|f| &f.kind) {
-                Some(
-                    FeatureKind::Id { raw, .. }
-                    | FeatureKind::Ids { raw, .. }
-                    | FeatureKind::Sequence { raw, .. },
-                ) => match raw {
-                    RawType::I64 => KeyType::I64,
-                    RawType::U64 => KeyType::U64,
-                    RawType::String => KeyType::String,
-                },
-                // The ids of buckets are their numbers.
-                Some(FeatureKind::Bucketized { .. }) => KeyType::U64,
-                _ => KeyType::Hash,
-            }
+            schema.features.iter().find(reads_table).and_then(|f| IdKind::of(&f.kind))
         }
     };
-    Ok(match kind {
-        KeyType::I64 => match text.parse() {
-            Ok(id) => FeatureKey::from_i64(id),
-            Err(_) => bail!(number("a whole number")),
-        },
-        KeyType::U64 => match text.parse() {
-            Ok(id) => FeatureKey::from_u64(id),
-            Err(_) => bail!(number("a whole number from 0 on")),
-        },
-        KeyType::String => FeatureKey::from_text(text),
-        KeyType::Hash => match u64::from_str_radix(text.trim_start_matches("0x"), 16) {
-            Ok(key) => FeatureKey(key),
-            Err(_) => bail!(number("a key in hexadecimal")),
-        },
-    })
+    let hash = || u64::from_str_radix(text.trim_start_matches("0x"), 16).ok().map(FeatureKey);
+    let (key, wanted) = match kind {
+        Some(IdKind::Signed) => (IdKind::Signed.make_key(text), "a whole number"),
+        None | Some(IdKind::Cross) => (hash(), "a key in hexadecimal"),
+        Some(kind) => (kind.make_key(text), "a whole number from 0 on"),
+    };
+    key.with_context(|| format!("--key {text} is not {wanted}; give its type with --key-type"))
 }

@@ -69,7 +69,8 @@ fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>
         let is_whole = |name: &&String| {
             columns.iter().any(|(column, of)| column == *name && *of == ColumnType::Int64)
         };
-        let by = match (draft.event_time.as_ref().filter(is_whole), &draft.group) {
+        let guess = &draft.preview.guess;
+        let by = match (guess.event_time.as_ref().filter(is_whole), &guess.group) {
             (Some(column), _) => SplitBy::Time(column.clone()),
             (None, Some(column)) => SplitBy::Group(column.clone()),
             (None, None) => SplitBy::Row,
@@ -95,7 +96,7 @@ fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
         Ok(label) => label.clone(),
         Err(why) => return usage_error(format!("{why}: {}", data.display())),
     };
-    let draft = Draft::new(data, &preview, label)?;
+    let draft = Draft::new(data, preview, label)?;
     let text = draft.text();
     let value: toml::Table = text.parse().context("the job that was drafted is not TOML")?;
     let job = Job::from_value(value.into()).context("the job that was drafted")?;
@@ -114,20 +115,15 @@ struct Draft {
     train: String,
     valid: Option<String>,
     test: Option<String>,
-    config: DataConfig,
     label: String,
-    group: Option<String>,
-    event_time: Option<String>,
     /// The name in the job, the column and the guessed meaning of each feature.
     features: Vec<(String, String, Guessed)>,
     left: Vec<(String, String)>,
-    notes: Vec<String>,
-    rows: u64,
-    complete: bool,
+    preview: Preview,
 }
 
 impl Draft {
-    fn new(data: &Path, preview: &Preview, label: String) -> Result<Self> {
+    fn new(data: &Path, preview: Preview, label: String) -> Result<Self> {
         let file = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = file.split('.').next().unwrap_or_default().to_owned();
         let folder = data.parent().unwrap_or(Path::new("")).to_owned();
@@ -177,15 +173,10 @@ impl Draft {
             valid: sibling(&VALID_NAMES),
             test: sibling(&["test"]),
             folder,
-            config: preview.guess.config.clone(),
             label,
-            group: preview.guess.group.clone(),
-            event_time: preview.guess.event_time.clone(),
             features,
             left,
-            notes: preview.sniffed.notes.clone(),
-            rows: preview.profile.rows,
-            complete: preview.profile.complete,
+            preview,
         })
     }
 
@@ -198,11 +189,17 @@ impl Draft {
             && !self.features.iter().any(|(_, _, meaning)| has_weights(meaning))
     }
 
+    /// Names the rows that were examined.
+    fn rows(&self) -> String {
+        let profile = &self.preview.profile;
+        let part = if profile.complete { "" } else { "the first " };
+        format!("{part}{} rows", grouped(profile.rows))
+    }
+
     /// Prints the notes that are not written to the job file.
     fn print_notes(&self) {
-        let part = if self.complete { "" } else { "the first " };
-        eprintln!("examined {part}{} rows; label `{}`", grouped(self.rows), self.label);
-        for note in &self.notes {
+        eprintln!("examined {}; label `{}`", self.rows(), self.label);
+        for note in &self.preview.sniffed.notes {
             eprintln!("note: {note}");
         }
         for (column, why) in &self.left {
@@ -212,20 +209,20 @@ impl Draft {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        let part = if self.complete { "" } else { "the first " };
         let _ = writeln!(
             text,
-            "# Drafted from {part}{} rows of {}: every guess has its reason beside it. Correct what is wrong,\n\
+            "# Drafted from {} of {}: every guess has its reason beside it. Correct what is wrong,\n\
              # then `zillion check` this file, then `zillion train` it.\n\
              name = {}\nseed = 1\n",
-            grouped(self.rows),
+            self.rows(),
             self.train,
             quoted(&self.name)
         );
         self.write_data_section(&mut text);
         let _ = writeln!(text, "\n[labels.{}]", feature_name(&self.label, &mut BTreeSet::new()));
         let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(&self.label));
-        let columns = [("group", &self.group), ("event_time", &self.event_time)];
+        let guess = &self.preview.guess;
+        let columns = [("group", &guess.group), ("event_time", &guess.event_time)];
         if columns.iter().any(|(_, column)| column.is_some()) {
             text.push_str("\n[columns]\n");
         }
@@ -276,14 +273,14 @@ impl Draft {
         // Only settings that differ from the defaults are written, so that a reader sees what is
         // special about the file.
         let plain = Value::try_from(DataConfig::default()).ok();
-        let own = Value::try_from(&self.config).ok();
+        let own = Value::try_from(&self.preview.guess.config).ok();
         let (Some(Value::Table(plain)), Some(Value::Table(own))) = (plain, own) else { return };
         for (key, value) in own {
             if plain.get(&key) != Some(&value) {
                 let _ = writeln!(text, "{key} = {value}");
             }
         }
-        if matches!(self.config.header, Header::Names(_)) {
+        if matches!(self.preview.guess.config.header, Header::Names(_)) {
             text.push_str("# The file has no header: rename the columns above as you like.\n");
         }
     }
@@ -291,7 +288,7 @@ impl Draft {
     fn model(&self) -> String {
         // A step takes about a fiftieth of a small file, so that an epoch has more than a few
         // steps.
-        let batch = (self.rows / 50).clamp(32, 4096).next_power_of_two().min(4096);
+        let batch = (self.preview.profile.rows / 50).clamp(32, 4096).next_power_of_two().min(4096);
         let epochs = if self.valid.is_some() { 10 } else { 3 };
         let plateau = match self.valid {
             Some(_) => {

@@ -14,10 +14,10 @@ mod verify;
 
 use anyhow::Result;
 
-use crate::args::{ModelArgs, ModelCommand};
+use crate::args::ModelCommand;
 
-pub(crate) fn run(args: &ModelArgs) -> Result<()> {
-    match &args.what {
+pub(crate) fn run(command: &ModelCommand) -> Result<()> {
+    match command {
         ModelCommand::List(args) => list::run(args),
         ModelCommand::Show(args) => show::run(args),
         ModelCommand::Diff(args) => diff::run(args),

@@ -5,6 +5,8 @@ mod job;
 mod place;
 mod serve;
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -197,26 +199,22 @@ fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
 
 /// Returns whether two folders hold the same files with the same bytes.
 fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
-    let list = |folder: &Path| -> Result<Vec<(std::ffi::OsString, PathBuf)>> {
+    let list = |folder: &Path| -> Result<BTreeMap<OsString, PathBuf>> {
         let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-        let mut entries: Vec<_> = entries
-            .map(|e| e.map(|e| (e.file_name(), e.path())))
-            .collect::<std::io::Result<_>>()?;
-        entries.sort();
-        Ok(entries)
+        let entries = entries.map(|entry| entry.map(|e| (e.file_name(), e.path())));
+        Ok(entries.collect::<std::io::Result<_>>()?)
     };
-    let (a, b) = (list(a)?, list(b)?);
-    if a.len() != b.len() {
+    let (first, second) = (list(a)?, list(b)?);
+    if !first.keys().eq(second.keys()) {
         return Ok(false);
     }
-    for ((name, a), (other, b)) in a.into_iter().zip(b) {
-        let same = name == other
-            && a.is_dir() == b.is_dir()
-            && match a.is_dir() {
-                true => same_bytes(&a, &b)?,
-                false => std::fs::read(&a)? == std::fs::read(&b)?,
-            };
-        if !same {
+    for (a, b) in first.values().zip(second.values()) {
+        let is_same = match (a.is_dir(), b.is_dir()) {
+            (true, true) => same_bytes(a, b)?,
+            (false, false) => std::fs::read(a)? == std::fs::read(b)?,
+            _ => false,
+        };
+        if !is_same {
             return Ok(false);
         }
     }

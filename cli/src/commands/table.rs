@@ -11,10 +11,10 @@ mod top;
 
 use anyhow::Result;
 
-use crate::args::{Table, TableArgs};
+use crate::args::Table;
 
-pub(crate) fn run(args: &TableArgs) -> Result<()> {
-    match &args.what {
+pub(crate) fn run(command: &Table) -> Result<()> {
+    match command {
         Table::Stats(args) => stats::run(args),
         Table::Top(args) => top::run(args),
         Table::Histogram(args) => histogram::run(args),

@@ -1,6 +1,6 @@
 //! `zillion train`: trains a job.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, job_file, print_json, profile, signals};
@@ -18,11 +18,9 @@ use crate::watch::{Choice, Stepper, Watch};
 const FETCHED_ROWS: u64 = 5;
 
 pub(crate) fn run(args: &TrainArgs) -> Result<()> {
-    let value = job_file::load(&args.job.job, std::env::vars(), &args.job.set)?;
-    let job = Job::from_value(value).with_context(|| args.job.job.display().to_string())?;
+    let job = job_file::load_job(&args.job.job, &args.job.set)?;
     if args.print_config {
-        print_config(&job)?;
-        return Ok(());
+        return print_config(&job);
     }
     let address = args.metrics.as_ref().or(job.run.metrics.as_ref());
     let served = address.map(|address| serve_metrics(address, &job)).transpose()?;
@@ -51,7 +49,14 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     print_summary(&report);
     let profile = profile::report(&args.profile, &report)?;
     if args.json {
-        print_json(&Outcome { profile, ..Outcome::new(&report) })?;
+        let test = report.test.as_ref();
+        print_json(&Outcome {
+            test_auc: test.and_then(|t| t.auc),
+            test_logloss: test.and_then(|t| t.logloss),
+            calibration: test.and_then(|t| t.calibration),
+            profile,
+            report: &report,
+        })?;
     }
     Ok(())
 }
@@ -83,19 +88,6 @@ struct Outcome<'a> {
     profile: Option<Summary>,
     #[serde(flatten)]
     report: &'a TrainReport,
-}
-
-impl<'a> Outcome<'a> {
-    fn new(report: &'a TrainReport) -> Self {
-        let test = report.test.as_ref();
-        Self {
-            test_auc: test.and_then(|t| t.auc),
-            test_logloss: test.and_then(|t| t.logloss),
-            calibration: test.and_then(|t| t.calibration),
-            profile: None,
-            report,
-        }
-    }
 }
 
 fn print_summary(report: &TrainReport) {

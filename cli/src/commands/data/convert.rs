@@ -5,7 +5,7 @@ pub(super) mod types;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::json;
 use toml::{Table, Value};
 use zillion_console::exit::{Stop, usage_error};
@@ -156,9 +156,7 @@ pub(super) fn read_settings(
 ) -> Result<(DataConfig, Option<Schema>)> {
     let (data, schema) = match &args.job {
         Some(path) => {
-            let job = job_file::load(path, std::env::vars(), &[])?;
-            let data: DataConfig = zillion_config::section(&job, "data")
-                .with_context(|| path.display().to_string())?;
+            let (job, data) = job_file::load_data(path)?;
             (data, Some(Schema::from_job(&job)?))
         }
         None => (guess_config(first, workers)?, None),

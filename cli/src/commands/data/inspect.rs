@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Serialize;
 use zillion_console::{compute_pool, job_file, print_result};
 use zillion_datatools::{ColumnProfile, Count, Drift, Look, Numbers, Profile, drift, profile};
@@ -63,10 +63,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     let files = expand(&args.files)?;
     let second = expand(&args.against)?;
     let config = match &args.job {
-        Some(path) => {
-            let job = job_file::load(path, std::env::vars(), &[])?;
-            zillion_config::section(&job, "data").with_context(|| path.display().to_string())?
-        }
+        Some(path) => job_file::load_data(path)?.1,
         None => match files.first() {
             Some(file) => guess_config(file, &workers)?,
             None => bail!("no files are given; name at least one"),

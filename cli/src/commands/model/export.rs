@@ -23,7 +23,7 @@ use zillion_rows::TableLayout;
 use zillion_rows::layer::{LayerFile, Unthrottled};
 
 use crate::args::{ExportArgs, ExportPart};
-use crate::registry::{cache_folder, open_model};
+use crate::registry::{cache_folder, open_model, pointed_version};
 use crate::text::{bytes, grouped};
 
 /// The version of the format of [`MANIFEST`].
@@ -33,10 +33,7 @@ const MANIFEST: &str = "export.json";
 
 pub(super) fn run(args: &ExportArgs) -> Result<()> {
     let model = open_model(&args.model)?;
-    let version = match args.number.or(args.version) {
-        Some(version) => version,
-        None => model.pointer(&args.pointer)?.to.version,
-    };
+    let version = pointed_version(&model, args.number.or(args.version), &args.pointer)?;
     let files = durable_files()?;
     prepare(&args.output, args.force, &files)?;
     let folder = cache_folder(args.cache.as_ref(), &args.model.registry)?;

@@ -179,8 +179,7 @@ fn choose_stages(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<S
 /// Returns the job of a job file, or of the checkpoint in a folder.
 fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
     if !path.is_dir() {
-        let value = job_file::load(path, std::env::vars(), sets)?;
-        return Job::from_value(value).with_context(|| path.display().to_string());
+        return job_file::load_job(path, sets);
     }
     if !sets.is_empty() {
         return usage_error(

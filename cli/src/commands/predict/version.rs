@@ -14,7 +14,7 @@ use zillion_scorer::Servable;
 
 use super::score_lines::{Ended, ScoreLines};
 use crate::args::PredictArgs;
-use crate::registry::cache_folder;
+use crate::registry::{cache_folder, pointed_version};
 
 /// The default number of rows that are scored together.
 const BATCH: usize = 4096;
@@ -31,10 +31,7 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     }
     let data = data_settings::of_file(&args.set)?;
     let model = open_registry(registry)?.model(name)?;
-    let version = match args.version {
-        Some(version) => version,
-        None => model.pointer(STABLE)?.to.version,
-    };
+    let version = pointed_version(&model, args.version, STABLE)?;
     let folder = cache_folder(args.cache.as_ref(), registry)?;
     let mut cache = Cache::open(&folder, name, durable_files()?)?;
     let workers = compute_pool(args.threads)?;

@@ -10,6 +10,7 @@ use zillion_embedding::{AdmissionForecast, EvictionForecast, KeyReport, Outlook}
 
 use super::source::OpenTable;
 use crate::args::TableExplainArgs;
+use crate::ids::hex;
 use crate::text::{self, grouped};
 
 #[derive(Serialize)]
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
     let report = Report {
         checkpoint: table.checkpoint.path().to_owned(),
         step,
-        mixed_key: format!("{:#018x}", key.0),
+        mixed_key: hex(key),
         id: table.names.name(key),
         words: describe(&known, outlook),
         known,

@@ -7,7 +7,7 @@ mod text;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, durable_files, job_file, print_result};
@@ -94,9 +94,7 @@ struct TableOutcome<'a> {
 }
 
 pub(crate) fn run(args: &TablePlanArgs) -> Result<()> {
-    let path = &args.job.job;
-    let value = job_file::load(path, std::env::vars(), &args.job.set)?;
-    let job = Job::from_value(value).with_context(|| path.display().to_string())?;
+    let job = job_file::load_job(&args.job.job, &args.job.set)?;
     // Files that are named on the command line are relative to the current folder, not to the job's
     // `data.root`.
     let (sample, known) = match args.sample.is_empty() {

@@ -11,6 +11,7 @@ use zillion_feature::FeatureKey;
 use super::key_names::KeyNames;
 use super::source::OpenTable;
 use crate::args::{TableTopArgs, TopBy};
+use crate::ids::hex;
 use crate::text::{self, grouped};
 
 /// The number of weights of a row that the list shows.
@@ -97,10 +98,6 @@ pub(crate) fn run(args: &TableTopArgs) -> Result<()> {
         rows: top.iter().map(|row| Row::new(row, &table.names)).collect(),
     };
     print_result(args.source.json, &report, show)
-}
-
-fn hex(key: FeatureKey) -> String {
-    format!("{:#018x}", key.0)
 }
 
 impl Row {

@@ -5,6 +5,8 @@ use zillion_feature::{
     Buckets, FeatureKey, FeatureKind, FeatureSpec, NumericTransform, Schema, Statistics,
 };
 
+use crate::ids::hex;
+
 /// Returns a description of every feature: the source of its value, the transformation of the
 /// value, and the table that holds its rows.
 pub(super) fn features(schema: &Schema, statistics: &Statistics) -> Value {
@@ -81,8 +83,4 @@ fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> V
 pub(super) fn sides(schema: &Schema) -> Value {
     let side = |s: &zillion_feature::SideSpec| json!({ "name": s.name, "key_type": s.raw });
     schema.sides.iter().map(side).collect()
-}
-
-fn hex(key: FeatureKey) -> String {
-    format!("{:#018x}", key.0)
 }

@@ -6,12 +6,13 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use zillion_datatools::{KeyedIds, KeyedRows};
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, Schema};
+use zillion_feature::{FeatureKey, FeatureSpec, Schema};
 use zillion_rows::layer::Unthrottled;
 use zillion_rows::{InitializerSpec, SegmentSpec, TableSpec, Unknown};
 
 use super::Export;
 use crate::bar::Bar;
+use crate::ids::IdKind;
 
 impl Export<'_> {
     /// Writes every table with the newest values of each key that the chain of versions still
@@ -113,41 +114,29 @@ struct Ids {
 
 impl Ids {
     fn of(schema: &Schema, table: &str) -> Self {
-        let mut kinds: Vec<(&'static str, &str)> = Vec::new();
+        let mut kinds: Vec<(IdKind, &str)> = Vec::new();
         for feature in of_table(schema, table) {
-            let kind = match &feature.kind {
-                FeatureKind::Id { raw, .. }
-                | FeatureKind::Ids { raw, .. }
-                | FeatureKind::Sequence { raw, .. } => match raw {
-                    RawType::I64 => "i64",
-                    RawType::U64 => "u64",
-                    RawType::String => "string",
-                },
-                FeatureKind::Bucketized { .. } => "bucket",
-                FeatureKind::Cross { .. } => "cross",
-                FeatureKind::Numeric { .. } => continue,
-            };
+            let Some(kind) = IdKind::of(&feature.kind) else { continue };
             if kinds.iter().all(|(known, _)| *known != kind) {
                 kinds.push((kind, &feature.name));
             }
         }
+        let ids =
+            |kind: IdKind, column| Self { what: kind.name(), column: Some(column), reason: None };
         let none = |reason: String| Self { what: "none", column: None, reason: Some(reason) };
         match kinds[..] {
-            [("i64", _)] => Self { what: "i64", column: Some(KeyedIds::Signed), reason: None },
-            [("u64", _)] => Self { what: "u64", column: Some(KeyedIds::Unsigned), reason: None },
-            [("bucket", _)] => {
-                Self { what: "bucket", column: Some(KeyedIds::Unsigned), reason: None }
-            }
-            [("string", _)] => {
+            [(IdKind::Signed, _)] => ids(IdKind::Signed, KeyedIds::Signed),
+            [(kind @ (IdKind::Unsigned | IdKind::Bucket), _)] => ids(kind, KeyedIds::Unsigned),
+            [(IdKind::Text, _)] => {
                 none("keys are hashes of texts, which cannot be recovered from them".to_owned())
             }
-            [("cross", _)] => none(
+            [(IdKind::Cross, _)] => none(
                 "keys are hashes of combinations, which cannot be recovered from them".to_owned(),
             ),
             [] => none("no feature reads the table".to_owned()),
             _ => {
                 let list: Vec<String> =
-                    kinds.iter().map(|(kind, name)| format!("`{name}` {kind}")).collect();
+                    kinds.iter().map(|(kind, name)| format!("`{name}` {}", kind.name())).collect();
                 none(format!(
                     "features of several kinds share the table, and a key does not tell its feature: {}",
                     list.join(", ")
