@@ -17,27 +17,10 @@ mod telemetry;
 use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
-pub(crate) use data::{
-    ConvertArgs, ConvertKind, Data, HistoryArgs, InspectArgs, NextItemArgs, ReadArgs, SplitArgs,
-    SynthArgs,
+pub(crate) use {
+    data::*, doctor::*, explain::*, job::*, manual::*, model::*, predict::*, publish::*,
+    quickstart::*, serve::*, table::*, telemetry::*,
 };
-pub(crate) use doctor::DoctorArgs;
-pub(crate) use explain::{ExplainArgs, KeyType};
-pub(crate) use job::{CheckArgs, EvalArgs, FetchArgs, InitArgs, JobArgs, TrainArgs};
-pub(crate) use manual::{CompletionsArgs, ManArgs};
-pub(crate) use model::{
-    DiffArgs, ExportArgs, ExportPart, GcArgs, GraphArgs, GraphFormat, ListArgs, ModelCommand,
-    ModelRef, PinArgs, PromoteArgs, RollbackArgs, ShowArgs, VerifyArgs,
-};
-pub(crate) use predict::{PredictArgs, StdinFormat};
-pub(crate) use publish::PublishArgs;
-pub(crate) use quickstart::QuickstartArgs;
-pub(crate) use serve::ServeArgs;
-pub(crate) use table::{
-    HistogramOf, OneTableArgs, ShrinkBy, Table, TableExplainArgs, TableHistogramArgs,
-    TablePlanArgs, TableShrinkArgs, TableTopArgs, TablesArgs, TopBy,
-};
-pub(crate) use telemetry::{LogFormat, TelemetryArgs};
 
 /// Trains and serves recommendation models with large sparse embedding tables
 #[derive(Debug, Parser)]
@@ -87,7 +70,8 @@ Example: zillion data synth --rows 100000 --out clicks
     #[command(after_help = "\
 Example: zillion eval runs/clicks --data clicks/valid.parquet")]
     Eval(EvalArgs),
-    /// Score rows from a file or stdin by a checkpoint or a published version, one line for each row
+    /// Score rows from a file or stdin by a checkpoint or a published version, one line for each
+    /// row
     #[command(override_usage = PREDICT_USAGE, after_help = "\
 Example: zillion predict runs/clicks rows.csv > scores.csv
          cat rows.csv | zillion predict runs/clicks -

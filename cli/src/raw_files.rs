@@ -14,6 +14,13 @@ pub(crate) struct Preview {
     pub(crate) guess: Guess,
 }
 
+/// Returns the options that profile the first `rows` rows of files and count every marker that may
+/// stand for a missing value.
+pub(crate) fn first_rows(rows: u64) -> Look {
+    let markers = NULL_MARKERS.iter().map(|&marker| marker.to_owned()).collect();
+    Look { rows: Some(rows), markers, ..Look::default() }
+}
+
 /// Reads the first `rows` rows of a file and guesses its format and columns.
 pub(crate) fn preview(
     path: &Path,
@@ -22,10 +29,7 @@ pub(crate) fn preview(
     workers: &Workers,
 ) -> Result<Preview> {
     let sniffed = sniff(path)?;
-    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
-    let look = Look { rows: Some(rows), markers, ..Look::default() };
-    let files: [PathBuf; 1] = [path.to_owned()];
-    let profile = profile(&sniffed.config, &files, &look, workers)?;
+    let profile = profile(&sniffed.config, &[path.to_owned()], &first_rows(rows), workers)?;
     let guess = guess(&sniffed.config, &profile, label);
     Ok(Preview { sniffed, profile, guess })
 }

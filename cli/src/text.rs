@@ -35,8 +35,8 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Formats lines of cells as aligned columns under their heads, if there are heads. The first `left`
-/// columns are flush left.
+/// Formats lines of cells as aligned columns under their heads, if there are heads. The first
+/// `left` columns are flush left.
 pub(crate) fn table(
     heads: &[&str],
     lines: impl IntoIterator<Item = Vec<String>>,

@@ -58,6 +58,11 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     Ok(())
 }
 
+/// Prints a value as one line of JSON on stdout if `json` is set.
+pub fn print_json_if(json: bool, value: &impl serde::Serialize) -> Result<()> {
+    if json { print_json(value) } else { Ok(()) }
+}
+
 /// Prints a result on stdout: as one line of JSON if `json` is set, otherwise with `show`.
 pub fn print_result<T: serde::Serialize>(
     json: bool,

@@ -119,28 +119,25 @@ fn write(
     };
     serde_json::to_writer(&mut out, &other)?;
     out.write_all(b",\n\"traceEvents\":[\n")?;
-    for (tid, name) in (0..).zip(&timeline.threads) {
+    let names = (0..).zip(&timeline.threads).map(|(tid, name)| {
         let args = Args { kind: None, lane: None, name: Some(name) };
-        let cat = "__metadata";
         let name = "thread_name".to_owned();
-        let event = Event { name, cat, ph: "M", ts: 0.0, dur: 0.0, pid: 1, tid, args };
-        serde_json::to_writer(&mut out, &event)?;
-        out.write_all(b",\n")?;
-    }
-    let mut separator: &[u8] = b"";
-    for span in timeline.spans() {
-        out.write_all(separator)?;
-        separator = b",\n";
-        let event = Event {
-            name: timeline.name(span),
-            cat: timeline.category(span),
-            ph: "X",
-            ts: span.begin as f64 / 1e3,
-            dur: span.nanos as f64 / 1e3,
-            pid: 1,
-            tid: span.thread,
-            args: Args { kind: timeline.kind(span), lane: span.lane, name: None },
-        };
+        Event { name, cat: "__metadata", ph: "M", ts: 0.0, dur: 0.0, pid: 1, tid, args }
+    });
+    let spans = timeline.spans().into_iter().map(|span| Event {
+        name: timeline.name(span),
+        cat: timeline.category(span),
+        ph: "X",
+        ts: span.begin as f64 / 1e3,
+        dur: span.nanos as f64 / 1e3,
+        pid: 1,
+        tid: span.thread,
+        args: Args { kind: timeline.kind(span), lane: span.lane, name: None },
+    });
+    for (at, event) in names.chain(spans).enumerate() {
+        if at > 0 {
+            out.write_all(b",\n")?;
+        }
         serde_json::to_writer(&mut out, &event)?;
     }
     out.write_all(b"\n]}\n")?;

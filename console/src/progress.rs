@@ -10,6 +10,18 @@ use zillion_trainer::{EpochReport, EvalReport, Observer, StepReport, TaskReport}
 /// The shortest time between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Starts a progress bar with a total and a template, or returns `None` if stderr is not a
+/// terminal.
+pub fn start_bar(total: Option<u64>, template: &str) -> Option<ProgressBar> {
+    std::io::stderr().is_terminal().then(|| {
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10));
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar
+    })
+}
+
 /// An observer of training that shows the progress on stderr.
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -25,14 +37,7 @@ impl Default for Progress {
 impl Progress {
     /// Begins to show progress: a bar if stderr is a terminal, otherwise a line every few seconds.
     pub fn new() -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            let template = "{prefix} {bar:30} {pos}/{len} rows  {msg}  eta {eta}";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar
-        });
+        let bar = start_bar(None, "{prefix} {bar:30} {pos}/{len} rows  {msg}  eta {eta}");
         Self { bar, last_line: Instant::now() }
     }
 

@@ -217,7 +217,8 @@ pub(crate) struct ConvertArgs {
     /// Folder for the parts, or one file if the name ends in .parquet or .arrow
     #[arg(long, value_name = "FOLDER|FILE")]
     pub(crate) output: PathBuf,
-    /// Format of the output; absent: the format that the ending of one file names, otherwise Parquet
+    /// Format of the output; absent: the format that the ending of one file names, otherwise
+    /// Parquet
     #[arg(long, value_enum)]
     pub(crate) to: Option<ConvertKind>,
     #[command(flatten)]

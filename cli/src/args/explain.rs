@@ -27,8 +27,8 @@ pub(crate) struct ExplainArgs {
     /// that read the table
     #[arg(long, value_enum)]
     pub(crate) key_type: Option<KeyType>,
-    /// Folder for the files that are fetched; absent: .cache below a local registry, zillion/HASH in
-    /// the user's cache folder for a remote one
+    /// Folder for the files that are fetched; absent: .cache below a local registry, zillion/HASH
+    /// in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cache: Option<PathBuf>,
     /// Print one line of JSON on stdout

@@ -70,8 +70,8 @@ pub(crate) struct TrainArgs {
     /// loss
     #[arg(long)]
     pub(crate) step: bool,
-    /// Address at which /metrics is served for Prometheus during training; port 0 takes a free port,
-    /// which is printed
+    /// Address at which /metrics is served for Prometheus during training; port 0 takes a free
+    /// port, which is printed
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
     /// Print the outcome as one line of JSON on stdout

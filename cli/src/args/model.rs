@@ -254,8 +254,8 @@ pub(crate) struct GraphArgs {
     /// absent: a plain list of the nodes
     #[arg(long, value_enum)]
     pub(crate) format: Option<GraphFormat>,
-    /// Pass whose effect on the graph is shown, or `all` for every pass; for in_place, which changes
-    /// only the buffers, the bytes of the buffers are shown
+    /// Pass whose effect on the graph is shown, or `all` for every pass; for in_place, which
+    /// changes only the buffers, the bytes of the buffers are shown
     #[arg(long, value_name = "PASS")]
     pub(crate) pass: Option<String>,
     /// Number of rows of the batch whose bytes and operations are counted; absent: the job's batch

@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use zillion_registry::VersionId;
 
 #[derive(Debug, clap::Args)]
@@ -34,8 +33,8 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) fetch: super::FetchArgs,
     /// Format of stdin (the format of a file follows from its name)
-    #[arg(long, value_enum, default_value = "csv")]
-    pub(crate) format: StdinFormat,
+    #[arg(long, default_value = "csv", value_parser = ["csv", "tsv", "jsonl", "libsvm"])]
+    pub(crate) format: String,
     /// Override a key of [data] of the checkpoint's job, or with --model of its defaults, as in
     /// --set data.delimiter=';' (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
@@ -46,12 +45,4 @@ pub(crate) struct PredictArgs {
     /// Print one JSON object for each row instead of a line of probabilities
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum StdinFormat {
-    Csv,
-    Tsv,
-    Jsonl,
-    Libsvm,
 }

@@ -20,8 +20,8 @@ pub(crate) struct PublishArgs {
     /// Publish without moving a pointer
     #[arg(long, conflicts_with = "promote")]
     pub(crate) no_promote: bool,
-    /// File whose first rows become the parity rows (repeatable); absent: the job's validation, test
-    /// or training files
+    /// File whose first rows become the parity rows (repeatable); absent: the job's validation,
+    /// test or training files
     #[arg(long, value_name = "FILE")]
     pub(crate) parity: Vec<String>,
     /// Number of parity rows

@@ -3,9 +3,12 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, clap::Args, Serialize)]
+/// The settings of a server: the options of the command line, and the keys of the section `[serve]`
+/// of the settings file.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct ServeArgs {
     /// TOML file with a section [serve], whose keys are these options; it is read again on SIGHUP
     #[arg(long, value_name = "FILE")]
@@ -14,8 +17,8 @@ pub(crate) struct ServeArgs {
     /// URL of the registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: Option<String>,
-    /// Name of a model (repeatable); NAME@latest or NAME@POINTER chooses the version that answers by
-    /// default, which is otherwise that of the pointer `stable`
+    /// Name of a model (repeatable); NAME@latest or NAME@POINTER chooses the version that answers
+    /// by default, which is otherwise that of the pointer `stable`
     #[arg(long, value_name = "NAME")]
     #[serde(rename = "models", skip_serializing_if = "Vec::is_empty")]
     pub(crate) model: Vec<String>,
@@ -74,4 +77,7 @@ pub(crate) struct ServeArgs {
     /// Name of the server in the registry; absent: the name of the machine and the process id
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// The log filter of the settings file. The option `--log-filter` belongs to every command.
+    #[arg(skip)]
+    pub(crate) log_filter: Option<String>,
 }

@@ -13,8 +13,8 @@ pub(crate) enum Table {
     #[command(after_help = "\
 Example: zillion table stats runs/clicks --table user")]
     Stats(TablesArgs),
-    /// List the rows with the most pushes, the largest norms or the latest pushes, or show the row of
-    /// one id
+    /// List the rows with the most pushes, the largest norms or the latest pushes, or show the row
+    /// of one id
     #[command(after_help = "\
 Example: zillion table top runs/clicks --table user --by norm -n 5
          zillion table top runs/clicks --table genres --data train.parquet
@@ -24,8 +24,8 @@ Example: zillion table top runs/clicks --table user --by norm -n 5
     #[command(after_help = "\
 Example: zillion table histogram runs/clicks --of norm --svg norms.svg")]
     Histogram(TableHistogramArgs),
-    /// Show everything about one key: its row compared with the others, and the effect that admission
-    /// and eviction will have on it
+    /// Show everything about one key: its row compared with the others, and the effect that
+    /// admission and eviction will have on it
     #[command(after_help = "\
 Example: zillion table explain runs/clicks --table user --key 42")]
     Explain(TableExplainArgs),
@@ -166,8 +166,8 @@ pub(crate) struct TableShrinkArgs {
     /// Smallest number of pushes of a row that is kept
     #[arg(long, value_name = "PUSHES")]
     pub(crate) min_count: Option<u32>,
-    /// Largest number of steps since the last push of a row, or of a key that waits for one, that is
-    /// kept
+    /// Largest number of steps since the last push of a row, or of a key that waits for one, that
+    /// is kept
     #[arg(long, value_name = "STEPS")]
     pub(crate) unseen_steps: Option<u64>,
     /// Smallest L2 norm of a row that is kept
@@ -199,11 +199,12 @@ pub(crate) struct TablePlanArgs {
     /// File to read with the job's settings (repeatable); absent: the job's training data
     #[arg(long, value_name = "DATA")]
     pub(crate) sample: Vec<PathBuf>,
-    /// Number of a row: reading ends after the step that contains it; absent: at the end of the data
+    /// Number of a row: reading ends after the step that contains it; absent: at the end of the
+    /// data
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rows: Option<u64>,
-    /// Largest number of keys that are followed in each table, about 96 bytes for each; of more keys,
-    /// a sample is followed
+    /// Largest number of keys that are followed in each table, about 96 bytes for each; of more
+    /// keys, a sample is followed
     #[arg(long, default_value = "1048576", value_parser = clap::value_parser!(u32).range(1024..=268_435_456))]
     pub(crate) keys: u32,
     /// SVG file for a plot of the forecasts

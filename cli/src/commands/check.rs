@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_console::{compute_pool, exit, job_file, print_json};
+use zillion_console::{compute_pool, exit, job_file, print_result};
 use zillion_trainer::{
     CheckReport, DataCheck, FeatureCheck, GradientCheck, Job, MemoryCheck, Severity, TableCheck,
 };
@@ -24,14 +24,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
         let workers = compute_pool(job.run.threads)?;
         gradients = Some(zillion_trainer::gradients(&job, GRADIENT_ROWS, &workers)?);
     }
-    if args.json {
-        print_json(&Outcome { report: &report, gradients: gradients.as_ref() })?;
-    } else {
+    print_result(args.json, &Outcome { report: &report, gradients: gradients.as_ref() }, |_| {
         show(&report);
-        if let Some(gradients) = &gradients {
-            show_gradients(gradients);
-        }
-    }
+        gradients.iter().for_each(show_gradients);
+    })?;
     Ok(match report.worst() {
         Some(Severity::Error) => exit::failed(),
         _ if gradients.is_some_and(|g| !g.passed()) => exit::failed(),

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
+use zillion_console::print_result;
 
 use crate::args::DoctorArgs;
 
@@ -62,11 +63,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     let mut findings = checks::machine();
     findings.extend(disk::disk(&folder, args.disk_mib)?);
     let report = Report { version: env!("CARGO_PKG_VERSION"), findings };
-    if args.json { zillion_console::print_json(&report) } else { print(&report) }
+    print_result(args.json, &report, print)
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
-fn print(report: &Report) -> Result<()> {
+fn print(report: &Report) {
     let width = report.findings.iter().map(|f| f.what.len()).max().unwrap_or(0);
     for finding in &report.findings {
         let mark = match finding.grade {
@@ -85,5 +86,4 @@ fn print(report: &Report) -> Result<()> {
         1 => println!("one thing could be better"),
         _ => println!("{could} things could be better"),
     }
-    Ok(())
 }

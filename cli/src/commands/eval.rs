@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use zillion_console::exit::usage_error;
-use zillion_console::{compute_pool, data_settings, job_file, print_json};
+use zillion_console::{compute_pool, data_settings, job_file, print_json_if};
 use zillion_reader::{Dataset, Paths};
 use zillion_trainer::Loaded;
 
@@ -52,8 +52,5 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     report::print_ranking(&report);
     report::print_rejected_rows("scored", report.rejected_rows);
     report::print_missing_side_rows("scored", &report.missing_side_rows);
-    if args.json {
-        print_json(&report)?;
-    }
-    Ok(())
+    print_json_if(args.json, &report)
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use zillion_console::{durable_files, print_json};
+use zillion_console::{durable_files, print_result};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, FeatureSpec, Schema};
 use zillion_registry::{Cache, STABLE, VersionManifest};
-use zillion_rows::TableSpec;
+
 use zillion_rows::layer::{Found, LayerSource, Unthrottled};
 
 use crate::args::{ExplainArgs, KeyType};
@@ -31,7 +31,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     // The entries of the key in all layers, the newest first. The first entry is the one that
     // a lookup returns.
     let mut entries = Vec::new();
-    let defaults = default_rows(&newest.tables)?;
+    // A source without layers answers every key with its default row.
+    let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
+    let defaults = LayerSource::new(&newest.tables, Vec::new(), workers)?;
     for link in chain.iter().rev() {
         let layer = cache.layer(&model, link, &mut Unthrottled)?;
         match layer.find(table, key) {
@@ -66,11 +68,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
             "tombstone": layer.get("tombstone").is_some(),
         })).collect::<Vec<_>>(),
     });
-    if args.json {
-        return print_json(&answer);
-    }
-    show(&answer);
-    Ok(())
+    print_result(args.json, &answer, show)
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
@@ -85,12 +83,6 @@ fn show(answer: &serde_json::Value) {
     }
     println!("values   {}", answer["values"]);
     println!("layers   {}", answer["layers"]);
-}
-
-/// Returns a source without layers, which answers every key with its default row.
-fn default_rows(tables: &[TableSpec]) -> Result<LayerSource> {
-    let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
-    Ok(LayerSource::new(tables, Vec::new(), workers)?)
 }
 
 /// Returns the key of an id, converted by the kind of the features that read the table.
@@ -110,10 +102,10 @@ fn make_key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey>
         }
     };
     let hash = || u64::from_str_radix(text.trim_start_matches("0x"), 16).ok().map(FeatureKey);
-    let (key, wanted) = match kind {
+    let (key, form) = match kind {
         Some(IdKind::Signed) => (IdKind::Signed.make_key(text), "a whole number"),
         None | Some(IdKind::Cross) => (hash(), "a key in hexadecimal"),
         Some(kind) => (kind.make_key(text), "a whole number from 0 on"),
     };
-    key.with_context(|| format!("--key {text} is not {wanted}; give its type with --key-type"))
+    key.with_context(|| format!("--key {text} is not {form}; give its type with --key-type"))
 }

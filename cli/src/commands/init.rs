@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use toml::Value;
-use zillion_console::compute_pool;
 use zillion_console::exit::{refuse, usage_error};
+use zillion_console::{compute_pool, print_line};
 use zillion_datatools::{Guessed, SplitBy, SplitFile, SplitSpec};
 use zillion_feature::RawType;
 use zillion_reader::{ColumnType, DataConfig, Dataset, Header};
@@ -46,7 +46,8 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
     }
     drafted.print_notes();
     if to_stdout {
-        print(&text);
+        // The text ends with the end of its last line, which `print_line` adds.
+        print_line(text.trim_end());
         return Ok(());
     }
     std::fs::write(&args.out, text)
@@ -101,11 +102,6 @@ fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
     let value: toml::Table = text.parse().context("the job that was drafted is not TOML")?;
     let job = Job::from_value(value.into()).context("the job that was drafted")?;
     Ok((draft, text, job))
-}
-
-#[expect(clippy::print_stdout, reason = "the result of a command")]
-fn print(text: &str) {
-    print!("{text}");
 }
 
 /// The draft of a job file.

@@ -7,8 +7,7 @@ mod gc;
 mod graph;
 mod list;
 mod pin;
-mod promote;
-mod rollback;
+mod pointer;
 mod show;
 mod verify;
 
@@ -21,8 +20,8 @@ pub(crate) fn run(command: &ModelCommand) -> Result<()> {
         ModelCommand::List(args) => list::run(args),
         ModelCommand::Show(args) => show::run(args),
         ModelCommand::Diff(args) => diff::run(args),
-        ModelCommand::Promote(args) => promote::run(args),
-        ModelCommand::Rollback(args) => rollback::run(args),
+        ModelCommand::Promote(args) => pointer::promote(args),
+        ModelCommand::Rollback(args) => pointer::roll_back(args),
         ModelCommand::Verify(args) => verify::run(args),
         ModelCommand::Gc(args) => gc::run(args),
         ModelCommand::Pin(args) => pin::run(args),

@@ -12,10 +12,10 @@ use zillion_console::{compute_pool, data_settings};
 use zillion_reader::{Dataset, Labels};
 use zillion_trainer::{Loaded, Predicted};
 
-use crate::args::{FetchArgs, PredictArgs, StdinFormat};
+use crate::args::{FetchArgs, PredictArgs};
 use crate::report;
 use crate::watch::{Choice, Lines};
-use score_lines::{Ended, ScoreLines};
+use score_lines::ScoreLines;
 
 pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     match (&args.model, &args.second) {
@@ -36,12 +36,7 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     let mut data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let schema = &loaded.job.schema;
     let dataset = if input.as_os_str() == "-" {
-        data.format = match args.format {
-            StdinFormat::Csv => zillion_reader::Format::Csv,
-            StdinFormat::Tsv => zillion_reader::Format::Tsv,
-            StdinFormat::Jsonl => zillion_reader::Format::Jsonl,
-            StdinFormat::Libsvm => zillion_reader::Format::Libsvm,
-        };
+        data.format = toml::Value::from(args.format.as_str()).try_into()?;
         Dataset::from_reader(&data, io::stdin(), "stdin", schema, Labels::Optional)?
     } else {
         let files = [input.to_owned()];
@@ -73,7 +68,7 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     if failed.is_none() {
         failed = scores.write(&[], &predicted.rejected_last).err();
     }
-    if scores.finish(failed)? == Ended::Early {
+    if !scores.finish(failed)? {
         return Ok(());
     }
     let Predicted { missing, rejected, .. } = predicted;

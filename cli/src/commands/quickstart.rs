@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use zillion_console::exit::refuse;
 use zillion_console::progress::Progress;
-use zillion_console::{compute_pool, durable_files, job_file, print_json, signals};
+use zillion_console::{compute_pool, durable_files, job_file, print_json_if, signals};
 use zillion_datatools::ClickLog;
 use zillion_device::Workers;
 use zillion_trainer::{EpochReport, Job, Observer, StepReport, TrainOptions, TrainReport, train};
@@ -141,10 +141,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
         eprintln!("  # {what}\n  {command}");
     }
     outcome.served.print_next();
-    if args.json {
-        print_json(&outcome)?;
-    }
-    Ok(())
+    print_json_if(args.json, &outcome)
 }
 
 /// Trains until the end of the job or until the run is stopped.

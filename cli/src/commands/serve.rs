@@ -15,7 +15,7 @@ use zillion_serving::{Domain, serve};
 
 use self::reload::Reloader;
 use self::settings::Settings;
-use self::systemd::Sockets;
+
 use crate::args::ServeArgs;
 
 /// The interval at which the server checks whether every model answers, and reports changes to the
@@ -25,7 +25,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let settings = Settings::read(args)?;
     settings.set_log_filter()?;
-    let mut sockets = Sockets::from_environment()?;
+    let mut sockets = systemd::take_sockets()?;
     let registry = open_registry(settings.registry())?;
     let config = settings.config(registry.store().is_remote())?;
     let metrics = crate::metrics::registry("server")?;
@@ -34,11 +34,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     // scores.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let http = listen(sockets.take("http"), Some(&settings.http)).await?;
-        let grpc = listen(sockets.take("grpc"), settings.grpc.as_deref()).await?;
+        let http = listen(sockets.remove("http"), Some(settings.http())).await?;
+        let grpc = listen(sockets.remove("grpc"), settings.grpc.as_deref()).await?;
         let listeners: Vec<TcpListener> = http.into_iter().chain(grpc).collect();
         announce(&listeners)?;
-        let lame_duck = Duration::from_millis(settings.lame_duck_ms);
+        let lame_duck = Duration::from_millis(settings.lame_duck_ms.unwrap_or(0));
         let reporter = tokio::spawn(report_state(domain.clone()));
         let reloader = Reloader::new(args.clone(), settings, domain.clone(), &metrics)?;
         tokio::spawn(reloader.follow_hangups()?);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 use zillion_console::progress::Progress;
-use zillion_console::{compute_pool, durable_files, job_file, print_json, profile, signals};
+use zillion_console::{compute_pool, durable_files, job_file, print_json_if, profile, signals};
 use zillion_trainer::profile::Summary;
 use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 
@@ -48,17 +48,15 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     let report = zillion_trainer::train(job, options, &mut watch)?;
     print_summary(&report);
     let profile = profile::report(&args.profile, &report)?;
-    if args.json {
-        let test = report.test.as_ref();
-        print_json(&Outcome {
-            test_auc: test.and_then(|t| t.auc),
-            test_logloss: test.and_then(|t| t.logloss),
-            calibration: test.and_then(|t| t.calibration),
-            profile,
-            report: &report,
-        })?;
-    }
-    Ok(())
+    let test = report.test.as_ref();
+    let outcome = Outcome {
+        test_auc: test.and_then(|t| t.auc),
+        test_logloss: test.and_then(|t| t.logloss),
+        calibration: test.and_then(|t| t.calibration),
+        profile,
+        report: &report,
+    };
+    print_json_if(args.json, &outcome)
 }
 
 /// Serves the series of the run and prints the address, because with port 0 the system chooses the

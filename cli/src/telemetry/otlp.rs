@@ -7,7 +7,6 @@
 //! timeouts and the sizes of batches are read by the OpenTelemetry libraries. A setting that this
 //! program does not support is an error, so that it is not silently ignored.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -152,16 +151,11 @@ fn usage<T>(setting: &str, value: &str, problem: &str) -> Result<T> {
 
 /// An exporter that logs a warning when spans cannot be sent, because the libraries do not report
 /// this. After the first failure it is silent until spans are sent again.
+#[derive(Debug)]
 struct WarningExporter {
     exporter: SpanExporter,
     endpoint: String,
     is_failing: AtomicBool,
-}
-
-impl fmt::Debug for WarningExporter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WarningExporter").field("endpoint", &self.endpoint).finish_non_exhaustive()
-    }
 }
 
 impl trace::SpanExporter for WarningExporter {

@@ -14,7 +14,7 @@ const WORST: usize = 3;
 const MOST_IDS: usize = 8;
 const HELP: &str = "Enter: next step  c: continue  q: stop with a checkpoint  a number: continue for so many steps";
 
-/// A prompt on standard input that asks when to go on.
+/// A prompt that pauses training and reads from standard input how many steps to continue.
 #[derive(Debug)]
 pub(crate) struct Stepper {
     /// The number of steps until the next pause; `u64::MAX` if no pause follows.
@@ -30,7 +30,7 @@ impl Default for Stepper {
 /// The answer of a person to the prompt.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    /// The run goes on for so many steps.
+    /// The run continues for this number of steps.
     Run(u64),
     /// The run stops with a checkpoint.
     Stop,

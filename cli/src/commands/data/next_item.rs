@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_console::{durable_files, print_json};
+use zillion_console::{durable_files, print_json_if};
 use zillion_datatools::{NextItemSpec, next_items};
 
 use crate::args::NextItemArgs;
@@ -32,10 +32,7 @@ pub(crate) fn run(args: &NextItemArgs) -> Result<()> {
     for (path, rows) in &report.files {
         eprintln!("{}: {} rows", path.display(), grouped(*rows));
     }
-    if args.json {
-        let [train, valid, test] = report.files.map(|(_, rows)| rows);
-        let (sequences, short) = (report.sequences, report.short);
-        print_json(&Written { sequences, short, train, valid, test })?;
-    }
-    Ok(())
+    let [train, valid, test] = report.files.map(|(_, rows)| rows);
+    let (sequences, short) = (report.sequences, report.short);
+    print_json_if(args.json, &Written { sequences, short, train, valid, test })
 }

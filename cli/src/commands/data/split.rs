@@ -9,7 +9,7 @@ use zillion_console::{compute_pool, durable_files, print_json, print_line};
 use zillion_datatools::{
     ConvertOutput, ConvertSpec, ConvertTo, SplitBy, SplitFile, SplitSpec, convert, split,
 };
-use zillion_device::{Files, Workers};
+use zillion_device::Workers;
 use zillion_reader::{ColumnType, DataConfig, Paths};
 use zillion_registry::VersionFile;
 
@@ -84,9 +84,14 @@ pub(in crate::commands) fn split_files(
         })?;
     }
     let is_parquet = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "parquet");
+    let split_parquet = |sources: &[PathBuf], rows: u64| -> Result<Vec<SplitFile>> {
+        let mut bar = Bar::new("splitting", rows, "rows");
+        let mut show = |rows| bar.update(rows);
+        Ok(split(&spec, sources, target.out, target.replace, &files, &mut show)?)
+    };
     let rows = estimate_rows(&config, sources).unwrap_or(0);
     if sources.iter().all(is_parquet) {
-        return split_parquet(&spec, sources, target, rows, &files);
+        return split_parquet(sources, rows);
     }
     std::fs::create_dir_all(target.out)
         .with_context(|| format!("cannot create the folder {}", target.out.display()))?;
@@ -110,16 +115,5 @@ pub(in crate::commands) fn split_files(
     if !done.rejects.is_empty() {
         eprintln!("{} bad rows were left out", done.rejects.len());
     }
-    split_parquet(&spec, &[whole], target, done.rows, &files)
-}
-
-fn split_parquet(
-    spec: &SplitSpec,
-    sources: &[PathBuf],
-    target: Target<'_>,
-    rows: u64,
-    files: &Files,
-) -> Result<Vec<SplitFile>> {
-    let mut bar = Bar::new("splitting", rows, "rows");
-    Ok(split(spec, sources, target.out, target.replace, files, &mut |rows| bar.update(rows))?)
+    split_parquet(&[whole], done.rows)
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_console::{compute_pool, durable_files, print_json};
+use zillion_console::{compute_pool, durable_files, print_json_if};
 use zillion_datatools::ClickLog;
 use zillion_device::{Files, Workers};
 use zillion_nn::metrics;
@@ -33,10 +33,7 @@ pub(in crate::commands) struct Synthetic {
 pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     let written = write(args.seed, args.rows, &args.out, &*compute_pool(None)?, &durable_files()?)?;
     written.print_summary();
-    if args.json {
-        print_json(&written)?;
-    }
-    Ok(())
+    print_json_if(args.json, &written)
 }
 
 /// Writes the three files of a synthetic log.

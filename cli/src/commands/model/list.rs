@@ -3,14 +3,10 @@
 use anyhow::{Result, bail};
 use serde_json::json;
 use zillion_console::{open_registry, print_json, print_line};
-use zillion_registry::{VersionId, VersionManifest};
+use zillion_registry::VersionManifest;
 
 use super::describe::{format_pointers, format_version, summarize};
 use crate::args::ListArgs;
-
-fn shown(version: Option<VersionId>) -> String {
-    version.map_or("none".to_owned(), |version| version.to_string())
-}
 
 pub(super) fn run(args: &ListArgs) -> Result<()> {
     let registry = open_registry(&args.registry)?;
@@ -21,11 +17,8 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
         }
         for name in models {
             let model = registry.model(&name)?;
-            print_line(&format!(
-                "{name}  latest {}  {}",
-                shown(model.latest()?),
-                format_pointers(&model)?
-            ));
+            let latest = model.latest()?.map_or("none".to_owned(), |version| version.to_string());
+            print_line(&format!("{name}  latest {latest}  {}", format_pointers(&model)?));
         }
         return Ok(());
     };

@@ -71,16 +71,12 @@ impl<W: Write> ScoreLines<W> {
         writeln!(out, "}}")
     }
 
-    /// Flushes the output and returns how it ended. A reader that has closed the pipe (`head`) is
-    /// not an error.
-    pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<Ended> {
-        let flushed = self.out.flush();
-        match failed.map_or(flushed, Err) {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Ended::Early),
-            other => {
-                other.context("cannot write the scores")?;
-                Ok(Ended::Whole)
-            }
+    /// Flushes the output and returns whether it is complete. A reader that has closed the pipe
+    /// (`head`) is not an error.
+    pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<bool> {
+        match failed.map_or(self.out.flush(), Err) {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            other => other.map(|()| true).context("cannot write the scores"),
         }
     }
 
@@ -95,13 +91,6 @@ impl<W: Write> ScoreLines<W> {
     }
 }
 
-/// The extent of the output: all lines, or those before the reader closed the pipe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    Whole,
-    Early,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +100,7 @@ mod tests {
         let mut out = Vec::new();
         let mut lines = ScoreLines::new(&mut out, json, tasks).unwrap();
         lines.write(logits, rejected).unwrap();
-        assert_eq!(lines.finish(None).unwrap(), Ended::Whole);
+        assert!(lines.finish(None).unwrap());
         String::from_utf8(out).unwrap()
     }
 
@@ -134,7 +123,7 @@ mod tests {
     fn a_closed_pipe_is_an_early_end_and_a_full_disk_an_error() {
         let lines = || ScoreLines::new(Vec::new(), true, Vec::new()).unwrap();
         let failed = |kind: io::ErrorKind| Some(io::Error::from(kind));
-        assert_eq!(lines().finish(failed(io::ErrorKind::BrokenPipe)).unwrap(), Ended::Early);
+        assert!(!lines().finish(failed(io::ErrorKind::BrokenPipe)).unwrap());
         assert!(lines().finish(failed(io::ErrorKind::StorageFull)).is_err());
     }
 }

@@ -12,7 +12,7 @@ use zillion_registry::{Cache, STABLE};
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
-use super::score_lines::{Ended, ScoreLines};
+use super::score_lines::ScoreLines;
 use crate::args::PredictArgs;
 use crate::registry::{cache_folder, pointed_version};
 
@@ -59,7 +59,7 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
         }
         failed = scores.write(&logits, &[]).err();
     }
-    if scores.finish(failed)? == Ended::Early {
+    if !scores.finish(failed)? {
         return Ok(());
     }
     if missing > 0 {

@@ -91,8 +91,7 @@ impl Reloader {
         if changed.is_empty() {
             tracing::info!("the settings were read again: nothing has changed");
         }
-        self.settings.take_changeable(new);
-        Ok(())
+        self.settings.take_changeable(&new)
     }
 
     /// Loads the models that are new in `new` or follow another version, and unloads those that

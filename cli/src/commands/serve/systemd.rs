@@ -9,49 +9,37 @@ use anyhow::{Context, Result, bail};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 
-/// The sockets that systemd opened for this process, by protocol.
-#[derive(Debug, Default)]
-pub(super) struct Sockets {
-    listeners: HashMap<String, TcpListener>,
-}
-
-impl Sockets {
-    /// Takes the sockets that the environment names: `LISTEN_FDS`, and `LISTEN_FDNAMES` from
-    /// `FileDescriptorName=http` and `=grpc`. A socket without one of these names is used for HTTP.
-    pub(super) fn from_environment() -> Result<Self> {
-        // The names are read before the sockets are taken, because taking them removes these
-        // variables.
-        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-        let mut handed = ListenFd::from_env();
-        let names: Vec<&str> = names.split(':').filter(|name| !name.is_empty()).collect();
-        let mut listeners = HashMap::new();
-        for number in 0..handed.len() {
-            let given = names.get(number).copied();
-            let name = match given {
-                Some(name @ ("http" | "grpc")) => name,
-                // Without `FileDescriptorName`, systemd passes the name of the unit or `unknown`.
-                None | Some("unknown") => "http",
-                Some(name) if name.ends_with(".socket") => "http",
-                Some(name) => bail!(
-                    "systemd handed over a socket called `{name}`: FileDescriptorName= must be `http` or `grpc`"
-                ),
-            };
-            let listener = handed.take_tcp_listener(number).with_context(|| {
-                format!("cannot use the socket for {name} that systemd handed over")
-            })?;
-            let Some(listener) = listener else { continue };
-            listener.set_nonblocking(true)?;
-            if listeners.insert(name.to_owned(), listener).is_some() {
-                bail!("systemd handed over two sockets for {name}: only one can be served");
-            }
+/// Takes the sockets that systemd opened for this process, by protocol. The environment names them:
+/// `LISTEN_FDS`, and `LISTEN_FDNAMES` from `FileDescriptorName=http` and `=grpc`. A socket without
+/// one of these names is used for HTTP.
+pub(super) fn take_sockets() -> Result<HashMap<&'static str, TcpListener>> {
+    // The names are read before the sockets are taken, because taking them removes these
+    // variables.
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut handed = ListenFd::from_env();
+    let names: Vec<&str> = names.split(':').filter(|name| !name.is_empty()).collect();
+    let mut listeners = HashMap::new();
+    for number in 0..handed.len() {
+        let given = names.get(number).copied();
+        let name = match given {
+            Some("grpc") => "grpc",
+            // Without `FileDescriptorName`, systemd passes the name of the unit or `unknown`.
+            None | Some("http" | "unknown") => "http",
+            Some(name) if name.ends_with(".socket") => "http",
+            Some(name) => bail!(
+                "systemd handed over a socket called `{name}`: FileDescriptorName= must be `http` or `grpc`"
+            ),
+        };
+        let listener = handed.take_tcp_listener(number).with_context(|| {
+            format!("cannot use the socket for {name} that systemd handed over")
+        })?;
+        let Some(listener) = listener else { continue };
+        listener.set_nonblocking(true)?;
+        if listeners.insert(name, listener).is_some() {
+            bail!("systemd handed over two sockets for {name}: only one can be served");
         }
-        Ok(Self { listeners })
     }
-
-    /// Removes the socket of this name and returns it, if systemd has handed one over.
-    pub(super) fn take(&mut self, name: &str) -> Option<TcpListener> {
-        self.listeners.remove(name)
-    }
+    Ok(listeners)
 }
 
 /// Notifies systemd that the server answers requests.

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &TableHistogramArgs) -> Result<()> {
     print_result(args.source.json, &report, |report| show(report, of))
 }
 
-/// Returns the name of a measure, as it stands at an axis.
+/// Returns the name of a measure for an axis or a heading.
 fn measure_name(of: Measure) -> &'static str {
     match of {
         Measure::Count => "pushes a row",

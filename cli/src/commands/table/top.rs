@@ -6,9 +6,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use zillion_console::print_result;
 use zillion_embedding::{Order, RowView, TableView, Waiting};
-use zillion_feature::FeatureKey;
 
-use super::key_names::KeyNames;
 use super::source::OpenTable;
 use crate::args::{TableTopArgs, TopBy};
 use crate::ids::hex;
@@ -91,26 +89,21 @@ pub(crate) fn run(args: &TableTopArgs) -> Result<()> {
         let keys = top.iter().map(|row| row.key);
         table.names.find_texts(&table.job, &args.data, keys, &table.workers)?;
     }
+    let row = |row: &RowView<'_>| Row {
+        key: hex(row.key),
+        id: table.names.name(row.key),
+        count: row.count,
+        last_step: row.last_step,
+        norm: row.norm(),
+        first: row.weights.iter().take(SHOWN).copied().collect(),
+    };
     let report = Report {
         checkpoint: table.checkpoint.path().to_owned(),
         step: table.checkpoint.manifest.step,
         table: args.source.table.clone(),
-        rows: top.iter().map(|row| Row::new(row, &table.names)).collect(),
+        rows: top.iter().map(row).collect(),
     };
     print_result(args.source.json, &report, show)
-}
-
-impl Row {
-    fn new(row: &RowView<'_>, names: &KeyNames) -> Self {
-        Self {
-            key: hex(row.key),
-            id: names.name(row.key),
-            count: row.count,
-            last_step: row.last_step,
-            norm: row.norm(),
-            first: row.weights.iter().take(SHOWN).copied().collect(),
-        }
-    }
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]

@@ -2,17 +2,18 @@
 //! as guessed from the first rows.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use zillion_console::exit::usage_error;
-use zillion_datatools::{ColumnProfile, Guessed, Look, NULL_MARKERS, Profile, guess, profile};
+use zillion_datatools::{ColumnProfile, Guessed, Profile, guess, profile};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKind, RawType, Schema};
 use zillion_reader::{ColumnType, DataConfig};
 
 use super::GUESS_ROWS;
 use crate::args::ReadArgs;
+use crate::raw_files::first_rows;
 
 /// Returns the columns of the first file with their types, or no columns where the files store
 /// types themselves.
@@ -70,10 +71,7 @@ pub(in crate::commands::data) fn resolve(
 }
 
 fn look(config: &DataConfig, first: &Path, rows: u64, workers: &Workers) -> Result<Profile> {
-    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
-    let look = Look { rows: Some(rows), markers, ..Look::default() };
-    let files: [PathBuf; 1] = [first.to_owned()];
-    Ok(profile(config, &files, &look, workers)?)
+    Ok(profile(config, &[first.to_owned()], &first_rows(rows), workers)?)
 }
 
 /// Returns the names of the columns that hold weights.

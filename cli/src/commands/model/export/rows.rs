@@ -58,14 +58,15 @@ impl Export<'_> {
         let mut metadata = self.metadata();
         let dims: Vec<String> =
             table.segments.iter().map(|s| format!("{}:{}", s.name, s.dim)).collect();
-        let mut say = |key: &str, value: String| metadata.insert(format!("zillion.{key}"), value);
-        say("table", table.name.clone());
-        say("dim", dims.join(","));
-        say("ids", ids.what.to_owned());
-        if let Some(reason) = &ids.reason {
-            say("no_ids_because", reason.clone());
-        }
-        say("unknown", unknown(table).to_string());
+        let entries = [
+            ("table", Some(table.name.clone())),
+            ("dim", Some(dims.join(","))),
+            ("ids", Some(ids.what.to_owned())),
+            ("no_ids_because", ids.reason.clone()),
+            ("unknown", Some(unknown(table).to_string())),
+        ];
+        let entries = entries.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        metadata.extend(entries.map(|(key, value)| (format!("zillion.{key}"), value)));
         KeyedRows {
             segments: table.segments.iter().map(|s| (s.name.clone(), s.dim)).collect(),
             ids: ids.column,

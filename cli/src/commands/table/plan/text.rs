@@ -97,7 +97,7 @@ fn star(is_own: bool) -> String {
 fn growth(table: &Planned<'_>) -> String {
     let points = &table.plan.usage.growth;
     let every = points.len().div_ceil(GROWTH).max(1);
-    let is_shown = |at: usize| (at + 1) % every == 0 || at + 1 == points.len();
+    let is_shown = |at: usize| (at + 1).is_multiple_of(every) || at + 1 == points.len();
     let line = |rows, keys, memory, source: &str| {
         vec![grouped(rows), grouped(keys), bytes(memory), source.to_owned()]
     };
