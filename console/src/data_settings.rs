@@ -33,7 +33,7 @@ fn overlay_data(data: Value, sets: &[String], rest: &str) -> Result<DataConfig> 
     job_file::overlay(&mut job, environment, sets)?;
     if let Some(key) = job.keys().find(|k| *k != "data") {
         return usage_error(format!(
-            "setting `{key}` cannot be changed here, because {rest}; set only keys of `data`"
+            "setting `{key}` cannot be changed here, because {rest}; set only `data.*`"
         ));
     }
     Ok(zillion_config::section(&Value::Table(job), "data")?)

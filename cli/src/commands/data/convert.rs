@@ -164,9 +164,7 @@ pub(super) fn read_settings(
     let mut job = Table::from_iter([("data".to_owned(), Value::try_from(&data)?)]);
     job_file::overlay(&mut job, std::iter::empty(), &args.set)?;
     if let Some(key) = job.keys().find(|key| *key != "data") {
-        return usage_error(format!(
-            "setting `{key}` cannot be changed here; set only keys of `data`"
-        ));
+        return usage_error(format!("setting `{key}` cannot be changed here; set only `data.*`"));
     }
     let is_other = |key: &&str| !FORMAT_KEYS.contains(key);
     let keys =
