@@ -9,7 +9,8 @@
 
 use std::fmt::Write as _;
 
-/// The width of a panel. The constants below are its height and the margins for its axes.
+/// The width of a panel. [`HEIGHT`] is its height, and the next four constants are the margins for
+/// its axes.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 52.0;

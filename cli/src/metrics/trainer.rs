@@ -31,7 +31,7 @@ const GAUGES: [(&str, &str, Figure); 4] = [
     ),
 ];
 
-/// The counters without labels that follow the figures of a run, in the same form.
+/// The counters without labels that follow the figures of a run: name, help and value.
 const COUNTERS: [(&str, &str, Figure); 4] = [
     ("zillion_trainer_samples_total", "Rows trained.", |f| f.samples),
     (
