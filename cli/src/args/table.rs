@@ -199,8 +199,7 @@ pub(crate) struct TablePlanArgs {
     /// File to read with the job's settings (repeatable); absent: the job's training data
     #[arg(long, value_name = "DATA")]
     pub(crate) sample: Vec<PathBuf>,
-    /// Number of a row: reading ends after the step that contains it; absent: at the end of the
-    /// data
+    /// Number of rows to read, rounded up to whole steps; absent: all rows
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rows: Option<u64>,
     /// Largest number of keys that are followed in each table, about 96 bytes for each; of more

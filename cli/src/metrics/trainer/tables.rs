@@ -26,7 +26,8 @@ const GAUGES: [(&str, &str, Figure); 8] = [
     ),
 ];
 
-/// The counters with the label `table`: the name after `zillion_embedding_`, the help and the value.
+/// The counters with the label `table`: the name after `zillion_embedding_`, the help and the
+/// value.
 const COUNTERS: [(&str, &str, Figure); 23] = [
     ("pulled_keys_total", "Unique keys of batches that training looked up.", |t| t.counters.pulled),
     ("missing_keys_total", "Of these, keys without a row: they read as their initial row.", |t| {
