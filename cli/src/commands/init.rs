@@ -185,7 +185,7 @@ impl Draft {
             && !self.features.iter().any(|(_, _, meaning)| has_weights(meaning))
     }
 
-    /// Names the rows that were examined.
+    /// Returns the number of rows that were examined, as text.
     fn rows(&self) -> String {
         let profile = &self.preview.profile;
         let part = if profile.complete { "" } else { "the first " };

@@ -126,7 +126,7 @@ impl Settings {
         self.model.iter().map(|text| parse_model(text)).collect()
     }
 
-    /// Returns the address of HTTP.
+    /// Returns the address at which the server answers HTTP.
     pub(super) fn http(&self) -> &str {
         self.http.as_deref().unwrap_or("127.0.0.1:8080")
     }
