@@ -4,6 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use zillion_serving::Proof;
+
+use crate::commands::serve::listeners::ListenerSettings;
 
 /// The settings of a server: the options of the command line, and the keys of the section `[serve]`
 /// of the settings file.
@@ -33,6 +36,43 @@ pub(crate) struct ServeArgs {
     /// Additional address to listen on for gRPC; the address of --http answers gRPC too
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<String>,
+    /// Address for health, metadata, metrics and control, with a network thread of its own; the
+    /// other addresses then answer neither metrics nor control
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<String>,
+    /// Listeners with settings of their own, which only the settings file can list
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) listener: Vec<ListenerSettings>,
+    /// Number of network threads of each address [default: 1]
+    #[arg(long, value_name = "THREADS")]
+    pub(crate) network_threads: Option<NonZeroUsize>,
+    /// Kind of proof of identity that callers may bring (repeatable): token, jwt or mtls; absent:
+    /// every caller may make every call
+    #[arg(long, value_name = "KIND", value_parser = parse_proof)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) auth: Vec<Proof>,
+    /// TOML file of the tokens, certificates and issuers that prove identities; it is read again
+    /// when it changes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access: Option<PathBuf>,
+    /// Certificate of the server in PEM; it is read again when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// Private key of the certificate in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Certificates of the authorities that sign clients' certificates, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Allow other machines to reach the server without a proof of identity, because another
+    /// program protects it
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) insecure: bool,
+    /// File for the audit log of control actions and refused callers
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_log: Option<PathBuf>,
     /// Folder for the versions that are fetched and merged; absent: .cache below a local registry,
     /// zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER")]
@@ -55,6 +95,26 @@ pub(crate) struct ServeArgs {
     /// Largest number of values of a request, over all inputs [default: 4194304]
     #[arg(long, value_name = "VALUES")]
     pub(crate) max_values: Option<usize>,
+    /// Milliseconds of estimated work that may wait; requests beyond are refused with 429
+    /// [default: 30]
+    #[arg(long, value_name = "MS")]
+    pub(crate) queue_ms: Option<u64>,
+    /// Largest number of bytes of bodies and answers in the server; requests beyond are refused
+    /// with 429 [default: 536870912]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_bytes_in_flight: Option<usize>,
+    /// Largest number of bytes of an answer [default: 67108864]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_answer_bytes: Option<usize>,
+    /// Largest number of connections from one address [default: 1024]
+    #[arg(long, value_name = "CONNECTIONS")]
+    pub(crate) max_connections_per_address: Option<usize>,
+    /// Milliseconds after which a connection without requests is closed [default: 300000]
+    #[arg(long, value_name = "MS")]
+    pub(crate) idle_ms: Option<u64>,
+    /// Milliseconds in which a client must take the next 64 KiB of an answer [default: 10000]
+    #[arg(long, value_name = "MS")]
+    pub(crate) write_ms: Option<u64>,
     /// Largest number of waiting requests; more are refused with 429 [default: 1024]
     #[arg(long, value_name = "REQUESTS")]
     pub(crate) max_waiting: Option<usize>,
@@ -80,4 +140,14 @@ pub(crate) struct ServeArgs {
     /// The log filter of the settings file. The option `--log-filter` belongs to every command.
     #[arg(skip)]
     pub(crate) log_filter: Option<String>,
+}
+
+/// Parses the name of a kind of proof.
+fn parse_proof(text: &str) -> Result<Proof, String> {
+    match text {
+        "token" => Ok(Proof::Token),
+        "jwt" => Ok(Proof::Jwt),
+        "mtls" => Ok(Proof::Mtls),
+        _ => Err("use token, jwt or mtls".to_owned()),
+    }
 }

@@ -1,5 +1,6 @@
 //! `zillion serve`: serves published versions over HTTP and gRPC.
 
+pub(crate) mod listeners;
 mod reload;
 mod settings;
 mod systemd;
@@ -7,11 +8,11 @@ mod systemd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use tokio::net::TcpListener;
+use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
+use zillion_access::{Identities, Reloading};
 use zillion_console::{durable_files, open_registry};
-use zillion_serving::{Domain, serve};
+use zillion_serving::{Domain, Listener, serve};
 
 use self::reload::Reloader;
 use self::settings::Settings;
@@ -22,51 +23,36 @@ use crate::args::ServeArgs;
 /// service manager.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The interval at which changes of the access file and of certificates are noticed.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let settings = Settings::read(args)?;
     settings.set_log_filter()?;
-    let mut sockets = systemd::take_sockets()?;
+    let sockets = systemd::take_sockets()?;
     let registry = open_registry(settings.registry())?;
     let config = settings.config(registry.store().is_remote())?;
     let metrics = crate::metrics::registry("server")?;
     let domain = Arc::new(Domain::start(&config, &registry, &durable_files()?, &metrics)?);
-    // One thread serves the network, because it only moves bytes and waits; the pool computes the
-    // scores.
+    // The network has threads of its own; this one waits for signals.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let http = listen(sockets.remove("http"), Some(settings.http())).await?;
-        let grpc = listen(sockets.remove("grpc"), settings.grpc.as_deref()).await?;
-        let listeners: Vec<TcpListener> = http.into_iter().chain(grpc).collect();
-        announce(&listeners)?;
+        let listeners = listeners::open(&settings, sockets)?;
+        announce(&listeners.all)?;
         let lame_duck = Duration::from_millis(settings.lame_duck_ms.unwrap_or(0));
         let reporter = tokio::spawn(report_state(domain.clone()));
         let reloader = Reloader::new(args.clone(), settings, domain.clone(), &metrics)?;
         tokio::spawn(reloader.follow_hangups()?);
         let stopped = follow_stop_signals(domain.clone(), lame_duck)?;
+        let refresher = tokio::spawn(refresh_files(listeners.identities, listeners.tls));
+        let listeners = listeners.all.into_iter().map(|(_, listener)| listener).collect();
         let cut = serve(domain.clone(), listeners, stopped).await?;
+        refresher.abort();
         reporter.abort();
         if cut > 0 {
             tracing::warn!("{cut} connections were cut off at the end of the drain time");
         }
         Ok(())
-    })
-}
-
-/// Returns the socket that systemd handed over, otherwise a new one on `address`, if it is given.
-async fn listen(
-    socket: Option<std::net::TcpListener>,
-    address: Option<&str>,
-) -> Result<Option<TcpListener>> {
-    Ok(match (socket, address) {
-        (Some(socket), _) => Some(
-            TcpListener::from_std(socket)
-                .context("cannot use the socket that systemd handed over")?,
-        ),
-        (None, Some(address)) => {
-            let bound = TcpListener::bind(address).await;
-            Some(bound.with_context(|| format!("cannot listen on {address} (HOST:PORT)"))?)
-        }
-        (None, None) => None,
     })
 }
 
@@ -117,11 +103,38 @@ fn format_status(domain: &Domain) -> String {
 /// Prints the addresses of the server, for people and for a program that started it with port 0:
 /// HTTP first, then gRPC.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
-fn announce(listeners: &[TcpListener]) -> Result<()> {
-    for (listener, text) in listeners.iter().zip(["listening on http://", "grpc on "]) {
-        println!("{text}{}", listener.local_addr()?);
+fn announce(listeners: &[(&str, Listener)]) -> Result<()> {
+    for (text, listener) in listeners {
+        let Some(socket) = listener.sockets.first() else { continue };
+        let text = if listener.tls.is_some() {
+            text.replace("http:", "https:")
+        } else {
+            (*text).to_owned()
+        };
+        println!("{text}{}", socket.local_addr()?);
     }
     Ok(())
+}
+
+/// Reads the access file, certificates and keys again when they change.
+async fn refresh_files(
+    identities: Option<Arc<Reloading<Identities, zillion_access::Error>>>,
+    tls: Vec<Arc<Reloading<Arc<rustls::ServerConfig>, zillion_access::Error>>>,
+) {
+    let mut interval = tokio::time::interval(REFRESH_INTERVAL);
+    loop {
+        interval.tick().await;
+        let identities = identities.iter().map(|files| files.refresh());
+        for refreshed in identities.chain(tls.iter().map(|files| files.refresh())) {
+            match refreshed {
+                Ok(true) => tracing::info!("files of identities or certificates were read again"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!("a changed file is refused and the old one stays: {error}");
+                }
+            }
+        }
+    }
 }
 
 /// Returns a future that ends `lame_duck` after SIGTERM or Ctrl-C. During that time the server

@@ -6,15 +6,18 @@
 //! are reported and take effect after a restart.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
+use zillion_access::AuditLog;
 use zillion_console::exit::{as_usage, usage_error};
 use zillion_console::job_file;
 use zillion_device::machine;
 use zillion_serving::{Follow, Limits, ServeConfig};
 
+use super::listeners::TlsSettings;
 pub(super) use crate::args::ServeArgs as Settings;
 use crate::registry::cache_folder;
 use crate::telemetry;
@@ -29,11 +32,21 @@ const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 11] = [
+const FIXED: [&str; 21] = [
     "registry",
     "model_control",
     "http",
     "grpc",
+    "admin",
+    "listener",
+    "network_threads",
+    "auth",
+    "access",
+    "tls_certificate",
+    "tls_key",
+    "tls_client_ca",
+    "insecure",
+    "audit_log",
     "cache",
     "threads",
     "poll_ms",
@@ -44,10 +57,15 @@ const FIXED: [&str; 11] = [
 ];
 
 /// The settings that must not be 0, because the server would then answer nothing.
-const NOT_ZERO: [&str; 7] = [
+const NOT_ZERO: [&str; 12] = [
     "max_body_bytes",
     "max_rows",
     "max_values",
+    "max_bytes_in_flight",
+    "max_answer_bytes",
+    "max_connections_per_address",
+    "idle_ms",
+    "write_ms",
     "max_connections",
     "request_ms",
     "receive_ms",
@@ -131,6 +149,35 @@ impl Settings {
         self.http.as_deref().unwrap_or("127.0.0.1:8080")
     }
 
+    /// Returns the TLS settings of listeners that have none of their own.
+    ///
+    /// # Errors
+    /// Returns an error if only one of the certificate and its key is named.
+    pub(super) fn tls(&self) -> Result<Option<TlsSettings>> {
+        match (&self.tls_certificate, &self.tls_key) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(key)) => Ok(Some(TlsSettings {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                client_authority: self.tls_client_ca.clone(),
+                require_client: false,
+            })),
+            _ => {
+                usage_error("TLS needs both `serve.tls_certificate` and `serve.tls_key`; set both")
+            }
+        }
+    }
+
+    /// Opens the audit log, if one is named.
+    ///
+    /// # Errors
+    /// Returns an error if the log cannot be opened or its chain is broken.
+    pub(super) fn audit_log(&self) -> Result<Option<Arc<AuditLog>>> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let log = self.audit_log.as_ref().map(|path| AuditLog::open(path, now));
+        Ok(log.transpose()?.map(Arc::new))
+    }
+
     /// Returns the limits on requests.
     pub(super) fn limits(&self) -> Limits {
         let usual = ServeConfig::default().limits;
@@ -140,7 +187,15 @@ impl Settings {
             rows: self.max_rows.unwrap_or(usual.rows),
             values: self.max_values.unwrap_or(usual.values),
             waiting: self.max_waiting.unwrap_or(usual.waiting),
+            queue_time: time(self.queue_ms, usual.queue_time),
+            bytes_in_flight: self.max_bytes_in_flight.unwrap_or(usual.bytes_in_flight),
+            answer_bytes: self.max_answer_bytes.unwrap_or(usual.answer_bytes),
             connections: self.max_connections.unwrap_or(usual.connections),
+            connections_per_address: self
+                .max_connections_per_address
+                .unwrap_or(usual.connections_per_address),
+            idle_time: time(self.idle_ms, usual.idle_time),
+            write_time: time(self.write_ms, usual.write_time),
             request_time: time(self.request_ms, usual.request_time),
             head_time: time(self.receive_ms, usual.body_time),
             body_time: time(self.receive_ms, usual.body_time),
@@ -164,6 +219,7 @@ impl Settings {
             retain: self.retain.unwrap_or(usual.retain),
             server: self.name.clone().unwrap_or_else(default_name),
             model_control: self.model_control,
+            audit: self.audit_log()?,
             limits: self.limits(),
             ..usual
         })

@@ -1,0 +1,294 @@
+//! The listeners of a server: their addresses, the calls that each answers, TLS, and the proof of
+//! identity that each asks for.
+//!
+//! The options `--http`, `--grpc` and `--admin` are short forms of a listener. A settings file can
+//! list listeners instead, each with settings of its own:
+//!
+//! ```toml
+//! [serve]
+//! access = "access.toml"
+//!
+//! [[serve.listener]]
+//! address = "0.0.0.0:8443"
+//! apis = ["infer", "meta", "health"]
+//! auth = ["token", "jwt", "mtls"]
+//! tls = { certificate = "server.pem", key = "server.key", client_authority = "clients.pem" }
+//! ```
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use socket2::{Domain as Family, Protocol, Socket, Type};
+use zillion_access::{Identities, Reloading, TlsFiles};
+use zillion_console::exit::usage_error;
+use zillion_serving::{Api, Listener, Proof};
+
+use super::settings::Settings;
+
+/// The number of connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// The settings of one listener.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListenerSettings {
+    /// The address, HOST:PORT.
+    pub(crate) address: String,
+    /// The groups of calls that are answered. Absent: all but control.
+    pub(crate) apis: Option<BTreeSet<Api>>,
+    /// The kinds of proof of identity that are taken. Absent: those of `serve.auth`.
+    pub(crate) auth: Option<BTreeSet<Proof>>,
+    /// The TLS settings. Absent: those of the server.
+    pub(crate) tls: Option<TlsSettings>,
+    /// The number of network threads.
+    pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// The TLS settings of a listener. The files are PEM.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TlsSettings {
+    /// The certificate of the server, with those between it and the root.
+    pub(crate) certificate: PathBuf,
+    /// The private key of the certificate.
+    pub(crate) key: PathBuf,
+    /// The certificates of the authorities that sign clients' certificates.
+    pub(crate) client_authority: Option<PathBuf>,
+    /// Whether a client without a certificate is refused in the handshake.
+    #[serde(default)]
+    pub(crate) require_client: bool,
+}
+
+/// A value that is read again when its files change.
+type FromFiles<T> = Arc<Reloading<T, zillion_access::Error>>;
+
+/// The listeners of a server, and the files that they read again when those change.
+pub(super) struct Listeners {
+    /// The listeners, each with the words before its address in the announcement.
+    pub(super) all: Vec<(&'static str, Listener)>,
+    pub(super) identities: Option<FromFiles<Identities>>,
+    pub(super) tls: Vec<FromFiles<Arc<rustls::ServerConfig>>>,
+}
+
+/// A listener with all its settings resolved.
+struct Resolved {
+    announcement: &'static str,
+    socket: Option<TcpListener>,
+    address: String,
+    apis: BTreeSet<Api>,
+    auth: BTreeSet<Proof>,
+    tls: Option<TlsSettings>,
+    threads: usize,
+}
+
+/// Opens the listeners of the settings. Sockets that systemd opened are used for `http` and `grpc`.
+///
+/// # Errors
+/// Returns an error if an address cannot be listened on, a file is not valid, or callers that prove
+/// nothing could reach the server from another machine.
+pub(super) fn open(
+    settings: &Settings,
+    mut handed: HashMap<&'static str, TcpListener>,
+) -> Result<Listeners> {
+    let identities = match &settings.access {
+        None => None,
+        Some(path) => {
+            let path = path.clone();
+            let load = move || Ok((Identities::load(&path)?, Identities::files(&path)));
+            Some(Arc::new(Reloading::new(load).context("serve.access")?))
+        }
+    };
+    let mut listeners = Listeners { all: Vec::new(), identities, tls: Vec::new() };
+    for listener in resolve(settings, &mut handed)? {
+        listeners.add(settings, listener)?;
+    }
+    Ok(listeners)
+}
+
+/// Returns the listeners of the settings, with the defaults in the place of what is absent.
+fn resolve(
+    settings: &Settings,
+    handed: &mut HashMap<&'static str, TcpListener>,
+) -> Result<Vec<Resolved>> {
+    let auth: BTreeSet<Proof> = settings.auth.iter().copied().collect();
+    let tls = settings.tls()?;
+    let threads = settings.network_threads.map_or(1, NonZeroUsize::get);
+    if !settings.listener.is_empty() {
+        if settings.http.is_some() || settings.grpc.is_some() || settings.admin.is_some() {
+            return usage_error(
+                "`serve.listener` lists the listeners of the server; leave --http, --grpc and \
+                 --admin out",
+            );
+        }
+        let usual: BTreeSet<Api> =
+            Api::ALL.into_iter().filter(|api| *api != Api::Control).collect();
+        let resolved = settings.listener.iter().map(|listener| Resolved {
+            announcement: "listening on ",
+            socket: None,
+            address: listener.address.clone(),
+            apis: listener.apis.clone().unwrap_or_else(|| usual.clone()),
+            auth: listener.auth.clone().unwrap_or_else(|| auth.clone()),
+            tls: listener.tls.clone().or_else(|| tls.clone()),
+            threads: listener.threads.map_or(threads, NonZeroUsize::get),
+        });
+        return Ok(resolved.collect());
+    }
+    // With an address for administration, the other ones answer neither metrics nor control.
+    let administration = [Api::Metrics, Api::Control];
+    let public: BTreeSet<Api> = Api::ALL
+        .into_iter()
+        .filter(|api| settings.admin.is_none() || !administration.contains(api))
+        .collect();
+    let admin = [Api::Health, Api::Meta, Api::Metrics, Api::Control].into();
+    let mut resolved = Vec::new();
+    for (announcement, name, address, apis) in [
+        ("listening on http://", "http", Some(settings.http()), &public),
+        ("grpc on ", "grpc", settings.grpc.as_deref(), &public),
+        ("administration on http://", "admin", settings.admin.as_deref(), &admin),
+    ] {
+        let socket = handed.remove(name);
+        let Some(address) = address.or(socket.as_ref().map(|_| name)) else { continue };
+        resolved.push(Resolved {
+            announcement,
+            socket,
+            address: address.to_owned(),
+            apis: apis.clone(),
+            auth: auth.clone(),
+            tls: tls.clone(),
+            threads: if name == "admin" { 1 } else { threads },
+        });
+    }
+    Ok(resolved)
+}
+
+impl Listeners {
+    fn add(&mut self, settings: &Settings, listener: Resolved) -> Result<()> {
+        let Resolved { announcement, socket, address, apis, auth, tls, threads } = listener;
+        let sockets = match socket {
+            Some(socket) => vec![socket],
+            None => bind(&address, threads)
+                .with_context(|| format!("cannot listen on {address} (HOST:PORT)"))?,
+        };
+        let bound = sockets.first().map(TcpListener::local_addr).transpose()?;
+        if let Some(bound) = bound.filter(|_| !settings.insecure) {
+            check_exposure(bound, &apis, &auth, tls.is_some())?;
+        }
+        if auth.iter().any(|proof| *proof != Proof::Mtls) && self.identities.is_none()
+            || auth.contains(&Proof::Mtls) && self.identities.is_none()
+        {
+            return usage_error(format!(
+                "the listener on {address} asks for a proof of identity, and no identities are \
+                 known; name the access file with --access"
+            ));
+        }
+        if auth.contains(&Proof::Mtls)
+            && tls.as_ref().is_none_or(|tls| tls.client_authority.is_none())
+        {
+            return usage_error(format!(
+                "the listener on {address} takes client certificates, and no authority for them is \
+                 named; set `client_authority` of its TLS settings, or --tls-client-ca"
+            ));
+        }
+        let tls = tls.map(read_again).transpose()?;
+        self.tls.extend(tls.clone());
+        let identities = self.identities.clone().filter(|_| !auth.is_empty());
+        let listener = Listener { sockets, apis, tls, proofs: auth, identities };
+        self.all.push((announcement, listener));
+        Ok(())
+    }
+}
+
+/// Refuses a listener that other machines can reach without a proof of identity.
+fn check_exposure(
+    bound: SocketAddr,
+    apis: &BTreeSet<Api>,
+    auth: &BTreeSet<Proof>,
+    has_tls: bool,
+) -> Result<()> {
+    // Health needs no proof on any listener.
+    if bound.ip().is_loopback() || apis.iter().all(|api| *api == Api::Health) {
+        return Ok(());
+    }
+    if auth.is_empty() {
+        return usage_error(format!(
+            "{bound} can be reached from other machines, and every caller may make every call \
+             there; ask for a proof of identity with --auth, listen on a loopback address, or say \
+             --insecure if another program protects the server"
+        ));
+    }
+    if apis.contains(&Api::Control) && !has_tls {
+        return usage_error(format!(
+            "{bound} can be reached from other machines, and lets callers load and unload models \
+             without TLS; set --tls-certificate and --tls-key, answer these calls on a loopback \
+             address with --admin, or say --insecure if another program protects the server"
+        ));
+    }
+    Ok(())
+}
+
+/// Reads TLS settings that are read again when their files change.
+fn read_again(tls: TlsSettings) -> Result<FromFiles<Arc<rustls::ServerConfig>>> {
+    let TlsSettings { certificate, key, client_authority, require_client } = tls;
+    let files = TlsFiles { certificate, key, client_authority, require_client };
+    let load = move || Ok((files.load()?, files.paths()));
+    Ok(Arc::new(Reloading::new(load)?))
+}
+
+/// Opens `count` sockets on one address. With several, the kernel deals connections to them.
+fn bind(address: &str, count: usize) -> Result<Vec<TcpListener>> {
+    let mut address = address.to_socket_addrs()?.next().context("the name has no address")?;
+    let mut sockets = Vec::new();
+    for _ in 0..count {
+        let socket = Socket::new(Family::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if count > 1 {
+            socket.set_reuse_port(true)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let socket = TcpListener::from(socket);
+        // Port 0 takes a free port, and the next sockets take the same one.
+        address = socket.local_addr()?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(address: &str, apis: &[Api], auth: &[Proof], has_tls: bool) -> bool {
+        let apis = apis.iter().copied().collect();
+        let auth = auth.iter().copied().collect();
+        check_exposure(address.parse().expect("an address"), &apis, &auth, has_tls).is_ok()
+    }
+
+    #[test]
+    fn other_machines_must_prove_their_identity() {
+        let (all, token) = (&Api::ALL[..], &[Proof::Token][..]);
+        assert!(check("127.0.0.1:1", all, &[], false));
+        assert!(check("[::1]:1", all, &[], false));
+        assert!(!check("0.0.0.0:1", all, &[], false));
+        assert!(!check("0.0.0.0:1", all, &[], true));
+        assert!(!check("10.0.0.1:1", &[Api::Infer], &[], false));
+        assert!(check("10.0.0.1:1", &[Api::Infer], token, false));
+        assert!(check("0.0.0.0:1", &[Api::Health], &[], false));
+        assert!(!check("0.0.0.0:1", all, token, false));
+        assert!(check("0.0.0.0:1", all, token, true));
+        assert!(!check("[::]:1", all, &[], true));
+    }
+
+    #[test]
+    fn several_sockets_share_a_free_port() {
+        let sockets = bind("127.0.0.1:0", 3).expect("sockets");
+        let ports: BTreeSet<u16> =
+            sockets.iter().map(|s| s.local_addr().expect("an address").port()).collect();
+        assert_eq!((sockets.len(), ports.len()), (3, 1));
+    }
+}
