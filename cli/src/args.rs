@@ -1,5 +1,5 @@
-//! The command line. Parsing has no side effects; the module `commands` resolves the arguments and
-//! acts.
+//! The definition of the command line. Parsing has no side effects; the module `commands` resolves
+//! the arguments and acts.
 
 mod data;
 mod doctor;
@@ -17,29 +17,12 @@ mod telemetry;
 use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
-pub(crate) use data::{
-    ConvertArgs, ConvertKind, Data, DataArgs, HistoryArgs, InspectArgs, NextItemArgs, ReadArgs,
-    SplitArgs, SynthArgs,
+pub(crate) use {
+    data::*, doctor::*, explain::*, job::*, manual::*, model::*, predict::*, publish::*,
+    quickstart::*, serve::*, table::*, telemetry::*,
 };
-pub(crate) use doctor::DoctorArgs;
-pub(crate) use explain::{ExplainArgs, KeyType};
-pub(crate) use job::{CheckArgs, EvalArgs, FetchArgs, InitArgs, JobArgs, TrainArgs};
-pub(crate) use manual::{CompletionsArgs, ManArgs};
-pub(crate) use model::{
-    DiffArgs, ExportArgs, ExportPart, GcArgs, GraphArgs, GraphFormat, ListArgs, ModelArgs,
-    ModelCommand, ModelRef, PinArgs, PromoteArgs, RollbackArgs, ShowArgs, VerifyArgs,
-};
-pub(crate) use predict::{PredictArgs, StdinFormat};
-pub(crate) use publish::PublishArgs;
-pub(crate) use quickstart::QuickstartArgs;
-pub(crate) use serve::ServeArgs;
-pub(crate) use table::{
-    HistogramOf, ShrinkBy, Table, TableArgs, TableExplainArgs, TableHistogramArgs, TablePlanArgs,
-    TableShrinkArgs, TableStatsArgs, TableTopArgs, TopBy,
-};
-pub(crate) use telemetry::{LogFormat, TelemetryArgs};
 
-/// Trains and serves recommendation models whose weight is in sparse embedding tables.
+/// Trains and serves recommendation models with large sparse embedding tables
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub(crate) struct Args {
@@ -51,12 +34,13 @@ pub(crate) struct Args {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed, 2 usage (command line or job file), 3 refused by a guard.
-Of check: 0 it can run, 1 it cannot (a wrong job file included), 3 it can but should not.
+For check: 0 the job can run, 1 it cannot (also for a wrong job file), 3 it could run, but should not.
 Every key of a job can be set with --set a.b=c or ZILLION_A__B=c.";
 
 const CHECK_CODES: &str = "\
 Example: zillion check job.toml --set data.root=data
-Exit codes: 0 it can run, 1 it cannot, 3 it can but should not (memory, disk, a label without two values).";
+Exit codes: 0 the job can run, 1 it cannot, 3 it could run, but should not (too little memory or disk, or a label
+with only one value).";
 
 const PREDICT_USAGE: &str = "\
 zillion predict [OPTIONS] <CHECKPOINT> <FILE>
@@ -73,7 +57,7 @@ Example: zillion quickstart --rows 200000 --output runs/quickstart")]
     #[command(after_help = "\
 Example: zillion init clicks.csv --label clicked --out job.toml")]
     Init(InitArgs),
-    /// Report what would go wrong with a job and what it will cost, before it runs
+    /// Report the problems and the cost of a job before it runs
     #[command(after_help = CHECK_CODES)]
     Check(CheckArgs),
     /// Train a job, validate each epoch and test the best one
@@ -82,21 +66,22 @@ Example: zillion data synth --rows 100000 --out clicks
          zillion init clicks/train.parquet --out job.toml
          zillion train job.toml")]
     Train(TrainArgs),
-    /// Score labelled rows through a checkpoint and report the metrics
+    /// Score labelled rows by a checkpoint and report the metrics
     #[command(after_help = "\
 Example: zillion eval runs/clicks --data clicks/valid.parquet")]
     Eval(EvalArgs),
-    /// Score rows from a file or stdin through a checkpoint or a published version, one line a row
+    /// Score rows from a file or stdin by a checkpoint or a published version, one line for each
+    /// row
     #[command(override_usage = PREDICT_USAGE, after_help = "\
 Example: zillion predict runs/clicks rows.csv > scores.csv
          cat rows.csv | zillion predict runs/clicks -
          zillion predict --registry runs/registry --model clicks --version 12 rows.csv")]
     Predict(PredictArgs),
-    /// Inspect the tables of a checkpoint, or make them smaller
-    #[command(arg_required_else_help = true)]
-    Table(TableArgs),
-    /// Publish a checkpoint as a version: a base, or a delta of what changed since the version
-    /// before
+    /// Inspect the tables of a checkpoint, shrink them, or plan their settings
+    #[command(subcommand, arg_required_else_help = true)]
+    Table(Table),
+    /// Publish a checkpoint as a version: a base, or a delta with the changes since the previous
+    /// version
     #[command(after_help = "\
 Example: zillion publish runs/clicks --registry runs/registry --model clicks")]
     Publish(PublishArgs),
@@ -108,23 +93,23 @@ Example: zillion serve --registry runs/registry --model clicks --http 127.0.0.1:
     /// Send rows of a file to a server at a constant rate, measure, and check the answers
     #[command(after_help = "\
 Example: zillion loadgen --registry runs/registry --model clicks --data test.csv --rate 200 --seconds 10 --check
-Exit codes: 0 every answer was there (and right, with --check), 1 not.")]
+Exit codes: 0 every request was answered (with --check: correctly), 1 otherwise.")]
     Loadgen(LoadgenArgs),
     /// Manage versions of models: list, show, compare, promote, roll back, verify, clean up; list a
     /// model's nodes
-    #[command(arg_required_else_help = true)]
-    Model(ModelArgs),
+    #[command(subcommand, arg_required_else_help = true)]
+    Model(ModelCommand),
     /// Show which version wrote a key's row last, and the values of the row
     #[command(after_help = "\
 Example: zillion explain --registry runs/registry --model clicks --table item --key 42")]
     Explain(ExplainArgs),
-    /// Inspect, convert and split data, or generate some
-    #[command(arg_required_else_help = true)]
-    Data(DataArgs),
+    /// Inspect, convert, split or generate data
+    #[command(subcommand, arg_required_else_help = true)]
+    Data(Data),
     /// Measure this machine and this build
     #[command(arg_required_else_help = true)]
     Bench(BenchArgs),
-    /// Report what this machine gives Zillion, and what would improve it
+    /// Report the properties of this machine that matter to Zillion, and how to improve them
     #[command(after_help = "\
 Example: zillion doctor --dir /var/lib/zillion")]
     Doctor(DoctorArgs),

@@ -1,9 +1,9 @@
-//! Progress of a command on stderr: a bar on a terminal, and otherwise a line from time to time.
+//! The progress of a command on stderr: a bar on a terminal, otherwise a line every few seconds.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
+use zillion_console::progress::start_bar;
 
 /// The shortest interval between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -18,27 +18,23 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Starts a bar for `total` things (0 if the number is unknown); `unit` is their plural name.
+    /// Starts a bar for `total` units of work (0 if the number is unknown). `unit` is the plural
+    /// name of the units.
     pub(crate) fn new(what: &str, total: u64, unit: &'static str) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let target = ProgressDrawTarget::stderr_with_hz(10);
-            let bar = ProgressBar::with_draw_target(Some(total), target);
-            let template = match total {
-                0 => "{prefix} {spinner} {human_pos} {msg}",
-                _ => "{prefix} {bar:30} {human_pos}/{human_len} {msg}  eta {eta}",
-            };
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
+        let template = match total {
+            0 => "{prefix} {spinner} {human_pos} {msg}",
+            _ => "{prefix} {bar:30} {human_pos}/{human_len} {msg}  eta {eta}",
+        };
+        let bar = start_bar(Some(total), template);
+        if let Some(bar) = &bar {
             bar.set_prefix(what.to_owned());
             bar.set_message(unit);
-            bar
-        });
+        }
         Self { bar, what: what.to_owned(), unit, total, last_line: Instant::now() }
     }
 
-    /// Shows that `done` things are finished.
-    pub(crate) fn at(&mut self, done: u64) {
+    /// Shows that `done` units of work are finished.
+    pub(crate) fn update(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
         } else if self.last_line.elapsed() >= LINE_INTERVAL {

@@ -1,4 +1,4 @@
-//! The commands: a file each, and a folder for each group of commands.
+//! The commands: one file for each command, and a folder for each group of commands.
 
 pub(crate) mod check;
 pub(crate) mod data;

@@ -1,5 +1,5 @@
-//! The `zillion` binary: arguments, environment, signals, telemetry. It composes the crates and
-//! contains no mechanism of its own.
+//! The `zillion` binary: reads the arguments and the environment, starts the telemetry, and runs
+//! one command. The mechanisms are in the other crates.
 //!
 //! Results go to stdout, and all messages for people to stderr. Exit codes: 0 done, 1 failed, 2
 //! usage (the command line or the job file), 3 refused by a guard.
@@ -7,6 +7,7 @@
 mod args;
 mod bar;
 mod commands;
+mod ids;
 mod metrics;
 mod raw_files;
 mod registry;
@@ -52,10 +53,10 @@ fn main() -> ExitCode {
         Command::Model(args) => done(commands::model::run(&args)),
         Command::Explain(args) => done(commands::explain::run(&args)),
         Command::Data(args) => done(commands::data::run(&args)),
-        Command::Bench(args) => done(zillion_bench::run(&args, commands::init::drafted)),
+        Command::Bench(args) => done(zillion_bench::run(&args, commands::init::draft_job)),
         Command::Doctor(args) => done(commands::doctor::run(&args)),
-        Command::Completions(args) => done(commands::manual::completions(&args)),
-        Command::Man(args) => done(commands::manual::pages(&args)),
+        Command::Completions(args) => done(commands::manual::print_completions(&args)),
+        Command::Man(args) => done(commands::manual::print_pages(&args)),
     };
     let code = match outcome {
         Ok(code) => code,

@@ -1,8 +1,7 @@
-//! The series of this process for Prometheus: those of the trainer, and those that every process
-//! has.
+//! The Prometheus series of this process: those of the trainer, and those that every process has.
 //!
-//! The crate `zillion-serving` defines the series of the server; this module adds those of the
-//! process.
+//! The crate `zillion-serving` defines the series of the server; this module adds the series of the
+//! process to them.
 
 mod listener;
 mod process;
@@ -17,7 +16,7 @@ pub(crate) use trainer::TrainerMetrics;
 /// Returns a registry with the series that every process has. `role` is `trainer` or `server`.
 ///
 /// # Errors
-/// The name of a series is already taken, which would be a defect of the program.
+/// Returns an error if the name of a series is already taken, which would be a defect.
 pub(crate) fn registry(role: &str) -> prometheus::Result<Registry> {
     let registry = Registry::new();
     let opts = Opts::new("zillion_build_info", "1, with what this program is as labels.");

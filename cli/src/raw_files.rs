@@ -8,31 +8,35 @@ use zillion_device::Workers;
 use zillion_reader::{DataConfig, estimated_rows_of};
 
 /// The format, the profile and the guessed columns of a file, from its first rows.
-pub(crate) struct Looked {
+pub(crate) struct Preview {
     pub(crate) sniffed: Sniffed,
     pub(crate) profile: Profile,
     pub(crate) guess: Guess,
 }
 
+/// Returns the options that profile the first `rows` rows of files and count every marker that may
+/// stand for a missing value.
+pub(crate) fn first_rows(rows: u64) -> Look {
+    let markers = NULL_MARKERS.iter().map(|&marker| marker.to_owned()).collect();
+    Look { rows: Some(rows), markers, ..Look::default() }
+}
+
 /// Reads the first `rows` rows of a file and guesses its format and columns.
-pub(crate) fn look_at(
+pub(crate) fn preview(
     path: &Path,
     rows: u64,
     label: Option<&str>,
     workers: &Workers,
-) -> Result<Looked> {
+) -> Result<Preview> {
     let sniffed = sniff(path)?;
-    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
-    let look = Look { rows: Some(rows), markers, ..Look::default() };
-    let files: [PathBuf; 1] = [path.to_owned()];
-    let profile = profile(&sniffed.config, &files, &look, workers)?;
+    let profile = profile(&sniffed.config, &[path.to_owned()], &first_rows(rows), workers)?;
     let guess = guess(&sniffed.config, &profile, label);
-    Ok(Looked { sniffed, profile, guess })
+    Ok(Preview { sniffed, profile, guess })
 }
 
 /// Returns the guessed settings that read a file.
 pub(crate) fn guess_config(path: &Path, workers: &Workers) -> Result<DataConfig> {
-    Ok(look_at(path, 50_000, None, workers)?.guess.config)
+    Ok(preview(path, 50_000, None, workers)?.guess.config)
 }
 
 /// Estimates the number of rows of some files, or returns `None` if no estimate is possible.

@@ -1,5 +1,5 @@
-//! The parts of a registry that commands open: a model, its newest version, the folder of its
-//! cache.
+//! The parts of a registry that several commands open: a model, its newest version, the folder of
+//! its cache.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,21 @@ use zillion_store::{Environment, StoreSums};
 
 use crate::args::ModelRef;
 
-/// Returns the model that arguments name.
+/// Returns the model that the arguments name.
 pub(crate) fn open_model(args: &ModelRef) -> Result<Model> {
     Ok(open_registry(&args.registry)?.model(&args.model)?)
+}
+
+/// Returns the given version, or the version that a pointer names if none is given.
+pub(crate) fn pointed_version(
+    model: &Model,
+    version: Option<VersionId>,
+    pointer: &str,
+) -> Result<VersionId> {
+    Ok(match version {
+        Some(version) => version,
+        None => model.pointer(pointer)?.to.version,
+    })
 }
 
 /// Returns the given version, or the newest version of the model if none is given.
@@ -58,7 +70,7 @@ fn name_cache_option(error: zillion_registry::Error) -> anyhow::Error {
 pub(crate) fn print_store_retries(sums: &StoreSums) {
     if sums.retries > 0 {
         eprintln!(
-            "the store was asked {} times, {} of them again after a failure, and {:.1} s were spent waiting in between",
+            "the store got {} requests, {} of them repeated after a failure; the pauses before them took {:.1} s",
             sums.requests, sums.retries, sums.backoff_seconds
         );
     }

@@ -19,16 +19,17 @@ pub(crate) fn write_rejects(data: &DataConfig, dataset: &Dataset) -> Result<()> 
     Ok(rejects.save(&durable_files()?)?)
 }
 
-/// Prints how many rows were left out as bad. `which` names the rows, as in "of the test rows".
-pub(crate) fn rejected_rows(which: &str, rows: u64) {
+/// Prints the number of rows that were left out as bad. `which` names the rows, as in "of the test
+/// rows".
+pub(crate) fn print_rejected_rows(which: &str, rows: u64) {
     if rows > 0 {
         eprintln!("      {rows} of the {which} rows are bad and were left out");
     }
 }
 
-/// Prints how many rows were missing in each side table. `which` names the rows, as in "of the test
+/// Prints the number of rows that each side table lacks. `which` names the rows, as in "of the test
 /// rows".
-pub(crate) fn missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
+pub(crate) fn print_missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
     for (side, rows) in counts {
         eprintln!(
             "      {rows} of the {which} rows are not in side table {side} and read as missing"
@@ -38,7 +39,7 @@ pub(crate) fn missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
 
 /// Prints the ranking figures, followed by those of a ranking by popularity if there are
 /// candidates.
-pub(crate) fn ranking_lines(report: &EvalReport) {
+pub(crate) fn print_ranking(report: &EvalReport) {
     let line = |figures: &[RankingFigure]| {
         let shown = figures.iter().map(|f| format!("{} {}", f.name, figure(f.value, 5)));
         shown.collect::<Vec<_>>().join("  ")
@@ -47,7 +48,10 @@ pub(crate) fn ranking_lines(report: &EvalReport) {
         eprintln!("      {}  among {} candidates", line(&report.ranking), report.candidates);
         eprintln!("      {}  by popularity", line(&report.popularity));
         if report.unknown_items > 0 {
-            eprintln!("      {} rows ask for an item that is no candidate", report.unknown_items);
+            eprintln!(
+                "      {} rows ask for an item that is not a candidate",
+                report.unknown_items
+            );
         }
     } else if !report.ranking.is_empty() {
         eprintln!("      {}  in each group", line(&report.ranking));
@@ -55,7 +59,7 @@ pub(crate) fn ranking_lines(report: &EvalReport) {
 }
 
 /// Prints a line for each task if the model has several tasks.
-pub(crate) fn task_lines(report: &EvalReport) {
+pub(crate) fn print_tasks(report: &EvalReport) {
     let width = report.tasks.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, task) in &report.tasks {
         let gauc = task.gauc.map_or_else(String::new, |gauc| format!("  gauc {gauc:.6}"));

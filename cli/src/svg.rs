@@ -1,7 +1,7 @@
 //! Small plots as SVG: rows of panels with labelled axes.
 //!
-//! A page declares its own colours for light and for dark, and text stays text, so that it can be
-//! searched and copied. The drawing depends only on the numbers: the same figures make the same
+//! A page declares colours for a light and a dark style. Text is written as text, so that it can be
+//! searched and copied. The drawing depends only on the numbers: the same figures give the same
 //! file.
 //!
 //! The crate `plotters` was rejected: its SVG backend writes one fixed colour into each shape, so a
@@ -9,15 +9,17 @@
 
 use std::fmt::Write as _;
 
-/// The size of a panel, and the margins for its axes.
+/// The width of a panel. [`HEIGHT`] is its height, and the next four constants are the margins for
+/// its axes.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 38.0;
 const BOTTOM: f64 = 54.0;
-/// The height of the heading above each row of panels, and of the title above the first row.
+/// The height of the heading above each row of panels.
 const HEAD: f64 = 30.0;
+/// The height of the title above the first row of panels.
 const TITLE: f64 = 34.0;
 /// The number of colours; more lines than this repeat a colour.
 const COLOURS: usize = 3;
@@ -61,7 +63,7 @@ impl Axis {
     }
 }
 
-/// The content of a panel.
+/// The shapes that a panel shows.
 #[derive(Clone, Debug)]
 pub(crate) enum Shapes {
     /// Lines through points, each with its name.
@@ -70,7 +72,7 @@ pub(crate) enum Shapes {
     Bars(Vec<(String, f64)>),
 }
 
-/// A plot of a page.
+/// One plot of a page: a title, two axes and shapes.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
     pub(crate) title: String,
@@ -88,12 +90,12 @@ pub(crate) fn page(title: &str, rows: &[(String, Vec<Panel>)]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\">\n<title>{0}</title>\n<style>{STYLE}</style>\n\
          <rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n<text class=\"t\" x=\"12\" y=\"24\">{0}</text>\n",
-        escaped(title)
+        escape(title)
     );
     for (at, (heading, panels)) in rows.iter().enumerate() {
         let top = TITLE + at as f64 * (HEAD + HEIGHT);
         push(&mut svg, &format!("<text class=\"h\" x=\"12\" y=\"{:.1}\">", top + 18.0));
-        push(&mut svg, &format!("{}</text>\n", escaped(heading)));
+        push(&mut svg, &format!("{}</text>\n", escape(heading)));
         for (column, panel) in panels.iter().enumerate() {
             let (x, y) = (column as f64 * WIDTH, top + HEAD);
             push(&mut svg, &format!("<g transform=\"translate({x:.0} {y:.0})\">\n"));
@@ -166,13 +168,13 @@ fn round_step(step: f64) -> f64 {
 impl Panel {
     fn draw(&self) -> String {
         let mut svg = String::new();
-        let title = escaped(&self.title);
+        let title = escape(&self.title);
         push(&mut svg, &format!("<text class=\"p\" x=\"{LEFT:.0}\" y=\"14\">{title}</text>\n"));
-        let label = escaped(&self.y.label);
+        let label = escape(&self.y.label);
         push(&mut svg, &format!("<text x=\"{LEFT:.0}\" y=\"27\">{label}</text>\n"));
         let points = self.points();
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-        let Some(y) = span(points.iter().map(|p| p.1), &self.y, bottom, TOP) else {
+        let Some(y) = fit_axis(points.iter().map(|p| p.1), &self.y, bottom, TOP) else {
             push(&mut svg, &format!("<text x=\"{LEFT:.0}\" y=\"60\">nothing to show</text>\n"));
             return svg;
         };
@@ -184,7 +186,7 @@ impl Panel {
                  <text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 5.0,
                 at + 4.0,
-                written(tick, self.y.unit)
+                format_tick(tick, self.y.unit)
             );
         }
         match &self.shapes {
@@ -197,7 +199,7 @@ impl Panel {
              <text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
             (LEFT + right) / 2.0,
             bottom + 29.0,
-            escaped(&self.x.label)
+            escape(&self.x.label)
         );
         svg
     }
@@ -221,7 +223,7 @@ impl Panel {
     fn draw_lines(&self, svg: &mut String, lines: &[(String, Vec<(f64, f64)>)], y: &Line) {
         let all = self.points();
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-        let Some(x) = span(all.iter().map(|p| p.0), &self.x, LEFT, right) else { return };
+        let Some(x) = fit_axis(all.iter().map(|p| p.0), &self.x, LEFT, right) else { return };
         for tick in x.ticks() {
             let at = x.place(tick);
             let _ = writeln!(
@@ -230,7 +232,7 @@ impl Panel {
                  <text x=\"{at:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
                 bottom + 4.0,
                 bottom + 16.0,
-                written(tick, self.x.unit)
+                format_tick(tick, self.x.unit)
             );
         }
         let mut legend = LEFT;
@@ -258,15 +260,16 @@ impl Panel {
                 below,
                 legend + 14.0,
                 below + 5.0,
-                escaped(name)
+                escape(name)
             );
             legend += 26.0 + 6.2 * name.chars().count() as f64;
         }
     }
 }
 
-/// Returns the range of an axis that contains all numbers, or `None` if there are no numbers.
-fn span(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) -> Option<Line> {
+/// Fits an axis to some numbers: returns the mapping from the range that contains all of them, or
+/// `None` if there are no numbers.
+fn fit_axis(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) -> Option<Line> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for value in values {
         (low, high) = (low.min(value), high.max(value));
@@ -300,8 +303,8 @@ fn draw_bars(svg: &mut String, bars: &[(String, f64)], y: &Line) {
             x + each * 0.05,
             each * 0.9,
             (bottom - top).max(0.0),
-            escaped(name),
-            written(*value, Unit::Number)
+            escape(name),
+            format_tick(*value, Unit::Number)
         );
         if at.is_multiple_of(every) {
             let _ = writeln!(
@@ -309,14 +312,14 @@ fn draw_bars(svg: &mut String, bars: &[(String, f64)], y: &Line) {
                 "<text x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
                 x + each / 2.0,
                 bottom + 16.0,
-                escaped(name)
+                escape(name)
             );
         }
     }
 }
 
 /// Formats a number for an axis.
-pub(crate) fn written(value: f64, unit: Unit) -> String {
+pub(crate) fn format_tick(value: f64, unit: Unit) -> String {
     let scaled = |base: f64, units: &[&str]| {
         let mut sizes = units.iter().enumerate().rev().map(|(i, unit)| (base.powi(i as i32), unit));
         let (by, unit) = sizes.find(|(by, _)| value.abs() >= *by).unwrap_or((1.0, &""));
@@ -324,15 +327,15 @@ pub(crate) fn written(value: f64, unit: Unit) -> String {
         format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
     };
     match unit {
-        Unit::Percent => format!("{}%", trimmed(100.0 * value)),
+        Unit::Percent => format!("{}%", format_short(100.0 * value)),
         Unit::Bytes => scaled(1024.0, &["B", "K", "M", "G", "T"]),
-        Unit::Number if value != 0.0 && value.abs() < 1.0 => trimmed(value),
+        Unit::Number if value != 0.0 && value.abs() < 1.0 => format_short(value),
         Unit::Number => scaled(1000.0, &["", "k", "M", "G"]),
     }
 }
 
 /// Formats a number with three digits, without zeros at the end of the fraction.
-fn trimmed(value: f64) -> String {
+fn format_short(value: f64) -> String {
     let digits =
         if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) };
     let text = format!("{value:.*}", digits as usize);
@@ -343,7 +346,7 @@ fn trimmed(value: f64) -> String {
 }
 
 /// Escapes the characters that are markup in SVG.
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -392,19 +395,22 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         let numbers = [0.0, 5.0, 1500.0, 2e6, 0.25, 12.5];
-        let written_as = numbers.map(|n| written(n, Unit::Number));
+        let written_as = numbers.map(|n| format_tick(n, Unit::Number));
         assert_eq!(written_as, ["0", "5", "1.5k", "2M", "0.25", "12.5"]);
         assert_eq!(
-            [0.0, 0.005, 0.5, 1.0].map(|n| written(n, Unit::Percent)),
+            [0.0, 0.005, 0.5, 1.0].map(|n| format_tick(n, Unit::Percent)),
             ["0%", "0.5%", "50%", "100%"]
         );
-        assert_eq!([512.0, 1536.0, 3e9].map(|n| written(n, Unit::Bytes)), ["512B", "1.5K", "2.8G"]);
+        assert_eq!(
+            [512.0, 1536.0, 3e9].map(|n| format_tick(n, Unit::Bytes)),
+            ["512B", "1.5K", "2.8G"]
+        );
         let of =
             |scale, unit, low, high| Line { scale, unit, low, high, from: 0.0, to: 1.0 }.ticks();
         let axis = |scale, low, high| of(scale, Unit::Number, low, high);
         assert_eq!(axis(Scale::Linear, 0.0, 10.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         let bytes = of(Scale::Linear, Unit::Bytes, 0.0, 3e8);
-        assert_eq!(bytes.last().map(|&b| written(b, Unit::Bytes)), Some("200M".to_owned()));
+        assert_eq!(bytes.last().map(|&b| format_tick(b, Unit::Bytes)), Some("200M".to_owned()));
         let decades = axis(Scale::Log, 1.0, 1e6);
         assert!((3..=7).contains(&decades.len()) && decades[0] == 1.0, "{decades:?}");
         assert_eq!(axis(Scale::Log, 3.0, 60.0), [5.0, 10.0, 20.0, 50.0]);

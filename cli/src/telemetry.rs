@@ -45,7 +45,7 @@ pub(crate) struct Telemetry {
 /// Starts the log and the traces. `usual` is the default level of the log.
 ///
 /// # Errors
-/// The directives are not valid, or the collector cannot be used.
+/// Returns an error if the directives are not valid, or if the collector cannot be used.
 pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new("off"));
     // A second start keeps the first log; a program has one `main`.
@@ -87,7 +87,7 @@ pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
 /// there are none. Directives of the command line or the environment take precedence over both.
 ///
 /// # Errors
-/// A directive is not valid; the error names it, and the log stays unchanged.
+/// Returns an error that names the first directive that is not valid. The log then stays unchanged.
 pub(crate) fn set_usual_filter(directives: Option<&str>) -> Result<()> {
     match (USUAL.get(), directives) {
         (Some(usual), directives) => set_log_filter(directives.unwrap_or(usual)),
@@ -99,7 +99,7 @@ pub(crate) fn set_usual_filter(directives: Option<&str>) -> Result<()> {
 /// Sets the log filter to these directives: a level, or levels by module.
 ///
 /// # Errors
-/// A directive is not valid; the error names it, and the log stays unchanged.
+/// Returns an error that names the first directive that is not valid. The log then stays unchanged.
 fn set_log_filter(directives: &str) -> Result<()> {
     let filter = parse(directives)?;
     let handle = FILTER.get().ok_or_else(|| anyhow!("the log has not been started"))?;
@@ -112,7 +112,7 @@ fn parse(directives: &str) -> Result<EnvFilter> {
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let wrong = |directive: &str| {
         Stop::Usage(format!(
-            "`{directive}` is not a directive: write a level (off, error, warn, info, debug, trace) or `module=level`"
+            "`{directive}` is not a directive; write a level (off, error, warn, info, debug, trace) or `module=level`"
         ))
     };
     for directive in directives.split(',').map(str::trim).filter(|d| !d.is_empty()) {
@@ -125,7 +125,7 @@ fn parse(directives: &str) -> Result<EnvFilter> {
             return Err(wrong(directive).into());
         }
         if let Some((module, _)) = directive.rsplit_once('=').filter(|_| plain)
-            && let Some(problem) = modules::problem(module.trim())
+            && let Some(problem) = modules::find_problem(module.trim())
         {
             return Err(Stop::Usage(format!("`{directive}`: {problem}")).into());
         }

@@ -1,4 +1,7 @@
-//! Figures, counts and tables as text.
+//! The formatting of figures, counts and tables as text.
+
+/// The width of the longest bar of a histogram, in characters.
+const BAR: f64 = 40.0;
 
 /// Formats a number of rows or values with its digits in groups of three.
 pub(crate) fn grouped(n: u64) -> String {
@@ -32,8 +35,18 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Formats lines of cells as aligned columns; the first `left` columns are flush left.
-pub(crate) fn table(rows: &[Vec<String>], left: usize) -> String {
+/// Formats lines of cells as aligned columns under their heads, if there are heads. The first
+/// `left` columns are flush left.
+pub(crate) fn table(
+    heads: &[&str],
+    lines: impl IntoIterator<Item = Vec<String>>,
+    left: usize,
+) -> String {
+    let heads = heads.iter().map(|&head| head.to_owned()).collect::<Vec<_>>();
+    let mut rows: Vec<Vec<String>> = lines.into_iter().collect();
+    if !heads.is_empty() {
+        rows.insert(0, heads);
+    }
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| {
         rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0)
@@ -59,6 +72,18 @@ pub(crate) fn table(rows: &[Vec<String>], left: usize) -> String {
     text
 }
 
+/// Formats the bins of a histogram, each with its range and its rows, as bars of characters.
+pub(crate) fn bar_chart(indent: &str, bins: impl Iterator<Item = (String, u64)>) -> String {
+    let bins: Vec<(String, u64)> = bins.collect();
+    let most = bins.iter().map(|(_, rows)| *rows).max().unwrap_or(1).max(1) as f64;
+    let all = bins.iter().map(|(_, rows)| rows).sum::<u64>().max(1) as f64;
+    let line = |(range, rows): (String, u64)| {
+        let bar = "#".repeat((rows as f64 / most * BAR).ceil() as usize);
+        vec![format!("{indent}{range}"), grouped(rows), percent(rows as f64 / all), bar]
+    };
+    table(&[], bins.into_iter().map(line), 0)
+}
+
 /// Formats a figure that may be absent.
 pub(crate) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
@@ -74,6 +99,6 @@ mod tests {
         assert_eq!([0, 1023, 1536, 3 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]);
         assert_eq!([0.0, 0.0001, 0.25].map(percent), ["-", "<0.1 %", "25.0 %"]);
         let rows = [vec!["a".into(), "1".into(), "x".into()], vec!["bb".into(), "10".into()]];
-        assert_eq!(table(&rows, 1), "a    1  x\nbb  10\n");
+        assert_eq!(table(&[], rows, 1), "a    1  x\nbb  10\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Observation of a run: progress, values of nodes after steps, and training step by step.
+//! The observation of a run: progress, values of nodes after steps, and training step by step.
 
 mod fetch;
 mod stepper;
@@ -26,7 +26,7 @@ pub(crate) struct Watch {
     /// The number of steps from one print of values to the next.
     pub(crate) every: u64,
     pub(crate) stepper: Option<Stepper>,
-    /// A flag that, once set, ends the run with a checkpoint.
+    /// The flag that ends the run with a checkpoint when it is set.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -60,7 +60,7 @@ impl Observer for Watch {
             self.print(step);
         }
         if let Some(stepper) = &mut self.stepper
-            && stepper.pauses()
+            && stepper.count_step()
         {
             self.progress.note(&stepper::describe(step));
             if stepper.ask() {
@@ -71,9 +71,7 @@ impl Observer for Watch {
 
     fn epoch(&mut self, report: &EpochReport) {
         self.progress.epoch(report);
-        if let Some(metrics) = &self.metrics {
-            metrics.epoch(report);
-        }
+        self.metrics.iter().for_each(|metrics| metrics.epoch(report));
     }
 
     fn wants_figures(&self) -> bool {
@@ -81,21 +79,15 @@ impl Observer for Watch {
     }
 
     fn figures(&mut self, figures: RunFigures) {
-        if let Some(metrics) = &self.metrics {
-            metrics.figures(&figures);
-        }
+        self.metrics.iter().for_each(|metrics| metrics.figures(&figures));
     }
 
     fn checkpointed(&mut self, report: &CheckpointReport) {
-        if let Some(metrics) = &self.metrics {
-            metrics.checkpointed(report);
-        }
+        self.metrics.iter().for_each(|metrics| metrics.checkpointed(report));
     }
 
     fn published(&mut self, report: &PublishReport<'_>) {
-        if let Some(metrics) = &self.metrics {
-            metrics.published(report);
-        }
+        self.metrics.iter().for_each(|metrics| metrics.published(report));
     }
 
     fn note(&mut self, text: &str) {

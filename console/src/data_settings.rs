@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use zillion_reader::DataConfig;
 use zillion_trainer::Job;
 
-use crate::exit::Stop;
+use crate::exit::usage_error;
 use crate::job_file;
 
 /// Returns the `[data]` section of a checkpoint's job, overridden by the environment and `--set`.
@@ -32,9 +32,9 @@ fn overlay_data(data: Value, sets: &[String], rest: &str) -> Result<DataConfig> 
     let environment = std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_DATA__"));
     job_file::overlay(&mut job, environment, sets)?;
     if let Some(key) = job.keys().find(|k| *k != "data") {
-        return Err(
-            Stop::Usage(format!("`{key}` cannot be set here: {rest}; only data.* can")).into()
-        );
+        return usage_error(format!(
+            "setting `{key}` cannot be changed here, because {rest}; set only `data.*`"
+        ));
     }
     Ok(zillion_config::section(&Value::Table(job), "data")?)
 }

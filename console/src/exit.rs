@@ -22,6 +22,22 @@ pub enum Stop {
     Refused(String),
 }
 
+/// Returns the error of a wrong or incomplete command line or job file.
+///
+/// # Errors
+/// Always returns an error, so that a command can end with it.
+pub fn usage_error<T>(problem: impl Into<String>) -> anyhow::Result<T> {
+    Err(Stop::Usage(problem.into()).into())
+}
+
+/// Returns the error of a command that a guard refuses.
+///
+/// # Errors
+/// Always returns an error, so that a command can end with it.
+pub fn refuse<T>(problem: impl Into<String>) -> anyhow::Result<T> {
+    Err(Stop::Refused(problem.into()).into())
+}
+
 /// Turns an error in a job file or an override into a usage error.
 pub fn as_usage(error: anyhow::Error) -> anyhow::Error {
     Stop::Usage(format!("{error:#}")).into()

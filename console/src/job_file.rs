@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use toml::{Table, Value};
 use zillion_config::merge;
+use zillion_reader::DataConfig;
+use zillion_trainer::Job;
 
 use crate::exit::as_usage;
 
@@ -28,6 +30,19 @@ pub fn load(
     let mut job = read(path, 0).map_err(as_usage)?;
     overlay(&mut job, environment, sets)?;
     Ok(Value::Table(job))
+}
+
+/// Reads the job of a job file, overridden by the environment of the process and the command line.
+pub fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
+    let value = load(path, std::env::vars(), sets)?;
+    Job::from_value(value).with_context(|| path.display().to_string())
+}
+
+/// Reads a job file and its `[data]` section.
+pub fn load_data(path: &Path) -> Result<(Value, DataConfig)> {
+    let job = load(path, std::env::vars(), &[])?;
+    let data = zillion_config::section(&job, "data").with_context(|| path.display().to_string())?;
+    Ok((job, data))
 }
 
 /// Overrides the settings of a job that is already read by the environment and the command line.
@@ -54,7 +69,9 @@ pub fn lay_over(
                 .with_context(|| format!("in the environment variable {name}={value}"))?;
             merge(job, patch);
         } else if name.starts_with("ZILLION_") && !is_of_others(&name) {
-            tracing::warn!("{name} is not a setting: write ZILLION_SECTION__KEY");
+            tracing::warn!(
+                "the environment variable {name} is not a setting: write ZILLION_SECTION__KEY"
+            );
         }
     }
     for set in sets {
@@ -69,7 +86,10 @@ pub fn lay_over(
 
 fn read(path: &Path, depth: usize) -> Result<Table> {
     if depth > MAX_EXTENDS {
-        bail!("the job file {} is part of a circle of `extends`", path.display());
+        bail!(
+            "the job file {} is part of a circle of `extends`; remove one of them",
+            path.display()
+        );
     }
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the job file {}", path.display()))?;
@@ -78,16 +98,16 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
         .with_context(|| format!("the job file {} is not valid TOML", path.display()))?;
     let Some(base) = job.remove("extends") else { return Ok(job) };
     let Value::String(base) = base else {
-        bail!("`extends` of {} is not the path of a job file", path.display());
+        bail!("`extends` of {} is not a text; write the path of a job file", path.display());
     };
     let base: PathBuf = path.parent().unwrap_or(Path::new("")).join(base);
-    let mut merged =
-        read(&base, depth + 1).with_context(|| format!("extended by {}", path.display()))?;
+    let mut merged = read(&base, depth + 1)
+        .with_context(|| format!("the job file {} extends", path.display()))?;
     merge(&mut merged, job);
     Ok(merged)
 }
 
-/// Returns whether an environment variable belongs to something other than the job.
+/// Returns whether an environment variable is known and is not a setting of a job.
 fn is_of_others(name: &str) -> bool {
     NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
 }

@@ -58,6 +58,24 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     Ok(())
 }
 
+/// Prints a value as one line of JSON on stdout if `json` is set.
+pub fn print_json_if(json: bool, value: &impl serde::Serialize) -> Result<()> {
+    if json { print_json(value) } else { Ok(()) }
+}
+
+/// Prints a result on stdout: as one line of JSON if `json` is set, otherwise with `show`.
+pub fn print_result<T: serde::Serialize>(
+    json: bool,
+    result: &T,
+    show: impl FnOnce(&T),
+) -> Result<()> {
+    if json {
+        return print_json(result);
+    }
+    show(result);
+    Ok(())
+}
+
 /// Prints a line on stdout. A closed pipe is not an error: in `zillion … | head`, `head` has read
 /// enough.
 pub fn print_line(line: &str) {

@@ -14,9 +14,9 @@ use serde::Serialize;
 use zillion_trainer::profile::{Limits, ProfileOptions, Summary, Timeline};
 use zillion_trainer::{StageSeconds, TrainReport};
 
-use crate::exit::Stop;
+use crate::exit::usage_error;
 
-/// The arguments of a command that can record where its time goes.
+/// The arguments of a command that can record a timeline of its run.
 #[derive(Debug, clap::Args)]
 pub struct ProfileArgs {
     /// Record what every thread does: write a Chrome trace for Perfetto to this file, and print a
@@ -39,8 +39,9 @@ pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     let Some(path) = &args.profile else { return Ok(None) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if folder.is_some_and(|folder| !folder.is_dir()) || path.is_dir() {
-        let message = format!("--profile names a file in a folder that exists: {}", path.display());
-        return Err(Stop::Usage(message).into());
+        let message =
+            format!("--profile {}: the path is not a file in an existing folder", path.display());
+        return usage_error(message);
     }
     Ok(Some(ProfileOptions { every: args.profile_every, most_spans: MOST_SPANS }))
 }
@@ -54,7 +55,7 @@ pub fn report(args: &ProfileArgs, report: &TrainReport) -> Result<Option<Summary
     let Some(path) = &args.profile else { return Ok(Some(summary)) };
     write(path, timeline, &summary, &report.seconds)
         .with_context(|| format!("cannot write {}", path.display()))?;
-    for line in text(&summary) {
+    for line in format_summary(&summary) {
         eprintln!("{line}");
     }
     eprintln!("profile {} (open it in https://ui.perfetto.dev)", path.display());
@@ -118,28 +119,25 @@ fn write(
     };
     serde_json::to_writer(&mut out, &other)?;
     out.write_all(b",\n\"traceEvents\":[\n")?;
-    for (tid, name) in (0..).zip(&timeline.threads) {
+    let names = (0..).zip(&timeline.threads).map(|(tid, name)| {
         let args = Args { kind: None, lane: None, name: Some(name) };
-        let cat = "__metadata";
         let name = "thread_name".to_owned();
-        let event = Event { name, cat, ph: "M", ts: 0.0, dur: 0.0, pid: 1, tid, args };
-        serde_json::to_writer(&mut out, &event)?;
-        out.write_all(b",\n")?;
-    }
-    let mut separator: &[u8] = b"";
-    for span in timeline.spans() {
-        out.write_all(separator)?;
-        separator = b",\n";
-        let event = Event {
-            name: timeline.name(span),
-            cat: timeline.category(span),
-            ph: "X",
-            ts: span.begin as f64 / 1e3,
-            dur: span.nanos as f64 / 1e3,
-            pid: 1,
-            tid: span.thread,
-            args: Args { kind: timeline.kind(span), lane: span.lane, name: None },
-        };
+        Event { name, cat: "__metadata", ph: "M", ts: 0.0, dur: 0.0, pid: 1, tid, args }
+    });
+    let spans = timeline.spans().into_iter().map(|span| Event {
+        name: timeline.name(span),
+        cat: timeline.category(span),
+        ph: "X",
+        ts: span.begin as f64 / 1e3,
+        dur: span.nanos as f64 / 1e3,
+        pid: 1,
+        tid: span.thread,
+        args: Args { kind: timeline.kind(span), lane: span.lane, name: None },
+    });
+    for (at, event) in names.chain(spans).enumerate() {
+        if at > 0 {
+            out.write_all(b",\n")?;
+        }
         serde_json::to_writer(&mut out, &event)?;
     }
     out.write_all(b"\n]}\n")?;
@@ -148,7 +146,7 @@ fn write(
 }
 
 /// Formats the summary as lines of text for a person.
-fn text(summary: &Summary) -> Vec<String> {
+fn format_summary(summary: &Summary) -> Vec<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
     let limits = &summary.limits;
     let mut lines = vec![format!(

@@ -10,6 +10,18 @@ use zillion_trainer::{EpochReport, EvalReport, Observer, StepReport, TaskReport}
 /// The shortest time between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Starts a progress bar with a total and a template, or returns `None` if stderr is not a
+/// terminal.
+pub fn start_bar(total: Option<u64>, template: &str) -> Option<ProgressBar> {
+    std::io::stderr().is_terminal().then(|| {
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10));
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar
+    })
+}
+
 /// An observer of training that shows the progress on stderr.
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -25,18 +37,11 @@ impl Default for Progress {
 impl Progress {
     /// Begins to show progress: a bar if stderr is a terminal, otherwise a line every few seconds.
     pub fn new() -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            let template = "{prefix} {bar:30} {pos}/{len} rows  {msg}  eta {eta}";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar
-        });
+        let bar = start_bar(None, "{prefix} {bar:30} {pos}/{len} rows  {msg}  eta {eta}");
         Self { bar, last_line: Instant::now() }
     }
 
-    fn line(&self, text: &str) {
+    fn print(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
             None => eprintln!("{text}"),
@@ -52,7 +57,7 @@ impl Observer for Progress {
             if report.aucs.is_empty() {
                 String::new()
             } else {
-                format!("  auc {}", by_task(&report.aucs))
+                format!("  auc {}", format_tasks(&report.aucs))
             },
             report.samples_per_second
         );
@@ -68,7 +73,7 @@ impl Observer for Progress {
             let of = report.epoch_rows.map_or_else(String::new, |n| format!("/{n}"));
             let eta =
                 report.eta.map_or_else(String::new, |t| format!("  eta {:.0} s", t.as_secs_f64()));
-            self.line(&format!(
+            self.print(&format!(
                 "epoch {}  rows {}{of}  {message}{eta}",
                 report.cursor.epoch + 1,
                 report.cursor.row
@@ -77,13 +82,13 @@ impl Observer for Progress {
     }
 
     fn epoch(&mut self, report: &EpochReport) {
-        let valid = report.valid.as_ref().map_or_else(String::new, validation);
+        let valid = report.valid.as_ref().map_or_else(String::new, format_validation);
         let regulariser = match report.regulariser {
             0.0 => String::new(),
             r => format!(" + {r:.5}"),
         };
         let mark = if report.is_best { "  best so far" } else { "" };
-        self.line(&format!(
+        self.print(&format!(
             "epoch {} done  loss {:.5}{regulariser}{valid}  lr x {}  {:.1} s{mark}",
             report.epoch + 1,
             report.mean_loss,
@@ -93,7 +98,7 @@ impl Observer for Progress {
     }
 
     fn note(&mut self, text: &str) {
-        self.line(text);
+        self.print(text);
     }
 }
 
@@ -105,11 +110,11 @@ impl Drop for Progress {
     }
 }
 
-fn validation(report: &EvalReport) -> String {
+fn format_validation(report: &EvalReport) -> String {
     let figures = |figure: fn(&TaskReport) -> Option<f64>, first: Option<f64>| {
         let tasks = report.tasks.iter().map(|(name, task)| (name.clone(), figure(task)));
         let tasks: Vec<_> = tasks.collect();
-        if tasks.is_empty() { number(first) } else { by_task(&tasks) }
+        if tasks.is_empty() { format_figure(first) } else { format_tasks(&tasks) }
     };
     let mut text = "  valid".to_owned();
     if report.logloss.is_some() {
@@ -118,22 +123,23 @@ fn validation(report: &EvalReport) -> String {
         text.push_str(&format!(" auc {auc}  logloss {logloss}"));
     }
     for figure in &report.ranking {
-        text.push_str(&format!("  {} {}", figure.name, number(figure.value)));
+        text.push_str(&format!("  {} {}", figure.name, format_figure(figure.value)));
     }
     text
 }
 
 /// Formats a single figure without a name, and several figures with the names of their tasks.
-fn by_task(figures: &[(String, Option<f64>)]) -> String {
+fn format_tasks(figures: &[(String, Option<f64>)]) -> String {
     match figures {
-        [(_, only)] => number(*only),
+        [(_, only)] => format_figure(*only),
         _ => {
-            let named = figures.iter().map(|(name, figure)| format!("{name} {}", number(*figure)));
+            let named =
+                figures.iter().map(|(name, figure)| format!("{name} {}", format_figure(*figure)));
             named.collect::<Vec<_>>().join(" ")
         }
     }
 }
 
-fn number(value: Option<f64>) -> String {
+fn format_figure(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.5}"))
 }

@@ -54,7 +54,7 @@ fn check_predicts_the_cost_of_a_good_job() {
         .output()
         .expect("the binary runs");
     let text = stdout(&text);
-    assert!(text.contains("it can run") && text.contains("--resume"), "{text}");
+    assert!(text.contains("the job can run") && text.contains("--resume"), "{text}");
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn gradients_are_checked_against_finite_differences() {
         assert!(worst < 0.02 && norm > 0.0, "{group}");
     }
     let text = zillion(&["check", &job, "--set", &root, "--gradients"]).output().expect("it runs");
-    assert!(stdout(&text).contains("they agree to 2.0 %"), "{}", stdout(&text));
+    assert!(stdout(&text).contains("the gradients agree to 2.0 %"), "{}", stdout(&text));
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn exits(code: i32, arguments: &[&str]) {
 fn exit_codes_are_documented() {
     let help = stdout(&zillion(&["--help"]).output().expect("the binary runs"));
     assert!(help.contains("0 done, 1 failed, 2 usage") && help.contains("3 refused"), "{help}");
-    assert!(help.contains("Of check: 0 it can run, 1 it cannot"), "{help}");
+    assert!(help.contains("For check: 0 the job can run, 1 it cannot"), "{help}");
     let readme = include_str!("../../README.md");
     assert!(readme.contains("0 done, 1 failed, 2 usage"));
 }

@@ -48,7 +48,7 @@ fn an_unwritable_profile_is_refused_before_the_run() {
     let nowhere = place.text("nowhere/trace.json");
     let output = place.train("run", &["--profile", &nowhere]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("--profile names a file in a folder that exists"));
+    assert!(stderr(&output).contains("the path is not a file in an existing folder"));
     assert!(!place.path("run").exists());
     let output = zillion(&["train", "job.toml", "--profile-every", "3"]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));

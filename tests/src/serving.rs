@@ -219,7 +219,7 @@ fn deltas_hold_the_changes_and_rollbacks_are_exact() {
         assert_eq!(bits(&of_version(newest)), bits(&of_checkpoint));
     }
     let diff = operate(&place, &["model", "diff", &latest.to_string(), &newest.to_string()]);
-    assert!(diff.contains("both stand on version 1"), "{diff}");
+    assert!(diff.contains("both build on version 1"), "{diff}");
 }
 
 /// Returns the version of the step that `predict` takes of a run: that of its best epoch.

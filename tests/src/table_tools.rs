@@ -172,7 +172,10 @@ fn a_shrunk_checkpoint_is_a_checkpoint() {
     // A second shrinking gives the same bytes, also with another number of threads.
     let again = [&shrink[..], &["--out", "again", "--threads", "3"]].concat();
     let said = text(&place, &again);
-    assert!(said.contains("30 rows are gone (60.0 %)") && said.contains("zillion eval"), "{said}");
+    assert!(
+        said.contains("30 rows are removed (60.0 %)") && said.contains("zillion eval"),
+        "{said}"
+    );
     assert_eq!(place.digest("again"), place.digest("small"));
     // Training resumes from it, and evicted keys come back.
     let on = place

@@ -6,26 +6,21 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use zillion_reader::ColumnType;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct DataArgs {
-    #[command(subcommand)]
-    pub(crate) what: Data,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Data {
-    /// Show the values of the columns of a file, and how two sets of files differ
+    /// Describe the columns of files, and compare two sets of files
     #[command(after_help = "\
 Example: zillion data inspect train.parquet --against test.parquet")]
     Inspect(InspectArgs),
-    /// Write data files as Parquet or Arrow; started again after a kill, it goes on where it was
+    /// Write data files as Parquet or Arrow; a conversion that was killed continues when it is
+    /// started again
     #[command(after_help = "\
 Example: zillion data convert 'logs/*.csv.gz' --output clicks --type zip=string
          zillion data convert day_0.tsv --job job.toml --output day_0.arrow")]
     Convert(ConvertArgs),
     /// Cut data into parts, such as training, validation and test, as Parquet files
     #[command(after_help = "\
-Without --by-time or --by-group each row is drawn by itself. The same seed gives the same parts.
+Without --by-time or --by-group, the part of each row is drawn at random. The same seed gives the same parts.
 Example: zillion data split clicks.csv --out clicks
          zillion data split clicks.csv --out clicks --by-group user
          zillion data split clicks.csv --out clicks --by-time day --parts train=0.9,valid=0.05,test=0.05")]
@@ -35,13 +30,13 @@ Example: zillion data split clicks.csv --out clicks
 Example: zillion data history --by user_id --of item_id --time timestamp --when label=1 \\
              --last 50 --in train.parquet,valid.parquet,test.parquet --out with-histories")]
     History(HistoryArgs),
-    /// Turn one sequence per user into rows that ask for the next item: leave one out
+    /// Turn the sequence of each user into rows whose target is the next item (leave one out)
     #[command(after_help = "\
 Writes train.parquet, valid.parquet and test.parquet with the columns BY, history and item. The last item of
-a sequence is asked for in test, the one before in valid, every earlier one but the first in train.
+a sequence is the target in test, the item before it in valid, and every earlier item but the first in train.
 Example: zillion data next-item --in sequences.parquet --by user_id --items items --out beauty")]
     NextItem(NextItemArgs),
-    /// Write a synthetic, Criteo-shaped click log as Parquet: train, valid and test
+    /// Write a synthetic click log with the columns of Criteo as Parquet: train, valid and test
     #[command(after_help = "\
 Example: zillion data synth --rows 1000000 --out clicks")]
     Synth(SynthArgs),
@@ -49,7 +44,7 @@ Example: zillion data synth --rows 1000000 --out clicks")]
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
-    /// Files, folders or globs
+    /// Files, folders or globs to describe
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<String>,
     /// Read text files as this job does; absent: delimiter, quotes and null markers are guessed
@@ -58,10 +53,10 @@ pub(crate) struct InspectArgs {
     /// A second set of files; the report then shows how it differs from the first
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) against: Vec<String>,
-    /// Look at this many rows of each set; absent: all rows
+    /// Number of rows to read of each set; absent: all rows
     #[arg(long)]
     pub(crate) rows: Option<u64>,
-    /// Most frequent values to show of each column
+    /// Number of the most frequent values to show for each column
     #[arg(long, default_value = "5")]
     pub(crate) top: usize,
     /// Print one line of JSON on stdout
@@ -74,7 +69,7 @@ pub(crate) struct SplitArgs {
     /// Files, folders or globs, in the order of their rows
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) input: Vec<String>,
-    /// Folder for the new files, which are named after the parts
+    /// Folder for the new files, which have the names of the parts
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     /// Name of each part and its fraction of the rows
@@ -82,28 +77,28 @@ pub(crate) struct SplitArgs {
         long,
         value_name = "NAME=FRACTION",
         value_delimiter = ',',
-        value_parser = part,
+        value_parser = parse_part,
         default_value = "train=0.8,valid=0.1,test=0.1"
     )]
     pub(crate) parts: Vec<(String, f64)>,
     /// Cut by this column: the earliest rows go to the first part
     #[arg(long, value_name = "COLUMN", conflicts_with = "by_group")]
     pub(crate) by_time: Option<String>,
-    /// Keep all rows with the same value in this column, such as a user's, in one part
+    /// Keep all rows with the same value in this column, such as the user's id, in one part
     #[arg(long, value_name = "COLUMN")]
     pub(crate) by_group: Option<String>,
-    /// Seed of the draws
+    /// Seed of the random draws
     #[arg(long, default_value = "1", conflicts_with = "by_time")]
     pub(crate) seed: u64,
-    /// Replace files of the parts that exist
+    /// Replace existing files of the parts
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) read: ReadArgs,
-    /// Number of bad rows that may be left out; one more is an error
+    /// Largest number of bad rows that are left out; one more is an error
     #[arg(long, value_name = "ROWS", default_value = "0")]
     pub(crate) max_bad_rows: u64,
-    /// Compute threads; absent: one a core
+    /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Print the outcome as one line of JSON on stdout
@@ -112,14 +107,10 @@ pub(crate) struct SplitArgs {
 }
 
 /// Parses a part such as `train=0.8`.
-fn part(text: &str) -> Result<(String, f64), String> {
-    match text.split_once('=') {
-        Some((name, fraction)) => match fraction.parse() {
-            Ok(fraction) => Ok((name.to_owned(), fraction)),
-            Err(_) => Err(format!("`{fraction}` is not a number")),
-        },
-        None => Err("a part is NAME=FRACTION".to_owned()),
-    }
+fn parse_part(text: &str) -> Result<(String, f64), String> {
+    let (name, fraction) = text.split_once('=').ok_or("write a part as NAME=FRACTION")?;
+    let fraction = fraction.parse().map_err(|_| format!("`{fraction}` is not a number"))?;
+    Ok((name.to_owned(), fraction))
 }
 
 #[derive(Debug, clap::Args)]
@@ -135,19 +126,19 @@ pub(crate) struct HistoryArgs {
     pub(crate) time: String,
     /// Put only rows with this value into histories, as in --when label=1 (repeatable: all must
     /// hold)
-    #[arg(long, value_name = "COLUMN=VALUE", value_parser = condition)]
+    #[arg(long, value_name = "COLUMN=VALUE", value_parser = parse_condition)]
     pub(crate) when: Vec<(String, String)>,
     /// Number of items that a history keeps: the most recent ones
     #[arg(long, value_name = "N", default_value = "50")]
     pub(crate) last: NonZeroUsize,
-    /// Leave out items that are not older than this, in units of the time column; 0 leaves out
-    /// those of the row's own moment
+    /// Age up to which items are left out, in units of the time column; 0 leaves out only the items
+    /// with the same time as the row
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) lag: u64,
     /// Name of the new column
     #[arg(long, value_name = "COLUMN", default_value = "history")]
     pub(crate) name: String,
-    /// Parquet files, folders or globs: one timeline
+    /// Parquet files, folders or globs, which are read as one timeline
     #[arg(long = "in", value_name = "FILE", required = true, num_args = 1.., value_delimiter = ',')]
     pub(crate) input: Vec<String>,
     /// Folder for the new files, which keep their names
@@ -169,10 +160,10 @@ pub(crate) struct NextItemArgs {
     /// Number of earlier items that a row keeps: the most recent ones
     #[arg(long, value_name = "N", default_value = "50")]
     pub(crate) last: NonZeroUsize,
-    /// Parquet files, folders or globs
+    /// Parquet files, folders or globs to read
     #[arg(long = "in", value_name = "FILE", required = true, num_args = 1.., value_delimiter = ',')]
     pub(crate) input: Vec<String>,
-    /// Folder for the new files
+    /// Folder for the three new files
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     /// Print the outcome as one line of JSON on stdout
@@ -182,10 +173,10 @@ pub(crate) struct NextItemArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SynthArgs {
-    /// Rows over all three files: eight tenths to train, one to validate, one to test
+    /// Number of rows of all three files: eight tenths to train, one to validate, one to test
     #[arg(long, default_value = "200000", value_parser = clap::value_parser!(u64).range(10..))]
     pub(crate) rows: u64,
-    /// Folder for the files
+    /// Folder for the three files
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     /// Seed of the data
@@ -196,10 +187,10 @@ pub(crate) struct SynthArgs {
     pub(crate) json: bool,
 }
 
-fn condition(text: &str) -> Result<(String, String), String> {
+fn parse_condition(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((column, value)) if !column.is_empty() => Ok((column.to_owned(), value.to_owned())),
-        _ => Err("a condition is COLUMN=VALUE".to_owned()),
+        _ => Err("write a condition as COLUMN=VALUE".to_owned()),
     }
 }
 
@@ -212,9 +203,9 @@ pub(crate) struct ReadArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Type of a column of a text file (repeatable): int64, uint64, float, string, label,
-    /// list<int64>, list<uint64>, list<string>; absent: what the job says, or what its first rows
-    /// look like
-    #[arg(long = "type", value_name = "COLUMN=TYPE", value_parser = typed)]
+    /// list<int64>, list<uint64>, list<string>; absent: the type in the job, or a guess from the
+    /// first rows
+    #[arg(long = "type", value_name = "COLUMN=TYPE", value_parser = parse_type)]
     pub(crate) types: Vec<(String, ColumnType)>,
 }
 
@@ -223,31 +214,32 @@ pub(crate) struct ConvertArgs {
     /// Files, folders or globs, in the order of their rows
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) input: Vec<String>,
-    /// Folder for the parts; or one file, if its name ends in .parquet or .arrow
+    /// Folder for the parts, or one file if the name ends in .parquet or .arrow
     #[arg(long, value_name = "FOLDER|FILE")]
     pub(crate) output: PathBuf,
-    /// Format of the output; absent: by the ending of the one file, otherwise Parquet
+    /// Format of the output; absent: the format that the ending of one file names, otherwise
+    /// Parquet
     #[arg(long, value_enum)]
     pub(crate) to: Option<ConvertKind>,
     #[command(flatten)]
     pub(crate) read: ReadArgs,
-    /// Number of bad rows that may be left out; one more is an error
+    /// Largest number of bad rows that are left out; one more is an error
     #[arg(long, value_name = "ROWS", default_value = "0")]
     pub(crate) max_bad_rows: u64,
-    /// File that gets the rows that were left out, one JSON object a line
+    /// File for the rows that are left out, one JSON object on each line
     #[arg(long, value_name = "FILE", requires = "max_bad_rows")]
     pub(crate) rejects: Option<PathBuf>,
-    /// Input rows per part of a folder, 1,048,576 if absent; a conversion that is killed keeps its
-    /// complete parts
+    /// Number of input rows for each part of a folder, 1,048,576 if absent; a conversion that is
+    /// killed keeps its complete parts
     #[arg(long, value_name = "ROWS")]
     pub(crate) part_rows: Option<NonZeroU64>,
-    /// Rows of a row group, or of a record batch
+    /// Number of rows of a row group (Parquet) or of a record batch (Arrow)
     #[arg(long, value_name = "ROWS", default_value = "65536")]
     pub(crate) group_rows: NonZeroUsize,
-    /// Start again and replace what another conversion, or another program, has left in the output
+    /// Start from the beginning and replace files of another conversion or program in the output
     #[arg(long)]
     pub(crate) force: bool,
-    /// Compute threads; absent: one a core
+    /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Print the outcome as one line of JSON on stdout
@@ -257,15 +249,15 @@ pub(crate) struct ConvertArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ConvertKind {
-    /// Parquet, compressed with zstd
+    /// Parquet files, compressed with zstd
     Parquet,
-    /// Arrow IPC, which is Feather V2
+    /// Arrow IPC files, also known as Feather V2
     Arrow,
 }
 
-fn typed(text: &str) -> Result<(String, ColumnType), String> {
+fn parse_type(text: &str) -> Result<(String, ColumnType), String> {
     match text.rsplit_once('=') {
         Some((column, of)) if !column.is_empty() => Ok((column.to_owned(), of.parse()?)),
-        _ => Err("a type is given as COLUMN=TYPE".to_owned()),
+        _ => Err("write a type as COLUMN=TYPE".to_owned()),
     }
 }

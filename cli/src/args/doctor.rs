@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Folder whose disk is measured: where checkpoints, versions or caches will lie; absent: this
-    /// one
+    /// Folder whose disk is measured, such as the folder of checkpoints, versions or caches;
+    /// absent: the current folder
     #[arg(long, value_name = "FOLDER")]
     pub(crate) dir: Option<PathBuf>,
-    /// MiB that are written and read to measure the disk
+    /// Size in MiB of the file that is written and read to measure the disk
     #[arg(long, default_value = "256", value_name = "MIB")]
     pub(crate) disk_mib: usize,
     /// Print one line of JSON on stdout

@@ -20,14 +20,15 @@ pub(crate) struct ExplainArgs {
     /// Name of the table
     #[arg(long)]
     pub(crate) table: String,
-    /// The id as the data has it
+    /// Id as in the data, or with --key-type hash a key as 0x and 16 digits
     #[arg(long)]
     pub(crate) key: String,
-    /// Read the id as text, as a number, or as the key itself (0x...); absent: as the features of
-    /// the table do
+    /// Type of the id: a number, a text, or the key itself (hash); absent: the type of the features
+    /// that read the table
     #[arg(long, value_enum)]
     pub(crate) key_type: Option<KeyType>,
-    /// Folder that files are fetched to
+    /// Folder for the files that are fetched; absent: .cache below a local registry, zillion/HASH
+    /// in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cache: Option<PathBuf>,
     /// Print one line of JSON on stdout

@@ -1,4 +1,4 @@
-//! The arguments of the commands that take a job file or a run: init, check, train, eval.
+//! The arguments of the commands `init`, `check`, `train` and `eval`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
-    /// A Parquet, Arrow, CSV, TSV, JSON lines or libsvm file of labelled rows (text may be .gz or
+    /// File of labelled rows: Parquet, Arrow, CSV, TSV, JSON lines or libsvm (text also as .gz or
     /// .zst)
     pub(crate) data: PathBuf,
-    /// The job file to write; - for stdout
+    /// Path of the job file to write; - for stdout
     #[arg(long, value_name = "FILE", default_value = "job.toml")]
     pub(crate) out: PathBuf,
-    /// Draft a job for this file alone; by default a file without others for validation and test is
-    /// split into training, validation and test files beside the job
+    /// Draft a job for this file alone; by default, a file without validation and test files beside
+    /// it is split into training, validation and test files beside the job
     #[arg(long)]
     pub(crate) no_split: bool,
     /// Column of the label, 0 or 1; absent: guessed
@@ -35,7 +35,7 @@ pub(crate) struct InitArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Rows of the training data to look at
+    /// Number of rows of the training data to examine
     #[arg(long, default_value = "100000", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) sample: u64,
     /// Compare the model's gradients with finite differences on a few rows of the data
@@ -50,13 +50,13 @@ pub(crate) struct CheckArgs {
 pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Go on from the newest checkpoint in run.output (begin if there is none)
+    /// Resume from the newest checkpoint in run.output, or begin if there is none
     #[arg(long)]
     pub(crate) resume: bool,
     /// Begin a new run on other data from the rows and parameters of this checkpoint or run
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
-    /// Print the job with every default and override, and stop
+    /// Print the job with every default and override, without training
     #[arg(long)]
     pub(crate) print_config: bool,
     #[command(flatten)]
@@ -70,8 +70,8 @@ pub(crate) struct TrainArgs {
     /// loss
     #[arg(long)]
     pub(crate) step: bool,
-    /// Serve /metrics for Prometheus here while it trains; port 0 takes a free one, which is
-    /// printed
+    /// Address at which /metrics is served for Prometheus during training; port 0 takes a free
+    /// port, which is printed
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
     /// Print the outcome as one line of JSON on stdout
@@ -86,13 +86,13 @@ pub(crate) struct EvalArgs {
     /// Files to score; absent: the test files of the job
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Vec<String>,
-    /// Refuse the checkpoint unless it belongs to this job
+    /// Job file that the checkpoint must belong to; the checkpoint of another job is refused
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
     /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Compute threads; absent: one a core
+    /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Print the report as one line of JSON on stdout
@@ -102,10 +102,11 @@ pub(crate) struct EvalArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FetchArgs {
-    /// Print a node's values as lines of JSON (repeatable; `zillion model graph` lists the nodes)
+    /// Node whose values are printed as lines of JSON (repeatable; `zillion model graph` lists the
+    /// nodes)
     #[arg(long, value_name = "NODE")]
     pub(crate) fetch: Vec<String>,
-    /// Rows to print, counted from 0, as in 0,5,7
+    /// Numbers of the rows to print, counted from 0, as in 0,5,7
     #[arg(long, value_name = "ROWS", value_delimiter = ',', requires = "fetch")]
     pub(crate) fetch_rows: Vec<u64>,
     /// Print the first N rows

@@ -6,13 +6,13 @@ use clap_complete::Shell;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// bash, zsh, fish, elvish or powershell
+    /// Shell that will read the completions
     pub(crate) shell: Shell,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// Folder for one page a command; absent: the main page on stdout
+    /// Folder for one page for each command; absent: print the main page on stdout
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

@@ -6,21 +6,15 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use zillion_registry::VersionId;
 
-/// A model of a registry.
+/// The registry and the name of a model.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelRef {
-    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
+    /// URL of the registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: String,
     /// Name of the model
     #[arg(long, value_name = "NAME")]
     pub(crate) model: String,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ModelArgs {
-    #[command(subcommand)]
-    pub(crate) what: ModelCommand,
 }
 
 #[derive(Debug, Subcommand)]
@@ -29,7 +23,7 @@ pub(crate) enum ModelCommand {
     #[command(after_help = "\
 Example: zillion model list --registry runs/registry --model clicks --limit 20")]
     List(ListArgs),
-    /// Show a version, or the moves of a pointer
+    /// Show a version, or the newest moves of a pointer
     #[command(after_help = "\
 Example: zillion model show 12 --registry runs/registry --model clicks")]
     Show(ShowArgs),
@@ -41,7 +35,7 @@ Example: zillion model diff 11 12 --registry runs/registry --model clicks")]
     #[command(after_help = "\
 Example: zillion model promote 12 --to stable --registry runs/registry --model clicks")]
     Promote(PromoteArgs),
-    /// Move a pointer back to the version before, or to a version that is named
+    /// Move a pointer back to its previous version, or to a given version
     #[command(after_help = "\
 Example: zillion model rollback --pointer stable --registry runs/registry --model clicks")]
     Rollback(RollbackArgs),
@@ -49,15 +43,15 @@ Example: zillion model rollback --pointer stable --registry runs/registry --mode
     #[command(after_help = "\
 Example: zillion model verify 12 --registry runs/registry --model clicks")]
     Verify(VerifyArgs),
-    /// Remove files that no version in use needs
+    /// Remove the files that no version in use needs
     #[command(after_help = "\
 Example: zillion model gc --keep 16 --dry-run --registry runs/registry --model clicks")]
     Gc(GcArgs),
-    /// Keep a version's files even if gc would remove them; --remove ends this
+    /// Protect the files of a version from gc; --remove ends the protection
     #[command(after_help = "\
 Example: zillion model pin 12 --registry runs/registry --model clicks")]
     Pin(PinArgs),
-    /// Write a version as files that other programs open: Parquet, safetensors, ONNX
+    /// Write a version as files that other programs can open: Parquet, safetensors, ONNX
     #[command(after_help = "\
 Example: zillion model export --registry runs/registry --model clicks --output exported
          zillion model export --registry runs/registry --model clicks 12 --only rows --output rows-12")]
@@ -73,16 +67,16 @@ Example: zillion model graph job.toml --train
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// The registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
+    /// URL of the registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: String,
-    /// The model; absent: all models
+    /// Name of the model whose versions are listed; absent: list the models
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// List only versions below this one, as for the next page
+    /// List only versions with a smaller number than this, as for the next page
     #[arg(long, value_name = "VERSION")]
     pub(crate) before: Option<VersionId>,
-    /// Number of versions on a page
+    /// Largest number of versions to list
     #[arg(long, default_value = "20")]
     pub(crate) limit: usize,
     /// Print one line of JSON on stdout
@@ -100,7 +94,7 @@ pub(crate) struct ShowArgs {
     /// Number of the version, as a named option
     #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<VersionId>,
-    /// Show the newest moves of this pointer instead
+    /// Pointer whose newest moves are shown instead of a version
     #[arg(long, conflicts_with_all = ["number", "version"])]
     pub(crate) pointer: Option<String>,
     /// Print one line of JSON on stdout
@@ -131,10 +125,10 @@ pub(crate) struct PromoteArgs {
     pub(crate) version: Option<VersionId>,
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// Pointer that is moved
+    /// Name of the pointer to move
     #[arg(long, default_value = "stable", value_name = "POINTER")]
     pub(crate) to: String,
-    /// Reason, which is kept in the pointer's log
+    /// Reason of the move, which is kept in the pointer's log
     #[arg(long)]
     pub(crate) note: Option<String>,
 }
@@ -143,13 +137,13 @@ pub(crate) struct PromoteArgs {
 pub(crate) struct RollbackArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// Pointer that is moved
+    /// Name of the pointer to move
     #[arg(long, default_value = "stable")]
     pub(crate) pointer: String,
     /// Version to go back to; absent: the version that the pointer named before
     #[arg(long, value_name = "VERSION")]
     pub(crate) to: Option<VersionId>,
-    /// Reason, which is kept in the pointer's log
+    /// Reason of the move, which is kept in the pointer's log
     #[arg(long)]
     pub(crate) note: Option<String>,
 }
@@ -176,10 +170,10 @@ pub(crate) struct GcArgs {
     /// Number of the newest versions to keep, in addition to those in use
     #[arg(long, default_value = "16")]
     pub(crate) keep: usize,
-    /// Seconds for which new files are kept, because a publisher may be about to name them
+    /// Seconds for which new files are kept, because a running publish may need them
     #[arg(long, default_value = "3600", value_name = "SECONDS")]
     pub(crate) grace: u64,
-    /// Only count what would be removed
+    /// Report the files that would be removed without removing them
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print one line of JSON on stdout
@@ -215,33 +209,34 @@ pub(crate) struct ExportArgs {
     /// Pointer that names the version
     #[arg(long, default_value = "stable")]
     pub(crate) pointer: String,
-    /// Folder to write into; created if it does not exist
+    /// Folder for the files, which is created if it does not exist
     #[arg(long, value_name = "FOLDER")]
     pub(crate) output: PathBuf,
-    /// Only this part of the version (repeatable); absent: all of it
+    /// Part of the version to write (repeatable); absent: the whole version
     #[arg(long, value_enum)]
     pub(crate) only: Vec<ExportPart>,
-    /// Write into a folder that is not empty; files of the same names are replaced
+    /// Write into a folder that is not empty, and replace files with the same names
     #[arg(long)]
     pub(crate) force: bool,
-    /// Folder that files are fetched to and merged in; absent: .cache below a local registry
+    /// Folder for the files that are fetched and merged; absent: .cache below a local registry,
+    /// zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cache: Option<PathBuf>,
-    /// Compute threads; absent: one a core
+    /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Print what was written as one line of JSON on stdout
+    /// Print the description of the export as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportPart {
-    /// Rows of the tables as Parquet, and the side tables
+    /// The rows of the tables as Parquet files, and the side tables
     Rows,
-    /// Dense parameters as safetensors
+    /// The dense parameters as a safetensors file
     Dense,
-    /// The dense graph as ONNX
+    /// The dense graph as an ONNX file
     Graph,
 }
 
@@ -255,34 +250,35 @@ pub(crate) struct GraphArgs {
     /// Show the training graph, with the loss and the gradients
     #[arg(long)]
     pub(crate) train: bool,
-    /// Show shapes, bytes and floating-point operations of a batch too: as a table, for Graphviz or
-    /// as a picture
+    /// Format of a list that also has the bytes and the floating-point operations of a batch;
+    /// absent: a plain list of the nodes
     #[arg(long, value_enum)]
     pub(crate) format: Option<GraphFormat>,
-    /// Show the graph before and after this pass, or with `all` after every pass; for in_place,
-    /// which changes buffers and not the graph, show the bytes of the buffers
+    /// Pass whose effect on the graph is shown, or `all` for every pass; for in_place, which
+    /// changes only the buffers, the bytes of the buffers are shown
     #[arg(long, value_name = "PASS")]
     pub(crate) pass: Option<String>,
-    /// Rows of the batch whose bytes and operations are counted; absent: the job's batch size
+    /// Number of rows of the batch whose bytes and operations are counted; absent: the job's batch
+    /// size
     #[arg(long, value_name = "N")]
     pub(crate) rows: Option<NonZeroUsize>,
-    /// Values per row that are assumed for columns of lists when bytes and operations are counted
+    /// Number of values in each list that is assumed when bytes and operations are counted
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "model")]
     pub(crate) list_len: NonZeroUsize,
-    /// Model to which the version belongs
+    /// Name of the model that the version belongs to
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// The registry of that model
+    /// URL of the registry that has the model
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GraphFormat {
-    /// Text with one line per node
+    /// Text with one line for each node
     Text,
-    /// The language of Graphviz
+    /// Text in the language of Graphviz
     Dot,
-    /// A picture for a browser
+    /// Picture that a browser can show
     Svg,
 }

@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use zillion_registry::VersionId;
 
 #[derive(Debug, clap::Args)]
@@ -14,43 +13,36 @@ pub(crate) struct PredictArgs {
     /// File of rows, or - for stdin (checkpoints only)
     #[arg(value_name = "FILE")]
     pub(crate) second: Option<PathBuf>,
-    /// Score through a version of this model instead of a checkpoint
+    /// Name of the model whose version scores the rows instead of a checkpoint
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// The registry of --model: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...
+    /// URL of the registry for --model: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or
+    /// az://...
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: Option<String>,
     /// Number of the version; absent: the one that the pointer `stable` names
     #[arg(long, requires = "model")]
     pub(crate) version: Option<VersionId>,
-    /// Rows of a version that are scored together [default: 4096]
+    /// Number of rows that a version scores together [default: 4096]
     #[arg(long, value_name = "ROWS", requires = "model")]
     pub(crate) batch: Option<NonZeroUsize>,
-    /// Folder that a version's files are fetched to; absent: .cache below a local registry,
+    /// Folder for the fetched files of a version; absent: .cache below a local registry,
     /// zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER", requires = "model")]
     pub(crate) cache: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) fetch: super::FetchArgs,
     /// Format of stdin (the format of a file follows from its name)
-    #[arg(long, value_enum, default_value = "csv")]
-    pub(crate) format: StdinFormat,
-    /// Override a key of the checkpoint's job, as in --set data.delimiter=';' (repeatable); for a
-    /// version, describe the format of the file
+    #[arg(long, default_value = "csv", value_parser = ["csv", "tsv", "jsonl", "libsvm"])]
+    pub(crate) format: String,
+    /// Override a key of [data] of the checkpoint's job, or with --model of its defaults, as in
+    /// --set data.delimiter=';' (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Compute threads; absent: one a core
+    /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one JSON object a row instead of a line of probabilities
+    /// Print one JSON object for each row instead of a line of probabilities
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum StdinFormat {
-    Csv,
-    Tsv,
-    Jsonl,
-    Libsvm,
 }

@@ -11,17 +11,17 @@ pub(crate) struct PublishArgs {
     pub(crate) checkpoint: PathBuf,
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// Publish every row, even where a delta would do
+    /// Publish a base with every row, even if a delta is possible
     #[arg(long)]
     pub(crate) base: bool,
-    /// Pointer that is moved to the version afterwards
+    /// Name of the pointer that is moved to the new version
     #[arg(long, default_value = "stable", value_name = "POINTER")]
     pub(crate) promote: String,
-    /// Leave all pointers where they are
+    /// Publish without moving a pointer
     #[arg(long, conflicts_with = "promote")]
     pub(crate) no_promote: bool,
-    /// Files whose first rows become parity rows; absent: the job's validation, test or training
-    /// files
+    /// File whose first rows become the parity rows (repeatable); absent: the job's validation,
+    /// test or training files
     #[arg(long, value_name = "FILE")]
     pub(crate) parity: Vec<String>,
     /// Number of parity rows
@@ -30,7 +30,7 @@ pub(crate) struct PublishArgs {
     /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Compute threads; absent: one a core
+    /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Print the version as one line of JSON on stdout

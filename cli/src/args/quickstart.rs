@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct QuickstartArgs {
-    /// Rows of the generated click log
+    /// Number of rows of the generated click log
     #[arg(long, default_value = "200000", value_parser = clap::value_parser!(u64).range(1000..))]
     pub(crate) rows: u64,
     /// Folder for the data, the job file and the runs
@@ -17,7 +17,7 @@ pub(crate) struct QuickstartArgs {
     /// Seed of the data and of training
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub(crate) seed: u64,
-    /// Compute threads; absent: one a core
+    /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Print the outcome as one line of JSON on stdout

@@ -7,35 +7,29 @@ use clap::{ArgGroup, Subcommand, ValueEnum};
 
 use super::JobArgs;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct TableArgs {
-    #[command(subcommand)]
-    pub(crate) what: Table,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Table {
-    /// Show rows and bytes, and how often, how recently and how far rows have moved
+    /// Show the rows and bytes of tables, and the distributions of pushes, ages and norms
     #[command(after_help = "\
 Example: zillion table stats runs/clicks --table user")]
-    Stats(TableStatsArgs),
-    /// List the rows with the most pushes, the largest norms or the latest pushes; or show the row
+    Stats(TablesArgs),
+    /// List the rows with the most pushes, the largest norms or the latest pushes, or show the row
     /// of one id
     #[command(after_help = "\
 Example: zillion table top runs/clicks --table user --by norm -n 5
          zillion table top runs/clicks --table genres --data train.parquet
          zillion table top runs/clicks --table user --key 42")]
     Top(TableTopArgs),
-    /// Show how pushes, last steps, norms or ages are spread over the rows
+    /// Show the distribution of pushes, last steps, norms or ages over the rows
     #[command(after_help = "\
 Example: zillion table histogram runs/clicks --of norm --svg norms.svg")]
     Histogram(TableHistogramArgs),
-    /// Show all that is known of one key: its row compared with the others, and what admission and
-    /// eviction will do with it
+    /// Show everything about one key: its row compared with the others, and the effect that
+    /// admission and eviction will have on it
     #[command(after_help = "\
 Example: zillion table explain runs/clicks --table user --key 42")]
     Explain(TableExplainArgs),
-    /// Write a checkpoint again without the rows of one table that are hardly used
+    /// Write a checkpoint again without the rarely used rows of one table
     #[command(after_help = SHRINK)]
     Shrink(TableShrinkArgs),
     /// Forecast a job's tables under other settings, from one pass over data
@@ -46,21 +40,38 @@ Example: zillion table explain runs/clicks --table user --key 42")]
 const SHRINK: &str = "\
 Example: zillion table shrink runs/clicks --table user --min-count 3 --out runs/clicks-small --eval test.parquet
          zillion table shrink runs/clicks --table user --keep-rows 1000000 --by norm --dry-run
-The new checkpoint is evaluated, published and trained on (zillion train --from) like any other.";
+The new checkpoint can be evaluated, published and trained further (zillion train --from) like any other.";
 
 const PLAN: &str = "\
 Example: zillion table plan job.toml --sample day-1.parquet --svg plan.svg
-Rows come in the job's order and steps. Figures are exact for tables of up to --keys keys; of larger ones a
-sample of the keys is followed and the errors are said.";
+Rows come in the order and the steps of the job. Figures are exact for tables of up to --keys keys. For larger
+tables, a sample of the keys is followed and the errors are shown.";
 
+/// The tables of a checkpoint to inspect, and the form of the output.
 #[derive(Debug, clap::Args)]
-pub(crate) struct TableStatsArgs {
+pub(crate) struct TablesArgs {
     /// Checkpoint folder, or a run's folder (its best epoch is taken)
     pub(crate) checkpoint: PathBuf,
-    /// Only this table (repeatable); absent: all
+    /// Name of a table to show (repeatable); absent: all tables
     #[arg(long)]
     pub(crate) table: Vec<String>,
-    /// Compute threads; absent: one a core
+    /// Number of compute threads; absent: one for each core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The one table of a checkpoint that a command works on, and the form of the output.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OneTableArgs {
+    /// Checkpoint folder, or a run's folder (its best epoch is taken)
+    pub(crate) checkpoint: PathBuf,
+    /// Name of the table
+    #[arg(long)]
+    pub(crate) table: String,
+    /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Print one line of JSON on stdout
@@ -70,29 +81,21 @@ pub(crate) struct TableStatsArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TableTopArgs {
-    /// Checkpoint folder, or a run's folder (its best epoch is taken)
-    pub(crate) checkpoint: PathBuf,
-    /// Name of the table
-    #[arg(long)]
-    pub(crate) table: String,
+    #[command(flatten)]
+    pub(crate) source: OneTableArgs,
     /// Order of the rows: the largest come first
     #[arg(long, value_enum, default_value = "count")]
     pub(crate) by: TopBy,
     /// Number of rows to show
     #[arg(short, value_name = "ROWS", default_value = "20")]
     pub(crate) n: usize,
-    /// Show the whole row of one id instead: an id as the data has it, or a key as 0x and 16 digits
+    /// Id whose whole row is shown instead: an id as in the data, or a key as 0x and 16 digits
     #[arg(long, value_name = "ID", conflicts_with_all = ["by", "n"], allow_hyphen_values = true)]
     pub(crate) key: Option<String>,
-    /// Files to find the texts of keys in, read as the job says (integer ids need none)
+    /// File in which the texts of keys are searched, read with the job's settings (repeatable;
+    /// integer ids need none)
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Vec<PathBuf>,
-    /// Compute threads; absent: one a core
-    #[arg(long)]
-    pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -107,26 +110,17 @@ pub(crate) enum TopBy {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TableHistogramArgs {
-    /// Checkpoint folder, or a run's folder (its best epoch is taken)
-    pub(crate) checkpoint: PathBuf,
-    /// Only this table (repeatable); absent: all
-    #[arg(long)]
-    pub(crate) table: Vec<String>,
+    #[command(flatten)]
+    pub(crate) source: TablesArgs,
     /// Measure whose distribution over the rows is shown
     #[arg(long, value_enum)]
     pub(crate) of: HistogramOf,
     /// Largest number of ranges
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) bins: u16,
-    /// Write a plot too
+    /// SVG file for a plot of the histograms
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Compute threads; absent: one a core
-    #[arg(long)]
-    pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -144,70 +138,54 @@ pub(crate) enum HistogramOf {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TableExplainArgs {
-    /// Checkpoint folder, or a run's folder (its best epoch is taken)
-    pub(crate) checkpoint: PathBuf,
-    /// Name of the table
-    #[arg(long)]
-    pub(crate) table: String,
-    /// An id as the data has it, or a key as 0x and 16 digits
+    #[command(flatten)]
+    pub(crate) source: OneTableArgs,
+    /// Id as in the data, or a key as 0x and 16 digits
     #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     pub(crate) key: String,
-    /// Files to find the text of a key in, read as the job says (integer ids need none)
+    /// File in which the text of the key is searched, read with the job's settings (repeatable;
+    /// integer ids need none)
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Vec<PathBuf>,
-    /// Compute threads; absent: one a core
-    #[arg(long)]
-    pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("rule").required(true).args(["keep_rows", "min_count", "unseen_steps", "min_norm"])))]
 pub(crate) struct TableShrinkArgs {
-    /// Checkpoint folder, or a run's folder (its best epoch is taken)
-    pub(crate) checkpoint: PathBuf,
+    #[command(flatten)]
+    pub(crate) source: OneTableArgs,
     /// Folder of the new checkpoint
     #[arg(long, value_name = "FOLDER", required_unless_present = "dry_run")]
     pub(crate) out: Option<PathBuf>,
-    /// Name of the table
-    #[arg(long)]
-    pub(crate) table: String,
-    /// Keep this many rows, the first in the order of --by
+    /// Number of rows to keep, the first in the order of --by
     #[arg(long, value_name = "ROWS")]
     pub(crate) keep_rows: Option<u64>,
-    /// Order of the rows for --keep-rows: the largest stay
+    /// Order of the rows for --keep-rows: the largest are kept
     #[arg(long, value_enum, default_value = "count", conflicts_with_all = ["min_count", "unseen_steps", "min_norm"])]
     pub(crate) by: ShrinkBy,
-    /// Keep rows with at least this many pushes
+    /// Smallest number of pushes of a row that is kept
     #[arg(long, value_name = "PUSHES")]
     pub(crate) min_count: Option<u32>,
-    /// Keep rows (and keys that wait for one) whose last push is at most this many steps ago
+    /// Largest number of steps since the last push of a row, or of a key that waits for one, that
+    /// is kept
     #[arg(long, value_name = "STEPS")]
     pub(crate) unseen_steps: Option<u64>,
-    /// Keep rows with at least this L2 norm
+    /// Smallest L2 norm of a row that is kept
     #[arg(long, value_name = "NORM")]
     pub(crate) min_norm: Option<f32>,
-    /// Only report what would be removed
+    /// Report the rows that would be removed without writing a checkpoint
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Score these labelled rows through both checkpoints and compare (repeatable)
+    /// File of labelled rows that both checkpoints score for a comparison (repeatable)
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub(crate) eval: Vec<PathBuf>,
-    /// Compute threads; absent: one a core
-    #[arg(long)]
-    pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShrinkBy {
-    /// Pushes; among rows with the same number, the row that was pushed last is kept first
+    /// Number of pushes; of rows with the same number, the row with the later push is kept first
     Count,
-    /// Step of the last push; among rows with the same step, the row with more pushes is kept first
+    /// Step of the last push; of rows with the same step, the row with more pushes is kept first
     #[value(name = "last_step", alias = "last-step")]
     LastStep,
     /// L2 norm of the row
@@ -218,17 +196,17 @@ pub(crate) enum ShrinkBy {
 pub(crate) struct TablePlanArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Files to go over, read as the job says (repeatable); absent: the job's training data
+    /// File to read with the job's settings (repeatable); absent: the job's training data
     #[arg(long, value_name = "DATA")]
     pub(crate) sample: Vec<PathBuf>,
-    /// Stop after the step that contains this row; absent: at the end
+    /// Number of rows to read, rounded up to whole steps; absent: all rows
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rows: Option<u64>,
-    /// Keys that are followed in each table, about 96 bytes each; if there are more keys, a sample
-    /// of them is followed
+    /// Largest number of keys that are followed in each table, about 96 bytes for each; of more
+    /// keys, a sample is followed
     #[arg(long, default_value = "1048576", value_parser = clap::value_parser!(u32).range(1024..=268_435_456))]
     pub(crate) keys: u32,
-    /// Write a plot too
+    /// SVG file for a plot of the forecasts
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
     /// Print one line of JSON on stdout

@@ -1,4 +1,4 @@
-//! Arguments of every command about its log and its traces.
+//! The arguments of every command about its log and its traces.
 
 use clap::ValueEnum;
 
@@ -8,12 +8,12 @@ pub(crate) struct TelemetryArgs {
     /// Format of the log on stderr
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub(crate) log_format: LogFormat,
-    /// Level of the log, or levels by module, as in `info,zillion_serving=debug`; absent:
-    /// ZILLION_LOG, otherwise the level that suits the command
+    /// Level of the log, or levels by module, as in `info,zillion_serving=debug`; absent: the value
+    /// of ZILLION_LOG, otherwise info for `serve` and warn for the other commands
     #[arg(long, global = true, value_name = "DIRECTIVES")]
     pub(crate) log_filter: Option<String>,
-    /// Send traces to this OpenTelemetry collector (OTLP over HTTP; /v1/traces is appended);
-    /// absent: where OTEL_EXPORTER_OTLP_ENDPOINT says, or nowhere
+    /// URL of the OpenTelemetry collector that gets the traces (OTLP over HTTP; /v1/traces is
+    /// appended); absent: the URL in OTEL_EXPORTER_OTLP_ENDPOINT, otherwise no traces are sent
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) otlp: Option<String>,
 }
@@ -22,6 +22,6 @@ pub(crate) struct TelemetryArgs {
 pub(crate) enum LogFormat {
     /// Lines of text for people
     Text,
-    /// One JSON object a line
+    /// One JSON object on each line
     Json,
 }

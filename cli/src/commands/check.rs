@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_console::{compute_pool, exit, job_file, print_json};
+use zillion_console::{compute_pool, exit, job_file, print_result};
 use zillion_trainer::{
     CheckReport, DataCheck, FeatureCheck, GradientCheck, Job, MemoryCheck, Severity, TableCheck,
 };
@@ -12,8 +12,8 @@ use zillion_trainer::{
 use crate::args::CheckArgs;
 use crate::text::{self, bytes, grouped, percent};
 
-/// The number of rows whose gradients are compared. It is small, so that each row has a share of
-/// the loss that can be measured.
+/// The number of rows whose gradients are compared. The number is small, so that each row has a
+/// measurable share of the loss.
 const GRADIENT_ROWS: usize = 32;
 
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
@@ -24,14 +24,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
         let workers = compute_pool(job.run.threads)?;
         gradients = Some(zillion_trainer::gradients(&job, GRADIENT_ROWS, &workers)?);
     }
-    if args.json {
-        print_json(&Outcome { report: &report, gradients: gradients.as_ref() })?;
-    } else {
+    print_result(args.json, &Outcome { report: &report, gradients: gradients.as_ref() }, |_| {
         show(&report);
-        if let Some(gradients) = &gradients {
-            show_gradients(gradients);
-        }
-    }
+        gradients.iter().for_each(show_gradients);
+    })?;
     Ok(match report.worst() {
         Some(Severity::Error) => exit::failed(),
         _ if gradients.is_some_and(|g| !g.passed()) => exit::failed(),
@@ -55,21 +51,20 @@ fn show_gradients(check: &GradientCheck) {
         check.rows, check.loss
     );
     let heads = ["", "floats", "norm", "worst error", ""];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    for group in &check.groups {
+    let rows = check.groups.iter().map(|group| {
         let kind = if group.is_table { "table" } else { "parameter" };
-        rows.push(vec![
+        vec![
             format!("{kind} {}", group.name),
             grouped(group.elements as u64),
             format!("{:.2e}", group.norm),
             format!("{:.2e}", group.worst),
             if group.worst > check.tolerance { "WRONG".to_owned() } else { String::new() },
-        ]);
-    }
-    print!("{}", text::table(&rows, 1));
+        ]
+    });
+    print!("{}", text::table(&heads, rows, 1));
     match check.passed() {
-        true => println!("they agree to {}", percent(check.tolerance)),
-        false => println!("they differ by more than {}", percent(check.tolerance)),
+        true => println!("the gradients agree to {}", percent(check.tolerance)),
+        false => println!("the gradients differ by more than {}", percent(check.tolerance)),
     }
 }
 
@@ -125,9 +120,9 @@ fn show(report: &CheckReport) {
     println!(
         "{}",
         match report.worst() {
-            Some(Severity::Error) => "it cannot run",
-            Some(Severity::Stop) => "it could run, but should not",
-            _ => "it can run",
+            Some(Severity::Error) => "the job cannot run",
+            Some(Severity::Stop) => "the job could run, but should not",
+            _ => "the job can run",
         }
     );
 }
@@ -138,64 +133,55 @@ fn rows_line(data: &DataCheck) -> String {
         Some(n) => format!("about {} rows to train", grouped(n)),
         None => "an unknown number of rows to train".to_owned(),
     };
-    let looked = match data.rows == Some(data.sampled + data.rejected) {
-        true => "all looked at".to_owned(),
-        false => format!("{} of them looked at", grouped(data.sampled)),
+    let examined = match data.rows == Some(data.sampled + data.rejected) {
+        true => "all examined".to_owned(),
+        false => format!("{} of them examined", grouped(data.sampled)),
     };
     match data.rejected {
-        0 => format!("{rows}, {looked}"),
-        bad => format!("{rows}, {looked}, {} bad and left out", grouped(bad)),
+        0 => format!("{rows}, {examined}"),
+        bad => format!("{rows}, {examined}, {} bad rows left out", grouped(bad)),
     }
 }
 
 fn features(data: &DataCheck) -> String {
     let heads = ["feature", "kind", "missing", "distinct", "values"];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    for FeatureCheck { name, kind, missing_share, distinct, values_per_row, numbers } in
-        &data.features
-    {
-        let values = match (numbers, values_per_row) {
+    let row = |feature: &FeatureCheck| {
+        let values = match (feature.numbers, feature.values_per_row) {
             (Some([min, mean, max]), _) => format!("{min:.4} to {max:.4}, mean {mean:.4}"),
             (None, Some(n)) => format!("{n:.2} a row"),
             (None, None) => String::new(),
         };
-        let distinct = distinct.map_or_else(String::new, grouped);
-        rows.push(vec![
-            name.clone(),
-            (*kind).to_owned(),
-            percent(*missing_share),
-            distinct,
-            values,
-        ]);
-    }
-    text::table(&rows, 2)
+        let distinct = feature.distinct.map_or_else(String::new, grouped);
+        let missing = percent(feature.missing_share);
+        vec![feature.name.clone(), feature.kind.to_owned(), missing, distinct, values]
+    };
+    text::table(&heads, data.features.iter().map(row), 2)
 }
 
 fn tables(tables: &[TableCheck]) -> String {
     let heads = ["table", "rows", "between", "bytes a row", "memory", "checkpoint"];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    let mut sum = (0, 0, 0);
-    for t in tables {
+    let row = |t: &TableCheck| {
         let between = match t.rows_low == t.rows_high {
             true => "exact".to_owned(),
             false => format!("{} and {}", grouped(t.rows_low), grouped(t.rows_high)),
         };
-        rows.push(vec![
+        vec![
             t.name.clone(),
             grouped(t.rows),
             between,
             t.bytes_per_row.to_string(),
             bytes(t.bytes),
             bytes(t.checkpoint_bytes),
-        ]);
-        sum = (sum.0 + t.rows, sum.1 + t.bytes, sum.2 + t.checkpoint_bytes);
-    }
-    let total = [&grouped(sum.0), "", "", &bytes(sum.1), &bytes(sum.2)].map(str::to_owned);
-    rows.push([vec!["all".to_owned()], total.to_vec()].concat());
+        ]
+    };
+    let sum = |figure: fn(&TableCheck) -> u64| tables.iter().map(figure).sum();
+    let (memory, checkpoint) = (bytes(sum(|t| t.bytes)), bytes(sum(|t| t.checkpoint_bytes)));
+    let total = ["all", &grouped(sum(|t| t.rows)), "", "", &memory, &checkpoint];
+    let rows = tables.iter().map(row).chain([total.map(str::to_owned).to_vec()]);
     format!(
-        "{}rows: extrapolated from the ids of the sample; between Chao's lower bound and Heaps' power law, \
-         their geometric mean in the first column\n",
-        text::table(&rows, 1)
+        "{}rows: the geometric mean of Chao's lower bound and Heaps' power law, extrapolated from the ids of the \
+         sample; between: the two bounds\n",
+        text::table(&heads, rows, 1)
     )
 }
 

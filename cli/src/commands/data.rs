@@ -1,4 +1,4 @@
-//! `zillion data`: looks into data, converts it, makes some.
+//! `zillion data`: inspects, converts, splits and generates data.
 
 mod convert;
 mod history;
@@ -9,10 +9,10 @@ pub(super) mod synth;
 
 use anyhow::Result;
 
-use crate::args::{Data, DataArgs};
+use crate::args::Data;
 
-pub(crate) fn run(args: &DataArgs) -> Result<()> {
-    match &args.what {
+pub(crate) fn run(command: &Data) -> Result<()> {
+    match command {
         Data::Convert(args) => convert::run(args),
         Data::History(args) => history::run(args),
         Data::Inspect(args) => inspect::run(args),

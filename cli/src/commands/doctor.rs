@@ -1,9 +1,8 @@
-//! `zillion doctor`: the properties of this machine that matter to Zillion, and the remedies that
-//! would improve it.
+//! `zillion doctor`: reports the properties of this machine that matter to Zillion, and the
+//! remedies that would improve them.
 //!
-//! Every finding reports what was found, and a finding that can be improved names the command to
-//! type. This command changes nothing. A property that the system does not report is shown as
-//! unknown.
+//! A finding that can be improved names the command to type. The doctor itself changes nothing. A
+//! property that the system does not report is shown as not reported.
 
 mod checks;
 mod disk;
@@ -12,6 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
+use zillion_console::print_result;
 
 use crate::args::DoctorArgs;
 
@@ -19,11 +19,11 @@ use crate::args::DoctorArgs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Grade {
-    /// The machine is as it should be.
+    /// The grade of a property that needs no change.
     Good,
-    /// The machine works, and would work better with the remedy.
+    /// The grade of a property that the remedy would improve.
     Improve,
-    /// The property is neither good nor bad, or the system does not report it.
+    /// The grade of a property that is neither good nor bad, or that the system does not report.
     Note,
 }
 
@@ -63,11 +63,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     let mut findings = checks::machine();
     findings.extend(disk::disk(&folder, args.disk_mib)?);
     let report = Report { version: env!("CARGO_PKG_VERSION"), findings };
-    if args.json { zillion_console::print_json(&report) } else { print(&report) }
+    print_result(args.json, &report, print)
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
-fn print(report: &Report) -> Result<()> {
+fn print(report: &Report) {
     let width = report.findings.iter().map(|f| f.what.len()).max().unwrap_or(0);
     for finding in &report.findings {
         let mark = match finding.grade {
@@ -86,5 +86,4 @@ fn print(report: &Report) -> Result<()> {
         1 => println!("one thing could be better"),
         _ => println!("{could} things could be better"),
     }
-    Ok(())
 }

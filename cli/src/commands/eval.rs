@@ -1,10 +1,10 @@
 //! `zillion eval`: scores labelled rows through a checkpoint and reports the metrics.
 
-use anyhow::{Context, Result};
-use zillion_console::exit::Stop;
-use zillion_console::{compute_pool, data_settings, job_file, print_json};
+use anyhow::Result;
+use zillion_console::exit::usage_error;
+use zillion_console::{compute_pool, data_settings, job_file, print_json_if};
 use zillion_reader::{Dataset, Paths};
-use zillion_trainer::{Job, Loaded};
+use zillion_trainer::Loaded;
 
 use crate::args::EvalArgs;
 use crate::report;
@@ -13,15 +13,12 @@ use crate::text::figure;
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let mut loaded = Loaded::open(&args.checkpoint, compute_pool(args.threads)?)?;
     if let Some(path) = &args.job {
-        let value = job_file::load(path, std::env::vars(), &args.set)?;
-        let job = Job::from_value(value).with_context(|| path.display().to_string())?;
-        loaded.checkpoint().check_job(&job)?;
+        loaded.checkpoint().check_job(&job_file::load_job(path, &args.set)?)?;
     }
     let data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
     if paths.is_empty() {
-        let problem = "the checkpoint's job names no test files: give some with --data FILE";
-        return Err(Stop::Usage(problem.to_owned()).into());
+        return usage_error("the checkpoint's job names no test files; give some with --data FILE");
     }
     // Files that are named on the command line are relative to the current folder, not to the job's
     // `data.root`.
@@ -51,12 +48,9 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     if let Some(gauc) = report.gauc {
         eprintln!("gauc {gauc:.6}");
     }
-    report::task_lines(&report);
-    report::ranking_lines(&report);
-    report::rejected_rows("scored", report.rejected_rows);
-    report::missing_side_rows("scored", &report.missing_side_rows);
-    if args.json {
-        print_json(&report)?;
-    }
-    Ok(())
+    report::print_tasks(&report);
+    report::print_ranking(&report);
+    report::print_rejected_rows("scored", report.rejected_rows);
+    report::print_missing_side_rows("scored", &report.missing_side_rows);
+    print_json_if(args.json, &report)
 }

@@ -3,24 +3,22 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
-use zillion_console::{durable_files, print_json};
+use zillion_console::{durable_files, print_result};
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, FeatureKind, RawType, Schema};
+use zillion_feature::{FeatureKey, FeatureSpec, Schema};
 use zillion_registry::{Cache, STABLE, VersionManifest};
-use zillion_rows::TableSpec;
+
 use zillion_rows::layer::{Found, LayerSource, Unthrottled};
 
 use crate::args::{ExplainArgs, KeyType};
-use crate::registry::{cache_folder, open_model};
+use crate::ids::{IdKind, hex};
+use crate::registry::{cache_folder, open_model, pointed_version};
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let model = open_model(&args.model)?;
-    let version = match args.number.or(args.version) {
-        Some(version) => version,
-        None => model.pointer(STABLE)?.to.version,
-    };
+    let version = pointed_version(&model, args.number.or(args.version), STABLE)?;
     let folder = cache_folder(args.cache.as_ref(), &args.model.registry)?;
     let mut cache = Cache::open(&folder, model.name(), durable_files()?)?;
     let chain = cache.chain(&model, version)?;
@@ -29,50 +27,48 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
         let names: Vec<&str> = newest.tables.iter().map(|t| t.name.as_str()).collect();
         bail!("unknown table `{}` (the model has: {})", args.table, names.join(", "));
     };
-    let key = key(args, newest)?;
+    let key = make_key(args, newest)?;
     // The entries of the key in all layers, the newest first. The first entry is the one that
     // a lookup returns.
-    let mut said = Vec::new();
-    let defaults = default_rows(&newest.tables)?;
+    let mut entries = Vec::new();
+    // A source without layers answers every key with its default row.
+    let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
+    let defaults = LayerSource::new(&newest.tables, Vec::new(), workers)?;
     for link in chain.iter().rev() {
         let layer = cache.layer(&model, link, &mut Unthrottled)?;
         match layer.find(table, key) {
             Some(Found::Row(row)) => {
-                // A narrow row lacks some of its values; they are answered from its initial row.
-                said.push(json!({
+                // The values that a narrow row lacks are those of its initial row.
+                entries.push(json!({
                     "version": link.version, "count": row.count, "values": defaults.whole(table, key, row),
                 }));
             }
             Some(Found::Tombstone) => {
-                said.push(json!({ "version": link.version, "tombstone": true }))
+                entries.push(json!({ "version": link.version, "tombstone": true }))
             }
             None => {}
         }
     }
-    let is_default = said.first().is_none_or(|newest| newest.get("tombstone").is_some());
+    let is_default = entries.first().is_none_or(|newest| newest.get("tombstone").is_some());
     let values = match is_default {
         true => json!(defaults.default_row(table, key)),
-        false => said[0]["values"].clone(),
+        false => entries[0]["values"].clone(),
     };
     let answer = json!({
         "version": version,
         "table": args.table,
-        "key": format!("{:#018x}", key.0),
+        "key": hex(key),
         "slot": key.slot(),
         "is_default": is_default,
-        "written_by": if is_default { None } else { Some(&said[0]["version"]) },
-        "count": if is_default { None } else { Some(&said[0]["count"]) },
+        "written_by": if is_default { None } else { Some(&entries[0]["version"]) },
+        "count": if is_default { None } else { Some(&entries[0]["count"]) },
         "values": values,
-        "layers": said.iter().map(|layer| json!({
+        "layers": entries.iter().map(|layer| json!({
             "version": layer["version"],
             "tombstone": layer.get("tombstone").is_some(),
         })).collect::<Vec<_>>(),
     });
-    if args.json {
-        return print_json(&answer);
-    }
-    show(&answer);
-    Ok(())
+    print_result(args.json, &answer, show)
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
@@ -80,7 +76,7 @@ fn show(answer: &serde_json::Value) {
     println!("key      {}, slot {}", answer["key"].as_str().unwrap_or_default(), answer["slot"]);
     if answer["is_default"] == true {
         println!(
-            "answer   the default: no layer has the key, or the newest that knows it says that it left"
+            "answer   the default row: no layer has the key, or the newest entry is a tombstone"
         );
     } else {
         println!("written  by version {}, pushed {} times", answer["written_by"], answer["count"]);
@@ -89,52 +85,27 @@ fn show(answer: &serde_json::Value) {
     println!("layers   {}", answer["layers"]);
 }
 
-/// Returns a source without layers, which answers every key with its default row.
-fn default_rows(tables: &[TableSpec]) -> Result<LayerSource> {
-    let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
-    Ok(LayerSource::new(tables, Vec::new(), workers)?)
-}
-
-/// Returns the key of an id, converted by the type of the features that read the table.
-fn key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
+/// Returns the key of an id, converted by the kind of the features that read the table.
+fn make_key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
     let text = args.key.as_str();
-    let number = |what: &str| format!("--key {text} is not {what}: give its type with --key-type");
     let kind = match args.key_type {
-        Some(kind) => kind,
+        Some(KeyType::I64) => Some(IdKind::Signed),
+        Some(KeyType::U64) => Some(IdKind::Unsigned),
+        Some(KeyType::String) => Some(IdKind::Text),
+        Some(KeyType::Hash) => None,
         None => {
             let schema = Schema::from_job(&version.schema)?;
-            let of_table = |f: &&zillion_feature::FeatureSpec| {
+            let reads_table = |f: &&FeatureSpec| {
                 f.table().is_some_and(|t| schema.tables[t.index()] == args.table)
             };
-            match schema.features.iter().find(of_table).map(|f| &f.kind) {
-                Some(
-                    FeatureKind::Id { raw, .. }
-                    | FeatureKind::Ids { raw, .. }
-                    | FeatureKind::Sequence { raw, .. },
-                ) => match raw {
-                    RawType::I64 => KeyType::I64,
-                    RawType::U64 => KeyType::U64,
-                    RawType::String => KeyType::String,
-                },
-                // The ids of buckets are their numbers.
-                Some(FeatureKind::Bucketized { .. }) => KeyType::U64,
-                _ => KeyType::Hash,
-            }
+            schema.features.iter().find(reads_table).and_then(|f| IdKind::of(&f.kind))
         }
     };
-    Ok(match kind {
-        KeyType::I64 => match text.parse() {
-            Ok(id) => FeatureKey::from_i64(id),
-            Err(_) => bail!(number("a whole number")),
-        },
-        KeyType::U64 => match text.parse() {
-            Ok(id) => FeatureKey::from_u64(id),
-            Err(_) => bail!(number("a whole number from 0 on")),
-        },
-        KeyType::String => FeatureKey::from_text(text),
-        KeyType::Hash => match u64::from_str_radix(text.trim_start_matches("0x"), 16) {
-            Ok(key) => FeatureKey(key),
-            Err(_) => bail!(number("a key in hexadecimal")),
-        },
-    })
+    let hash = || u64::from_str_radix(text.trim_start_matches("0x"), 16).ok().map(FeatureKey);
+    let (key, form) = match kind {
+        Some(IdKind::Signed) => (IdKind::Signed.make_key(text), "a whole number"),
+        None | Some(IdKind::Cross) => (hash(), "a key in hexadecimal"),
+        Some(kind) => (kind.make_key(text), "a whole number from 0 on"),
+    };
+    key.with_context(|| format!("--key {text} is not {form}; give its type with --key-type"))
 }

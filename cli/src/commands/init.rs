@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use toml::Value;
-use zillion_console::compute_pool;
-use zillion_console::exit::Stop;
+use zillion_console::exit::{refuse, usage_error};
+use zillion_console::{compute_pool, print_line};
 use zillion_datatools::{Guessed, SplitBy, SplitFile, SplitSpec};
 use zillion_feature::RawType;
 use zillion_reader::{ColumnType, DataConfig, Dataset, Header};
@@ -16,22 +16,21 @@ use zillion_trainer::Job;
 
 use super::data::split::{Target, print_files, split_files};
 use crate::args::{InitArgs, ReadArgs};
-use crate::raw_files::{Looked, look_at};
+use crate::raw_files::{Preview, preview};
 use crate::text::grouped;
 
 /// The number of rows from which the guesses are made.
-const LOOKED_AT: u64 = 200_000;
+const GUESS_ROWS: u64 = 200_000;
 /// The names that a validation file may have beside a training file called `train`.
 const VALID_NAMES: [&str; 4] = ["valid", "val", "validation", "dev"];
 
 pub(crate) fn run(args: &InitArgs) -> Result<()> {
     let to_stdout = args.out.as_os_str() == "-";
     if !to_stdout && args.out.exists() {
-        return Err(Stop::Refused(format!(
-            "the file {} exists: remove it, or choose another one with --out",
+        return refuse(format!(
+            "the file {} exists; remove it, or choose another file with --out",
             args.out.display()
-        ))
-        .into());
+        ));
     }
     let (drafted, mut text, mut job) = draft(&args.data, args.label.as_deref())?;
     // The job file that is written must run. The data is therefore opened here in the same way as
@@ -45,9 +44,10 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         (_, text, job) = draft(&folder.join("train.parquet"), Some(&drafted.label))?;
         Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
     }
-    drafted.tell();
+    drafted.print_notes();
     if to_stdout {
-        print(&text);
+        // The text ends with the end of its last line, which `print_line` adds.
+        print_line(text.trim_end());
         return Ok(());
     }
     std::fs::write(&args.out, text)
@@ -70,7 +70,8 @@ fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>
         let is_whole = |name: &&String| {
             columns.iter().any(|(column, of)| column == *name && *of == ColumnType::Int64)
         };
-        let by = match (draft.event_time.as_ref().filter(is_whole), &draft.group) {
+        let guess = &draft.preview.guess;
+        let by = match (guess.event_time.as_ref().filter(is_whole), &guess.group) {
             (Some(column), _) => SplitBy::Time(column.clone()),
             (None, Some(column)) => SplitBy::Group(column.clone()),
             (None, None) => SplitBy::Row,
@@ -86,49 +87,39 @@ fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>
 }
 
 /// Returns the job that `init` would write for a file.
-pub(crate) fn drafted(data: &Path) -> Result<Job> {
+pub(crate) fn draft_job(data: &Path) -> Result<Job> {
     draft(data, None).map(|(.., job)| job)
 }
 
 fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
-    let looked = look_at(data, LOOKED_AT, label, &*compute_pool(None)?)?;
-    let label = match &looked.guess.label {
+    let preview = preview(data, GUESS_ROWS, label, &*compute_pool(None)?)?;
+    let label = match &preview.guess.label {
         Ok(label) => label.clone(),
-        Err(why) => return Err(Stop::Usage(format!("{why}: {}", data.display())).into()),
+        Err(why) => return usage_error(format!("{why}: {}", data.display())),
     };
-    let draft = Draft::new(data, &looked, label)?;
+    let draft = Draft::new(data, preview, label)?;
     let text = draft.text();
     let value: toml::Table = text.parse().context("the job that was drafted is not TOML")?;
     let job = Job::from_value(value.into()).context("the job that was drafted")?;
     Ok((draft, text, job))
 }
 
-#[expect(clippy::print_stdout, reason = "the result of a command")]
-fn print(text: &str) {
-    print!("{text}");
-}
-
-/// A job file that is being drafted.
+/// The draft of a job file.
 struct Draft {
     name: String,
     folder: PathBuf,
     train: String,
     valid: Option<String>,
     test: Option<String>,
-    config: DataConfig,
     label: String,
-    group: Option<String>,
-    event_time: Option<String>,
     /// The name in the job, the column and the guessed meaning of each feature.
     features: Vec<(String, String, Guessed)>,
     left: Vec<(String, String)>,
-    notes: Vec<String>,
-    rows: u64,
-    complete: bool,
+    preview: Preview,
 }
 
 impl Draft {
-    fn new(data: &Path, looked: &Looked, label: String) -> Result<Self> {
+    fn new(data: &Path, preview: Preview, label: String) -> Result<Self> {
         let file = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = file.split('.').next().unwrap_or_default().to_owned();
         let folder = data.parent().unwrap_or(Path::new("")).to_owned();
@@ -138,12 +129,12 @@ impl Draft {
         };
         let mut taken = BTreeSet::new();
         let (mut features, mut left) = (Vec::new(), Vec::new());
-        for (column, meaning) in &looked.guess.columns {
+        for (column, meaning) in &preview.guess.columns {
             match meaning {
-                _ if looked.sniffed.unusable.contains(column) => left.push((
+                _ if preview.sniffed.unusable.contains(column) => left.push((
                     column.clone(),
                     match column.is_empty() {
-                        true => "it has no name in the header; give it one".to_owned(),
+                        true => "the column has no name in the header; give it one".to_owned(),
                         false => {
                             "the header has this name more than once; rename the others".into()
                         }
@@ -158,15 +149,14 @@ impl Draft {
             }
         }
         left.dedup();
-        if looked.sniffed.unusable.contains(&label) {
-            let why =
-                format!("the header has `{label}`, the label, more than once; rename the others");
-            return Err(Stop::Usage(why).into());
+        if preview.sniffed.unusable.contains(&label) {
+            return usage_error(format!(
+                "label column `{label}` is more than once in the header; rename the others"
+            ));
         }
         if features.is_empty() {
             let why: Vec<String> = left.iter().map(|(c, w)| format!("\n  {c}: {w}")).collect();
-            let why = format!("no column can be a feature:{}", why.concat());
-            return Err(Stop::Usage(why).into());
+            return usage_error(format!("no column can be a feature:{}", why.concat()));
         }
         let name = if ["train", ""].contains(&stem.as_str()) {
             folder.file_name().map_or("job".into(), |n| n.to_string_lossy().into_owned())
@@ -179,15 +169,10 @@ impl Draft {
             valid: sibling(&VALID_NAMES),
             test: sibling(&["test"]),
             folder,
-            config: looked.guess.config.clone(),
             label,
-            group: looked.guess.group.clone(),
-            event_time: looked.guess.event_time.clone(),
             features,
             left,
-            notes: looked.sniffed.notes.clone(),
-            rows: looked.profile.rows,
-            complete: looked.profile.complete,
+            preview,
         })
     }
 
@@ -200,11 +185,17 @@ impl Draft {
             && !self.features.iter().any(|(_, _, meaning)| has_weights(meaning))
     }
 
+    /// Returns the number of rows that were examined, as text.
+    fn rows(&self) -> String {
+        let profile = &self.preview.profile;
+        let part = if profile.complete { "" } else { "the first " };
+        format!("{part}{} rows", grouped(profile.rows))
+    }
+
     /// Prints the notes that are not written to the job file.
-    fn tell(&self) {
-        let part = if self.complete { "" } else { "the first " };
-        eprintln!("looked at {part}{} rows; label `{}`", grouped(self.rows), self.label);
-        for note in &self.notes {
+    fn print_notes(&self) {
+        eprintln!("examined {}; label `{}`", self.rows(), self.label);
+        for note in &self.preview.sniffed.notes {
             eprintln!("note: {note}");
         }
         for (column, why) in &self.left {
@@ -214,20 +205,20 @@ impl Draft {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        let part = if self.complete { "" } else { "the first " };
         let _ = writeln!(
             text,
-            "# Drafted from {part}{} rows of {}: every guess has its reason beside it. Correct what is wrong,\n\
+            "# Drafted from {} of {}: every guess has its reason beside it. Correct what is wrong,\n\
              # then `zillion check` this file, then `zillion train` it.\n\
              name = {}\nseed = 1\n",
-            grouped(self.rows),
+            self.rows(),
             self.train,
             quoted(&self.name)
         );
-        self.data_section(&mut text);
+        self.write_data_section(&mut text);
         let _ = writeln!(text, "\n[labels.{}]", feature_name(&self.label, &mut BTreeSet::new()));
         let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(&self.label));
-        let columns = [("group", &self.group), ("event_time", &self.event_time)];
+        let guess = &self.preview.guess;
+        let columns = [("group", &guess.group), ("event_time", &guess.event_time)];
         if columns.iter().any(|(_, column)| column.is_some()) {
             text.push_str("\n[columns]\n");
         }
@@ -238,7 +229,7 @@ impl Draft {
         }
         text.push_str("\n# What a row holds. A missing id is an id of its own.\n");
         for (name, column, meaning) in &self.features {
-            feature(&mut text, name, column, meaning);
+            write_feature(&mut text, name, column, meaning);
         }
         if !self.left.is_empty() {
             text.push_str("\n# Left out:\n");
@@ -250,7 +241,7 @@ impl Draft {
         text
     }
 
-    fn data_section(&self, text: &mut String) {
+    fn write_data_section(&self, text: &mut String) {
         let _ = writeln!(text, "[data]");
         let root = self.folder.to_string_lossy();
         let _ = writeln!(
@@ -278,14 +269,14 @@ impl Draft {
         // Only settings that differ from the defaults are written, so that a reader sees what is
         // special about the file.
         let plain = Value::try_from(DataConfig::default()).ok();
-        let own = Value::try_from(&self.config).ok();
+        let own = Value::try_from(&self.preview.guess.config).ok();
         let (Some(Value::Table(plain)), Some(Value::Table(own))) = (plain, own) else { return };
         for (key, value) in own {
             if plain.get(&key) != Some(&value) {
                 let _ = writeln!(text, "{key} = {value}");
             }
         }
-        if matches!(self.config.header, Header::Names(_)) {
+        if matches!(self.preview.guess.config.header, Header::Names(_)) {
             text.push_str("# The file has no header: rename the columns above as you like.\n");
         }
     }
@@ -293,7 +284,7 @@ impl Draft {
     fn model(&self) -> String {
         // A step takes about a fiftieth of a small file, so that an epoch has more than a few
         // steps.
-        let batch = (self.rows / 50).clamp(32, 4096).next_power_of_two().min(4096);
+        let batch = (self.preview.profile.rows / 50).clamp(32, 4096).next_power_of_two().min(4096);
         let epochs = if self.valid.is_some() { 10 } else { 3 };
         let plateau = match self.valid {
             Some(_) => {
@@ -323,7 +314,7 @@ impl Draft {
     }
 }
 
-fn feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
+fn write_feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
     let mut section = |kind: &str, reason: &str| {
         let _ = writeln!(text, "[features.{name}]  # {}", one_line(reason));
         if name != column {
@@ -364,7 +355,7 @@ fn feature(text: &mut String, name: &str, column: &str, meaning: &Guessed) {
     }
 }
 
-/// Returns a column's name as a bare key that can also name a folder.
+/// Returns a column's name as a bare TOML key that can also be the name of a folder.
 fn feature_name(column: &str, taken: &mut BTreeSet<String>) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let mut name: String = column.chars().take(100).map(legal).collect();

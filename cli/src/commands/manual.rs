@@ -1,5 +1,5 @@
-//! `zillion completions` and `zillion man`: both are generated from the one definition of the
-//! arguments.
+//! `zillion completions` and `zillion man`: print completions and manual pages. Both are generated
+//! from the definition of the arguments.
 
 use std::io::Write;
 
@@ -8,13 +8,13 @@ use clap::CommandFactory;
 
 use crate::args::{Args, CompletionsArgs, ManArgs};
 
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
+pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "zillion", &mut text);
     std::io::stdout().write_all(&text).context("cannot write the completions")
 }
 
-pub(crate) fn pages(args: &ManArgs) -> Result<()> {
+pub(crate) fn print_pages(args: &ManArgs) -> Result<()> {
     let command = Args::command();
     match &args.out {
         None => {

@@ -1,4 +1,4 @@
-//! `zillion model`: the commands by which operators list, compare, move and clean up versions.
+//! `zillion model`: lists, compares, promotes, checks, exports and removes versions.
 
 mod describe;
 mod diff;
@@ -7,22 +7,21 @@ mod gc;
 mod graph;
 mod list;
 mod pin;
-mod promote;
-mod rollback;
+mod pointer;
 mod show;
 mod verify;
 
 use anyhow::Result;
 
-use crate::args::{ModelArgs, ModelCommand};
+use crate::args::ModelCommand;
 
-pub(crate) fn run(args: &ModelArgs) -> Result<()> {
-    match &args.what {
+pub(crate) fn run(command: &ModelCommand) -> Result<()> {
+    match command {
         ModelCommand::List(args) => list::run(args),
         ModelCommand::Show(args) => show::run(args),
         ModelCommand::Diff(args) => diff::run(args),
-        ModelCommand::Promote(args) => promote::run(args),
-        ModelCommand::Rollback(args) => rollback::run(args),
+        ModelCommand::Promote(args) => pointer::promote(args),
+        ModelCommand::Rollback(args) => pointer::roll_back(args),
         ModelCommand::Verify(args) => verify::run(args),
         ModelCommand::Gc(args) => gc::run(args),
         ModelCommand::Pin(args) => pin::run(args),

@@ -7,40 +7,36 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use zillion_console::exit::Stop;
+use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, data_settings};
 use zillion_reader::{Dataset, Labels};
 use zillion_trainer::{Loaded, Predicted};
 
-use crate::args::{FetchArgs, PredictArgs, StdinFormat};
+use crate::args::{FetchArgs, PredictArgs};
 use crate::report;
 use crate::watch::{Choice, Lines};
-use score_lines::{Ended, ScoreLines};
+use score_lines::ScoreLines;
 
 pub(crate) fn run(args: &PredictArgs) -> Result<()> {
     match (&args.model, &args.second) {
-        (None, Some(input)) => of_checkpoint(args, input),
+        (None, Some(input)) => score_by_checkpoint(args, input),
         (Some(model), None) => version::run(args, model, &args.first),
-        (None, None) => usage("a checkpoint and a file of rows are wanted, or --model and a file"),
-        (Some(_), Some(_)) => usage("rows are scored by a checkpoint or by --model, not by both"),
+        (None, None) => usage_error(
+            "the file of rows is missing: give a checkpoint and a file, or --model and a file; see \
+             zillion predict --help",
+        ),
+        (Some(_), Some(_)) => usage_error(
+            "a checkpoint and --model are both given; leave one out; see zillion predict --help",
+        ),
     }
 }
 
-fn usage(what: &str) -> Result<()> {
-    Err(Stop::Usage(format!("{what}; see zillion predict --help")).into())
-}
-
-fn of_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
+fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     let mut loaded = Loaded::open(&args.first, compute_pool(args.threads)?)?;
     let mut data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let schema = &loaded.job.schema;
     let dataset = if input.as_os_str() == "-" {
-        data.format = match args.format {
-            StdinFormat::Csv => zillion_reader::Format::Csv,
-            StdinFormat::Tsv => zillion_reader::Format::Tsv,
-            StdinFormat::Jsonl => zillion_reader::Format::Jsonl,
-            StdinFormat::Libsvm => zillion_reader::Format::Libsvm,
-        };
+        data.format = toml::Value::from(args.format.as_str()).try_into()?;
         Dataset::from_reader(&data, io::stdin(), "stdin", schema, Labels::Optional)?
     } else {
         let files = [input.to_owned()];
@@ -49,7 +45,7 @@ fn of_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     let dataset = dataset.with_statistics(loaded.statistics().clone());
 
     if !args.fetch.fetch.is_empty() {
-        return look(&mut loaded, &dataset, &args.fetch);
+        return print_nodes(&mut loaded, &dataset, &args.fetch);
     }
     let out = BufWriter::new(io::stdout().lock());
     let tasks: Vec<String> = loaded.job.tasks().into_iter().map(|task| task.name).collect();
@@ -72,24 +68,25 @@ fn of_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     if failed.is_none() {
         failed = scores.write(&[], &predicted.rejected_last).err();
     }
-    if scores.finish(failed)? == Ended::Early {
+    if !scores.finish(failed)? {
         return Ok(());
     }
     let Predicted { missing, rejected, .. } = predicted;
     if rejected > 0 {
-        eprintln!("{rejected} rows are bad and have no score; the first: {}", first(&dataset));
+        let first = dataset.first_rejects().join("; ");
+        eprintln!("{rejected} rows are bad and have no score; the first: {first}");
     }
     if missing > 0 {
         eprintln!("{missing} lookups of keys that training never saw read the declared default");
     }
     let counts = sides.into_iter().zip(side_missing).filter(|&(_, rows)| rows > 0).collect();
-    report::missing_side_rows("scored", &counts);
+    report::print_missing_side_rows("scored", &counts);
     Ok(())
 }
 
 /// Prints the values of the requested nodes instead of scores. The scores are the values of the
 /// node `probabilities`.
-fn look(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
+fn print_nodes(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
     let choice = Choice::new(&args.fetch_rows, args.rows, Choice::All);
     let mut failed = None;
     loaded.look(dataset, &args.fetch, |looked| {
@@ -107,8 +104,4 @@ fn look(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> 
         }
         _ => Ok(()),
     }
-}
-
-fn first(dataset: &Dataset) -> String {
-    dataset.first_rejects().join("; ")
 }

@@ -1,10 +1,12 @@
-//! `zillion quickstart`: the whole loop, from data that it generates to a rollback, with the
+//! `zillion quickstart`: runs the whole loop, from generated data to a rollback, and prints the
 //! command that repeats each step.
 
 mod job;
 mod place;
 mod serve;
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +14,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
-use zillion_console::exit::Stop;
+use zillion_console::exit::refuse;
 use zillion_console::progress::Progress;
-use zillion_console::{compute_pool, durable_files, job_file, print_json, signals};
+use zillion_console::{compute_pool, durable_files, job_file, print_json_if, signals};
 use zillion_datatools::ClickLog;
 use zillion_device::Workers;
 use zillion_trainer::{EpochReport, Job, Observer, StepReport, TrainOptions, TrainReport, train};
@@ -26,7 +28,7 @@ use super::data::synth::{self, Synthetic};
 use crate::args::QuickstartArgs;
 use crate::text::figure;
 
-/// The outcome of the command, with all that a script may need.
+/// The outcome of the command for scripts.
 #[derive(Serialize)]
 struct Outcome {
     data: Synthetic,
@@ -49,18 +51,17 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     let began = Instant::now();
     let place = Place::new(&args.output);
     if args.output.exists() {
-        return Err(Stop::Refused(format!(
-            "the folder {} exists: remove it, or choose another one with --output",
+        return refuse(format!(
+            "the folder {} exists; remove it, or choose another one with --output",
             args.output.display()
-        ))
-        .into());
+        ));
     }
     let workers = compute_pool(args.threads)?;
     let stop = signals::stop_flag()?;
 
     eprintln!("1. a click log of {} rows, by seed {}", args.rows, args.seed);
     let data = synth::write(args.seed, args.rows, &place.data, &workers, &durable_files()?)?;
-    data.tell();
+    data.print_summary();
     std::fs::write(&place.job, job::job_text(args, &place))
         .with_context(|| format!("cannot write {}", place.job.display()))?;
     eprintln!("   job file: {}", place.job.display());
@@ -139,11 +140,8 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     for (what, command) in &commands {
         eprintln!("  # {what}\n  {command}");
     }
-    outcome.served.tell();
-    if args.json {
-        print_json(&outcome)?;
-    }
-    Ok(())
+    outcome.served.print_next();
+    print_json_if(args.json, &outcome)
 }
 
 /// Trains until the end of the job or until the run is stopped.
@@ -169,8 +167,8 @@ fn sitting(
     Ok(train(Job::from_value(value)?, options, observer)?)
 }
 
-/// An observer that stops a run before its end: in the middle of an epoch if the epoch is long
-/// enough to watch, otherwise at the end of its first epoch. Ctrl-C stops the run too.
+/// An observer that stops a run before its end: after the step `after`, or at the end of the first
+/// epoch if that comes first. Ctrl-C stops the run too.
 struct Interrupter {
     after: u64,
     stop: Arc<AtomicBool>,
@@ -198,26 +196,22 @@ fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
 
 /// Returns whether two folders hold the same files with the same bytes.
 fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
-    let list = |folder: &Path| -> Result<Vec<(std::ffi::OsString, PathBuf)>> {
+    let list = |folder: &Path| -> Result<BTreeMap<OsString, PathBuf>> {
         let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-        let mut entries: Vec<_> = entries
-            .map(|e| e.map(|e| (e.file_name(), e.path())))
-            .collect::<std::io::Result<_>>()?;
-        entries.sort();
-        Ok(entries)
+        let entries = entries.map(|entry| entry.map(|e| (e.file_name(), e.path())));
+        Ok(entries.collect::<std::io::Result<_>>()?)
     };
-    let (a, b) = (list(a)?, list(b)?);
-    if a.len() != b.len() {
+    let (first, second) = (list(a)?, list(b)?);
+    if !first.keys().eq(second.keys()) {
         return Ok(false);
     }
-    for ((name, a), (other, b)) in a.into_iter().zip(b) {
-        let same = name == other
-            && a.is_dir() == b.is_dir()
-            && match a.is_dir() {
-                true => same_bytes(&a, &b)?,
-                false => std::fs::read(&a)? == std::fs::read(&b)?,
-            };
-        if !same {
+    for (a, b) in first.values().zip(second.values()) {
+        let is_same = match (a.is_dir(), b.is_dir()) {
+            (true, true) => same_bytes(a, b)?,
+            (false, false) => std::fs::read(a)? == std::fs::read(b)?,
+            _ => false,
+        };
+        if !is_same {
             return Ok(false);
         }
     }

@@ -15,17 +15,17 @@ use zillion_serving::{Domain, serve};
 
 use self::reload::Reloader;
 use self::settings::Settings;
-use self::systemd::Sockets;
+
 use crate::args::ServeArgs;
 
 /// The interval at which the server checks whether every model answers, and reports changes to the
 /// service manager.
-const LOOK: Duration = Duration::from_millis(100);
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let settings = Settings::read(args)?;
     settings.set_log_filter()?;
-    let mut sockets = Sockets::take()?;
+    let mut sockets = systemd::take_sockets()?;
     let registry = open_registry(settings.registry())?;
     let config = settings.config(registry.store().is_remote())?;
     let metrics = crate::metrics::registry("server")?;
@@ -34,17 +34,17 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     // scores.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let http = listener(sockets.named("http"), Some(&settings.http)).await?;
-        let grpc = listener(sockets.named("grpc"), settings.grpc.as_deref()).await?;
+        let http = listen(sockets.remove("http"), Some(settings.http())).await?;
+        let grpc = listen(sockets.remove("grpc"), settings.grpc.as_deref()).await?;
         let listeners: Vec<TcpListener> = http.into_iter().chain(grpc).collect();
         announce(&listeners)?;
-        let lame_duck = Duration::from_millis(settings.lame_duck_ms);
-        let told = tokio::spawn(keep_told(domain.clone()));
+        let lame_duck = Duration::from_millis(settings.lame_duck_ms.unwrap_or(0));
+        let reporter = tokio::spawn(report_state(domain.clone()));
         let reloader = Reloader::new(args.clone(), settings, domain.clone(), &metrics)?;
         tokio::spawn(reloader.follow_hangups()?);
-        let stopped = stopped(domain.clone(), lame_duck)?;
+        let stopped = follow_stop_signals(domain.clone(), lame_duck)?;
         let cut = serve(domain.clone(), listeners, stopped).await?;
-        told.abort();
+        reporter.abort();
         if cut > 0 {
             tracing::warn!("{cut} connections were cut off at the end of the drain time");
         }
@@ -52,8 +52,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
 }
 
-/// Returns the socket that systemd handed over, or a new one on `address`.
-async fn listener(
+/// Returns the socket that systemd handed over, otherwise a new one on `address`, if it is given.
+async fn listen(
     socket: Option<std::net::TcpListener>,
     address: Option<&str>,
 ) -> Result<Option<TcpListener>> {
@@ -70,12 +70,12 @@ async fn listener(
     })
 }
 
-/// Tells the service manager when every model answers, the state of the server, and that the server
-/// is alive.
-async fn keep_told(domain: Arc<Domain>) {
+/// Reports to the service manager the state of the server, the moment when every model answers,
+/// and that the server is alive.
+async fn report_state(domain: Arc<Domain>) {
     let mut watchdog = systemd::watchdog().map(|limit| tokio::time::interval(limit / 3));
-    let mut told = None;
-    let mut look = tokio::time::interval(LOOK);
+    let mut reported = None;
+    let mut interval = tokio::time::interval(REPORT_INTERVAL);
     loop {
         let is_due = async {
             match &mut watchdog {
@@ -84,13 +84,13 @@ async fn keep_told(domain: Arc<Domain>) {
             }
         };
         tokio::select! {
-            () = is_due => systemd::alive(),
-            _ = look.tick() => {
-                let now = (domain.is_ready(), status(&domain));
-                if told.as_ref() != Some(&now) {
+            () = is_due => systemd::notify_alive(),
+            _ = interval.tick() => {
+                let now = (domain.is_ready(), format_status(&domain));
+                if reported.as_ref() != Some(&now) {
                     let (is_ready, text) = &now;
-                    if *is_ready { systemd::ready(text) } else { systemd::status(text) }
-                    told = Some(now);
+                    if *is_ready { systemd::notify_ready(text) } else { systemd::notify_status(text) }
+                    reported = Some(now);
                 }
             }
         }
@@ -98,7 +98,7 @@ async fn keep_told(domain: Arc<Domain>) {
 }
 
 /// Describes the state of the server in one line.
-fn status(domain: &Domain) -> String {
+fn format_status(domain: &Domain) -> String {
     let of = |host: &Arc<zillion_serving::Host>| {
         let open = host.open();
         match (open.current, &open.problem) {
@@ -118,16 +118,19 @@ fn status(domain: &Domain) -> String {
 /// HTTP first, then gRPC.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[TcpListener]) -> Result<()> {
-    for (listener, said) in listeners.iter().zip(["listening on http://", "grpc on "]) {
-        println!("{said}{}", listener.local_addr()?);
+    for (listener, text) in listeners.iter().zip(["listening on http://", "grpc on "]) {
+        println!("{text}{}", listener.local_addr()?);
     }
     Ok(())
 }
 
 /// Returns a future that ends `lame_duck` after SIGTERM or Ctrl-C. During that time the server
 /// reports that it is not ready and still accepts requests, because a load balancer must notice
-/// this state before the server stops accepting them. A second signal ends the future at once.
-fn stopped(domain: Arc<Domain>, lame_duck: Duration) -> Result<impl Future<Output = ()>> {
+/// this state before the server stops accepting requests. A second signal ends the future at once.
+fn follow_stop_signals(
+    domain: Arc<Domain>,
+    lame_duck: Duration,
+) -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
@@ -136,7 +139,7 @@ fn stopped(domain: Arc<Domain>, lame_duck: Duration) -> Result<impl Future<Outpu
             _ = interrupt.recv() => {}
         }
         domain.drain();
-        systemd::stopping();
+        systemd::notify_stopping();
         tokio::select! {
             () = tokio::time::sleep(lame_duck) => {}
             _ = terminate.recv() => {}

@@ -1,20 +1,20 @@
-//! `zillion table`: looks into the tables of a checkpoint, and makes them smaller.
+//! `zillion table`: inspects the tables of a checkpoint, shrinks them, and plans their settings.
 
 mod explain;
 mod histogram;
 mod key_names;
-mod named;
 mod plan;
 mod shrink;
+mod source;
 mod stats;
 mod top;
 
 use anyhow::Result;
 
-use crate::args::{Table, TableArgs};
+use crate::args::Table;
 
-pub(crate) fn run(args: &TableArgs) -> Result<()> {
-    match &args.what {
+pub(crate) fn run(command: &Table) -> Result<()> {
+    match command {
         Table::Stats(args) => stats::run(args),
         Table::Top(args) => top::run(args),
         Table::Histogram(args) => histogram::run(args),

@@ -1,9 +1,9 @@
 //! `zillion train`: trains a job.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use zillion_console::progress::Progress;
-use zillion_console::{compute_pool, durable_files, job_file, print_json, profile, signals};
+use zillion_console::{compute_pool, durable_files, job_file, print_json_if, profile, signals};
 use zillion_trainer::profile::Summary;
 use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 
@@ -18,11 +18,9 @@ use crate::watch::{Choice, Stepper, Watch};
 const FETCHED_ROWS: u64 = 5;
 
 pub(crate) fn run(args: &TrainArgs) -> Result<()> {
-    let value = job_file::load(&args.job.job, std::env::vars(), &args.job.set)?;
-    let job = Job::from_value(value).with_context(|| args.job.job.display().to_string())?;
+    let job = job_file::load_job(&args.job.job, &args.job.set)?;
     if args.print_config {
-        print_config(&job)?;
-        return Ok(());
+        return print_config(&job);
     }
     let address = args.metrics.as_ref().or(job.run.metrics.as_ref());
     let served = address.map(|address| serve_metrics(address, &job)).transpose()?;
@@ -48,12 +46,17 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         stop: options.stop.clone(),
     };
     let report = zillion_trainer::train(job, options, &mut watch)?;
-    summary(&report);
+    print_summary(&report);
     let profile = profile::report(&args.profile, &report)?;
-    if args.json {
-        print_json(&Outcome { profile, ..Outcome::new(&report) })?;
-    }
-    Ok(())
+    let test = report.test.as_ref();
+    let outcome = Outcome {
+        test_auc: test.and_then(|t| t.auc),
+        test_logloss: test.and_then(|t| t.logloss),
+        calibration: test.and_then(|t| t.calibration),
+        profile,
+        report: &report,
+    };
+    print_json_if(args.json, &outcome)
 }
 
 /// Serves the series of the run and prints the address, because with port 0 the system chooses the
@@ -73,7 +76,7 @@ fn print_config(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The outcome of the command: the figures that scripts read most often first, then all others.
+/// The outcome of the command: first the figures that scripts read most often, then all others.
 #[derive(Serialize)]
 struct Outcome<'a> {
     test_auc: Option<f64>,
@@ -85,20 +88,7 @@ struct Outcome<'a> {
     report: &'a TrainReport,
 }
 
-impl<'a> Outcome<'a> {
-    fn new(report: &'a TrainReport) -> Self {
-        let test = report.test.as_ref();
-        Self {
-            test_auc: test.and_then(|t| t.auc),
-            test_logloss: test.and_then(|t| t.logloss),
-            calibration: test.and_then(|t| t.calibration),
-            profile: None,
-            report,
-        }
-    }
-}
-
-fn summary(report: &TrainReport) {
+fn print_summary(report: &TrainReport) {
     if let Some(test) = &report.test {
         let of =
             format!("({} rows, epoch {})", test.rows, report.best_epoch.unwrap_or(report.epochs));
@@ -112,19 +102,19 @@ fn summary(report: &TrainReport) {
                 figure(test.calibration, 4)
             );
         }
-        report::task_lines(test);
-        report::ranking_lines(test);
+        report::print_tasks(test);
+        report::print_ranking(test);
         if test.missing_keys > 0 {
             eprintln!(
                 "      {} lookups of keys that training never saw read the declared default",
                 test.missing_keys
             );
         }
-        report::rejected_rows("test", test.rejected_rows);
-        report::missing_side_rows("test", &test.missing_side_rows);
+        report::print_rejected_rows("test", test.rejected_rows);
+        report::print_missing_side_rows("test", &test.missing_side_rows);
     }
-    report::rejected_rows("training", report.rejected_rows);
-    report::missing_side_rows("trained", &report.missing_side_rows);
+    report::print_rejected_rows("training", report.rejected_rows);
+    report::print_missing_side_rows("trained", &report.missing_side_rows);
     for table in &report.tables {
         let mut line =
             format!("table {}  {} rows  {:.1} MiB", table.name, table.rows, mib(table.bytes));
@@ -149,7 +139,7 @@ fn summary(report: &TrainReport) {
         }
         if let Some(spill) = table.spill {
             line.push_str(&format!(
-                "  {} rows on disk ({:.1} MiB): {} written, {} again for space, {} brought in, {} of these ahead",
+                "  {} rows on disk ({:.1} MiB): {} written, {} rewritten for space, {} read, {} of these in advance",
                 spill.cold_rows,
                 mib(spill.disk_bytes),
                 spill.spilled,
@@ -160,7 +150,7 @@ fn summary(report: &TrainReport) {
         }
         eprintln!("{line}");
     }
-    if let Some(stages) = stages(&report.seconds) {
+    if let Some(stages) = format_stages(&report.seconds) {
         eprintln!("time  {stages}");
     }
     eprintln!(
@@ -175,8 +165,8 @@ fn summary(report: &TrainReport) {
     }
 }
 
-/// Formats the time that each stage took; returns `None` if nothing was left to train.
-fn stages(seconds: &StageSeconds) -> Option<String> {
+/// Formats the time of each stage, or returns `None` if nothing was trained.
+fn format_stages(seconds: &StageSeconds) -> Option<String> {
     let parts = seconds.of_the_driver();
     let total: f64 = parts.iter().map(|(_, s)| s).sum();
     if total <= 0.0 {

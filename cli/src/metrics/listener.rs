@@ -44,7 +44,7 @@ impl Listener {
     /// Starts to listen on `address`; port 0 takes a free port.
     ///
     /// # Errors
-    /// The address is not valid, or it is not possible to listen on it.
+    /// Returns an error if the address is not valid or if it is not possible to listen on it.
     pub(crate) fn start(address: &str, registry: Registry) -> Result<Self> {
         let cannot = || format!("cannot serve metrics on {address}");
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -69,8 +69,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The send may fail because the listener has ended already. Dropping the sender would stop
-        // it too.
+        // The send fails if the listener has ended already. Dropping the sender would stop the
+        // listener too.
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -118,10 +118,14 @@ fn answer(registry: &Registry, method: &Method, path: &str) -> Response<Full<Byt
         response
     };
     if path != "/metrics" {
-        return plain(StatusCode::NOT_FOUND, "there is only /metrics here\n".to_owned());
+        return plain(
+            StatusCode::NOT_FOUND,
+            "unknown path: the metrics are at /metrics\n".to_owned(),
+        );
     }
     if method != Method::GET && method != Method::HEAD {
-        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "it is asked by GET\n".to_owned());
+        let problem = "the method is not allowed: use GET\n".to_owned();
+        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, problem);
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }

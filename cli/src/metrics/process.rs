@@ -7,92 +7,75 @@ use prometheus::{Counter, Gauge};
 use zillion_device::machine::{file_limit, process};
 use zillion_device::slab::reserve_bytes;
 
-/// The figures of this process that the kernel reports, and its reserve of memory.
+/// The function that reads a figure of this process, or returns `None` if /proc does not contain
+/// it.
+type Figure = fn() -> Option<f64>;
+
+/// The gauges: name, help and value.
+const GAUGES: [(&str, &str, Figure); 7] = [
+    ("process_resident_memory_bytes", "Resident memory in bytes.", || {
+        status()?.resident.map(|bytes| bytes as f64)
+    }),
+    ("process_virtual_memory_bytes", "Virtual memory in bytes, mapped files included.", || {
+        status()?.address_space.map(|bytes| bytes as f64)
+    }),
+    ("process_threads", "Number of threads.", || status()?.threads.map(|threads| threads as f64)),
+    ("process_open_fds", "Number of open file descriptors.", || {
+        // Reading the folder opens one more file descriptor.
+        let files = std::fs::read_dir("/proc/self/fd").ok()?;
+        Some(files.count().saturating_sub(1) as f64)
+    }),
+    ("process_max_fds", "Largest number of open file descriptors.", || {
+        let limit = file_limit().filter(|limit| limit.soft != u64::MAX)?;
+        Some(limit.soft as f64)
+    }),
+    (
+        "process_start_time_seconds",
+        "Start of the process, in seconds since 1970.",
+        process::start_time,
+    ),
+    ("zillion_memory_reserve_bytes", "Memory that is ready for tables that grow.", || {
+        Some(reserve_bytes() as f64)
+    }),
+];
+
+fn status() -> Option<process::ProcessStatus> {
+    process::ProcessStatus::read(std::process::id()).ok()
+}
+
+/// The series of this process: the figures that the kernel reports, and its reserve of memory.
 pub(crate) struct Process {
     cpu_seconds: Counter,
-    resident: Gauge,
-    virtual_memory: Gauge,
-    open_fds: Gauge,
-    max_fds: Gauge,
-    threads: Gauge,
-    start_time: Gauge,
-    reserve: Gauge,
+    gauges: Vec<(Gauge, Figure)>,
 }
 
 impl Process {
     pub(crate) fn new() -> prometheus::Result<Self> {
-        let series = Self {
-            cpu_seconds: Counter::new(
-                "process_cpu_seconds_total",
-                "Processor time of the process, in seconds.",
-            )?,
-            resident: Gauge::new("process_resident_memory_bytes", "Resident memory in bytes.")?,
-            virtual_memory: Gauge::new(
-                "process_virtual_memory_bytes",
-                "Virtual memory in bytes, mapped files included.",
-            )?,
-            open_fds: Gauge::new("process_open_fds", "Open file descriptors.")?,
-            max_fds: Gauge::new("process_max_fds", "File descriptors that may be open.")?,
-            threads: Gauge::new("process_threads", "Threads.")?,
-            start_time: Gauge::new(
-                "process_start_time_seconds",
-                "When the process began, in seconds since 1970.",
-            )?,
-            reserve: Gauge::new(
-                "zillion_memory_reserve_bytes",
-                "Memory that is ready for tables that grow.",
-            )?,
-        };
-        series.start_time.set(process::start_time().unwrap_or_default());
-        Ok(series)
-    }
-
-    fn gauges(&self) -> [&Gauge; 7] {
-        [
-            &self.resident,
-            &self.virtual_memory,
-            &self.open_fds,
-            &self.max_fds,
-            &self.threads,
-            &self.start_time,
-            &self.reserve,
-        ]
-    }
-
-    /// Reads the figures again. A figure that /proc does not contain keeps its last value.
-    fn update(&self) {
-        self.reserve.set(reserve_bytes() as f64);
-        if let Some(seconds) = process::cpu_seconds(std::process::id()) {
-            self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));
-        }
-        if let Ok(status) = process::ProcessStatus::read(std::process::id()) {
-            for (figure, gauge) in [
-                (status.resident, &self.resident),
-                (status.address_space, &self.virtual_memory),
-                (status.threads, &self.threads),
-            ] {
-                figure.into_iter().for_each(|figure| gauge.set(figure as f64));
-            }
-        }
-        if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
-            // Reading the folder opens one more file descriptor.
-            self.open_fds.set(files.count().saturating_sub(1) as f64);
-        }
-        if let Some(limit) = file_limit().filter(|limit| limit.soft != u64::MAX) {
-            self.max_fds.set(limit.soft as f64);
-        }
+        let help = "Processor time of the process, in seconds.";
+        let gauges =
+            GAUGES.iter().map(|(name, help, figure)| Ok((Gauge::new(*name, *help)?, *figure)));
+        Ok(Self {
+            cpu_seconds: Counter::new("process_cpu_seconds_total", help)?,
+            gauges: gauges.collect::<prometheus::Result<_>>()?,
+        })
     }
 }
 
 impl Collector for Process {
     fn desc(&self) -> Vec<&Desc> {
-        let gauges = self.gauges().into_iter().flat_map(Collector::desc);
+        let gauges = self.gauges.iter().flat_map(|(gauge, _)| gauge.desc());
         self.cpu_seconds.desc().into_iter().chain(gauges).collect()
     }
 
+    /// Reads the figures again. A figure that /proc does not contain keeps its last value.
     fn collect(&self) -> Vec<MetricFamily> {
-        self.update();
-        let gauges = self.gauges().into_iter().flat_map(Collector::collect);
+        if let Some(seconds) = process::cpu_seconds(std::process::id()) {
+            self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));
+        }
+        let gauges = self.gauges.iter().flat_map(|(gauge, figure)| {
+            figure().into_iter().for_each(|value| gauge.set(value));
+            gauge.collect()
+        });
         self.cpu_seconds.collect().into_iter().chain(gauges).collect()
     }
 }

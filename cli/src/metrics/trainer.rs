@@ -7,167 +7,162 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec,
-    IntGauge, IntGaugeVec, Opts, Registry,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, Opts, Registry, Result,
 };
 use zillion_reader::BAD_ROWS;
-use zillion_trainer::{
-    CheckpointReport, EpochReport, EvalReport, PublishReport, RunFigures, StageSeconds, TaskReport,
-};
+use zillion_trainer::{CheckpointReport, EpochReport, PublishReport, RunFigures, TaskReport};
 
 mod tables;
 
 use tables::Tables;
 
+/// The function that reads the value of a series from the figures of a run.
+type Figure = fn(&RunFigures) -> u64;
+
+/// The gauges without labels that follow the figures of a run: name, help and value.
+const GAUGES: [(&str, &str, Figure); 4] = [
+    ("zillion_trainer_step", "Steps done since the run first began.", |f| f.step),
+    ("zillion_trainer_epoch", "Epochs completed.", |f| f.cursor.epoch),
+    ("zillion_trainer_epochs", "Largest number of epochs of the job.", |f| f.epochs),
+    (
+        "zillion_trainer_newest_event_timestamp_seconds",
+        "Time of the newest event that was trained on, in seconds since 1970; 0: not known.",
+        |f| f.newest_event_ms.unwrap_or(0) / 1000,
+    ),
+];
+
+/// The counters without labels that follow the figures of a run: name, help and value.
+const COUNTERS: [(&str, &str, Figure); 4] = [
+    ("zillion_trainer_samples_total", "Rows trained.", |f| f.samples),
+    (
+        "zillion_trainer_skipped_steps_total",
+        "Steps that changed no weight, because the gradient's norm was not finite.",
+        |f| f.skipped_steps,
+    ),
+    (
+        "zillion_reader_rows_total",
+        "Rows of the training data that training has passed: trained, bad, or not drawn.",
+        |f| f.passed_rows,
+    ),
+    (
+        "zillion_reader_rows_not_drawn_total",
+        "Rows of the training data that data.sample or data.negatives left out.",
+        |f| f.passed_rows.saturating_sub(f.samples).saturating_sub(f.bad_rows),
+    ),
+];
+
 /// The series of one run.
 pub(crate) struct TrainerMetrics {
     /// The name of the task that figures without a task name belong to.
     first_task: String,
-    step: IntGauge,
-    epoch: IntGauge,
-    epochs: IntGauge,
-    samples: IntCounter,
-    skipped_steps: IntCounter,
+    gauges: Vec<(Gauge, Figure)>,
+    counters: Vec<(Counter, Figure)>,
     step_seconds: Histogram,
     stage_seconds: CounterVec,
     loss: Gauge,
     recent_auc: GaugeVec,
     rate_scale: Gauge,
     validation: GaugeVec,
-    validation_at: IntGauge,
-    validation_missing_keys: IntCounter,
-    missing_side_rows: IntCounterVec,
-    newest_event_at: IntGauge,
-    reader: Reader,
+    validation_at: Gauge,
+    validation_missing_keys: Counter,
+    missing_side_rows: CounterVec,
+    read_bytes: CounterVec,
+    bad_rows: CounterVec,
     tables: Tables,
     checkpoint_seconds: Histogram,
-    checkpoint_bytes: IntGauge,
-    checkpoint_at: IntGauge,
+    checkpoint_bytes: Gauge,
+    checkpoint_at: Gauge,
     publish_seconds: Histogram,
-    publish_failures: IntCounter,
-    published_version: IntGauge,
-    published_rows: IntCounter,
-    published_at: IntGauge,
-}
-
-/// The series of the reader.
-struct Reader {
-    rows: IntCounter,
-    not_drawn: IntCounter,
-    bytes: IntCounterVec,
-    bad_rows: IntCounterVec,
+    publish_failures: Counter,
+    published_version: Gauge,
+    published_rows: Counter,
+    published_at: Gauge,
 }
 
 /// A helper that creates series and registers them.
 struct Maker<'a>(&'a Registry);
 
 impl Maker<'_> {
-    fn register<C: Collector + Clone + 'static>(&self, series: C) -> prometheus::Result<C> {
+    fn register<C: Collector + Clone + 'static>(&self, series: C) -> Result<C> {
         self.0.register(Box::new(series.clone()))?;
         Ok(series)
     }
 
-    fn counter(&self, name: &str, help: &str) -> prometheus::Result<IntCounter> {
-        self.register(IntCounter::new(name, help)?)
+    fn gauge(&self, name: &str, help: &str) -> Result<Gauge> {
+        self.register(Gauge::new(name, help)?)
     }
 
-    fn counters(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> prometheus::Result<IntCounterVec> {
-        self.register(IntCounterVec::new(Opts::new(name, help), labels)?)
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec> {
+        self.register(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    fn gauge(&self, name: &str, help: &str) -> prometheus::Result<IntGauge> {
-        self.register(IntGauge::new(name, help)?)
+    fn counter(&self, name: &str, help: &str) -> Result<Counter> {
+        self.register(Counter::new(name, help)?)
     }
 
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
-        self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<CounterVec> {
+        self.register(CounterVec::new(Opts::new(name, help), labels)?)
     }
 
     /// Registers a histogram of seconds whose bounds start at `first` and double.
-    fn seconds(
-        &self,
-        name: &str,
-        help: &str,
-        first: f64,
-        bounds: usize,
-    ) -> prometheus::Result<Histogram> {
+    fn seconds(&self, name: &str, help: &str, first: f64, bounds: usize) -> Result<Histogram> {
         let buckets = prometheus::exponential_buckets(first, 2.0, bounds)?;
         self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?)
     }
 }
 
 /// Raises a counter to a count, which never decreases during a run.
-fn follow(counter: &IntCounter, count: u64) {
-    counter.inc_by(count.saturating_sub(counter.get()));
+fn raise_to(counter: &Counter, count: f64) {
+    counter.inc_by((count - counter.get()).max(0.0));
 }
 
-fn follow_seconds(counter: &Counter, seconds: f64) {
-    counter.inc_by((seconds - counter.get()).max(0.0));
-}
-
-fn whole(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-fn now() -> i64 {
-    whole(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+/// Sets a gauge to the current time, in whole seconds since 1970.
+fn set_to_now(gauge: &Gauge) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    gauge.set(now.as_secs() as f64);
 }
 
 impl TrainerMetrics {
     /// Registers the series. Series without labels are present at once, with the value 0.
     ///
     /// # Errors
-    /// The name of a series is already taken.
-    pub(crate) fn new(registry: &Registry, first_task: &str) -> prometheus::Result<Self> {
+    /// Returns an error if the name of a series is already taken.
+    pub(crate) fn new(registry: &Registry, first_task: &str) -> Result<Self> {
         let make = Maker(registry);
-        let float = |name: &str, help: &str| make.register(Gauge::new(name, help)?);
-        let floats = |name: &str, help: &str, labels: &[&str]| {
-            make.register(GaugeVec::new(Opts::new(name, help), labels)?)
-        };
-        let stage_seconds = Opts::new(
-            "zillion_trainer_stage_seconds_total",
-            "Where the time went; decode_and_plan runs beside the others.",
-        );
+        let gauges = GAUGES.iter().map(|(name, help, f)| Ok((make.gauge(name, help)?, *f)));
+        let counters = COUNTERS.iter().map(|(name, help, f)| Ok((make.counter(name, help)?, *f)));
         Ok(Self {
             first_task: first_task.to_owned(),
-            step: make.gauge("zillion_trainer_step", "Steps done, over all sittings.")?,
-            epoch: make.gauge("zillion_trainer_epoch", "Epochs completed.")?,
-            epochs: make.gauge("zillion_trainer_epochs", "Epochs of the job, at most.")?,
-            samples: make.counter("zillion_trainer_samples_total", "Rows trained.")?,
-            skipped_steps: make.counter(
-                "zillion_trainer_skipped_steps_total",
-                "Steps that moved no weight, because the gradient's norm was not finite.",
-            )?,
+            gauges: gauges.collect::<Result<_>>()?,
+            counters: counters.collect::<Result<_>>()?,
             step_seconds: make.seconds(
                 "zillion_trainer_step_seconds",
                 "Time of a step, without waiting for its rows.",
                 1e-4,
                 18,
             )?,
-            stage_seconds: make.register(CounterVec::new(stage_seconds, &["stage"])?)?,
-            loss: float("zillion_trainer_loss", "Mean loss of the rows trained most recently.")?,
-            recent_auc: floats(
+            stage_seconds: make.counters(
+                "zillion_trainer_stage_seconds_total",
+                "Time by stage; decode_and_plan runs beside the others.",
+                &["stage"],
+            )?,
+            loss: make
+                .gauge("zillion_trainer_loss", "Mean loss of the rows trained most recently.")?,
+            recent_auc: make.gauges(
                 "zillion_trainer_recent_auc",
                 "AUC of the most recent predictions, made before each batch was learned from.",
                 &["task"],
             )?,
-            rate_scale: float(
-                "zillion_trainer_rate_scale",
-                "Learning-rate multiplier of the schedule.",
-            )?,
-            validation: floats(
+            rate_scale: make
+                .gauge("zillion_trainer_rate_scale", "Learning-rate multiplier of the schedule.")?,
+            validation: make.gauges(
                 "zillion_trainer_validation",
                 "Figures of the last validation, by task and metric.",
                 &["task", "metric"],
             )?,
             validation_at: make.gauge(
                 "zillion_trainer_validation_timestamp_seconds",
-                "When the last validation ended, in seconds since 1970; 0: never.",
+                "End of the last validation, in seconds since 1970; 0: never.",
             )?,
             validation_missing_keys: make.counter(
                 "zillion_trainer_validation_missing_keys_total",
@@ -178,11 +173,16 @@ impl TrainerMetrics {
                 "Rows trained whose key a side table does not have.",
                 &["side"],
             )?,
-            newest_event_at: make.gauge(
-                "zillion_trainer_newest_event_timestamp_seconds",
-                "When the newest event that was trained on happened, in seconds since 1970; 0: not known.",
+            read_bytes: make.counters(
+                "zillion_reader_bytes_total",
+                "Bytes decoded, in all passes over a data set.",
+                &["data"],
             )?,
-            reader: Reader::new(&make)?,
+            bad_rows: make.counters(
+                "zillion_reader_bad_rows_total",
+                "Bad rows that passes over a data set have left out, by reason.",
+                &["data", "reason"],
+            )?,
             tables: Tables::new(&make)?,
             checkpoint_seconds: make.seconds(
                 "zillion_trainer_checkpoint_seconds",
@@ -194,7 +194,7 @@ impl TrainerMetrics {
                 .gauge("zillion_trainer_checkpoint_bytes", "Bytes of the last checkpoint.")?,
             checkpoint_at: make.gauge(
                 "zillion_trainer_checkpoint_timestamp_seconds",
-                "When the last checkpoint was written, in seconds since 1970; 0: never.",
+                "Time of the last checkpoint, in seconds since 1970; 0: never.",
             )?,
             publish_seconds: make.seconds(
                 "zillion_trainer_publish_seconds",
@@ -204,7 +204,7 @@ impl TrainerMetrics {
             )?,
             publish_failures: make.counter(
                 "zillion_trainer_publish_failures_total",
-                "Versions that could not be published; the next one has what they lack.",
+                "Versions that could not be published; the next version has their changes.",
             )?,
             published_version: make.gauge(
                 "zillion_trainer_published_version",
@@ -216,19 +216,24 @@ impl TrainerMetrics {
             )?,
             published_at: make.gauge(
                 "zillion_trainer_published_timestamp_seconds",
-                "When the last version was published, in seconds since 1970; 0: never.",
+                "Time at which the last version was published, in seconds since 1970; 0: never.",
             )?,
         })
     }
 
+    /// Sets the series to the figures of a run.
     pub(crate) fn figures(&self, figures: &RunFigures) {
-        self.step.set(whole(figures.step));
-        self.epoch.set(whole(figures.cursor.epoch));
-        self.epochs.set(whole(figures.epochs));
-        follow(&self.samples, figures.samples);
-        follow(&self.skipped_steps, figures.skipped_steps);
+        for (series, figure) in &self.gauges {
+            series.set(figure(figures) as f64);
+        }
+        for (series, figure) in &self.counters {
+            raise_to(series, figure(figures) as f64);
+        }
         figures.step_seconds.iter().for_each(|&seconds| self.step_seconds.observe(seconds));
-        self.stages(&figures.seconds);
+        let beside = ("decode_and_plan", figures.seconds.decode_and_plan);
+        for (stage, seconds) in figures.seconds.of_the_driver().into_iter().chain([beside]) {
+            raise_to(&self.stage_seconds.with_label_values(&[stage]), seconds);
+        }
         figures.loss.into_iter().for_each(|loss| self.loss.set(loss));
         for (task, auc) in &figures.aucs {
             // Labels of only one class have no AUC; Prometheus represents a missing value as NaN.
@@ -236,108 +241,66 @@ impl TrainerMetrics {
         }
         self.rate_scale.set(f64::from(figures.rate_scale));
         for (side, rows) in &figures.missing_side_rows {
-            follow(&self.missing_side_rows.with_label_values(&[side]), *rows);
+            raise_to(&self.missing_side_rows.with_label_values(&[side]), *rows as f64);
         }
-        self.newest_event_at.set(whole(figures.newest_event_ms.unwrap_or(0) / 1000));
-        self.reader.figures(figures);
-        self.tables.figures(&figures.tables);
+        for (data, counts) in &figures.read {
+            raise_to(&self.read_bytes.with_label_values(&[data]), counts.bytes as f64);
+            for (kind, &rows) in BAD_ROWS.iter().zip(&counts.bad_rows) {
+                raise_to(&self.bad_rows.with_label_values(&[data, kind.name()]), rows as f64);
+            }
+        }
+        self.tables.update(&figures.tables);
     }
 
-    fn stages(&self, seconds: &StageSeconds) {
-        let beside = ("decode_and_plan", seconds.decode_and_plan);
-        for (stage, seconds) in seconds.of_the_driver().into_iter().chain([beside]) {
-            follow_seconds(&self.stage_seconds.with_label_values(&[stage]), seconds);
-        }
-    }
-
+    /// Sets the figures of a validation, if the epoch has ended with one.
     pub(crate) fn epoch(&self, report: &EpochReport) {
         let Some(valid) = &report.valid else { return };
-        self.validation_at.set(now());
-        self.validation_missing_keys.inc_by(valid.missing_keys);
+        set_to_now(&self.validation_at);
+        self.validation_missing_keys.inc_by(valid.missing_keys as f64);
         match &valid.tasks[..] {
-            [] => self.validated(&self.first_task, &valid.first_task()),
-            tasks => tasks.iter().for_each(|(task, report)| self.validated(task, report)),
+            [] => self.set_task(&self.first_task, &valid.first_task()),
+            tasks => tasks.iter().for_each(|(task, report)| self.set_task(task, report)),
         }
-        self.ranked(valid);
-    }
-
-    fn validated(&self, task: &str, report: &TaskReport) {
-        let figures = [
-            ("auc", report.auc),
-            ("gauc", report.gauc),
-            ("logloss", report.logloss),
-            ("calibration", report.calibration),
-            ("rows", Some(report.rows as f64)),
-            ("positives", Some(report.positives as f64)),
-        ];
-        let ranking = report.ranking.iter().map(|figure| (figure.name.as_str(), figure.value));
-        for (metric, value) in figures.into_iter().chain(ranking) {
-            if let Some(value) = value {
-                self.validation.with_label_values(&[task, metric]).set(value);
-            }
+        // The ranking figures describe whole rows and not tasks, so they are stored under the first
+        // task.
+        for figure in valid.ranking.iter().filter(|_| valid.candidates > 0) {
+            self.set_validation(&self.first_task, &figure.name, figure.value);
         }
     }
 
-    /// Sets the ranking figures. They describe whole rows and not tasks, so they are stored under
-    /// the first task.
-    fn ranked(&self, report: &EvalReport) {
-        for figure in report.ranking.iter().filter(|_| report.candidates > 0) {
-            if let Some(value) = figure.value {
-                self.validation.with_label_values(&[&self.first_task, &figure.name]).set(value);
-            }
+    fn set_task(&self, task: &str, report: &TaskReport) {
+        self.set_validation(task, "auc", report.auc);
+        self.set_validation(task, "gauc", report.gauc);
+        self.set_validation(task, "logloss", report.logloss);
+        self.set_validation(task, "calibration", report.calibration);
+        self.set_validation(task, "rows", Some(report.rows as f64));
+        self.set_validation(task, "positives", Some(report.positives as f64));
+        for figure in &report.ranking {
+            self.set_validation(task, &figure.name, figure.value);
         }
     }
 
+    fn set_validation(&self, task: &str, metric: &str, value: Option<f64>) {
+        if let Some(value) = value {
+            self.validation.with_label_values(&[task, metric]).set(value);
+        }
+    }
+
+    /// Records a checkpoint that was written.
     pub(crate) fn checkpointed(&self, report: &CheckpointReport) {
         self.checkpoint_seconds.observe(report.seconds);
-        self.checkpoint_bytes.set(whole(report.bytes));
-        self.checkpoint_at.set(now());
+        self.checkpoint_bytes.set(report.bytes as f64);
+        set_to_now(&self.checkpoint_at);
     }
 
+    /// Records an attempt to publish a version.
     pub(crate) fn published(&self, report: &PublishReport<'_>) {
         self.publish_seconds.observe(report.seconds);
         let Some(published) = report.published else { return self.publish_failures.inc() };
-        self.published_version.set(whole(published.version.version.0));
-        self.published_at.set(now());
+        self.published_version.set(published.version.version.0 as f64);
+        set_to_now(&self.published_at);
         if !published.was_there {
-            self.published_rows.inc_by(published.version.layer.rows());
-        }
-    }
-}
-
-impl Reader {
-    fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
-        Ok(Self {
-            rows: make.counter(
-                "zillion_reader_rows_total",
-                "Rows of the training data that training has gone over: trained, bad, or not drawn.",
-            )?,
-            not_drawn: make.counter(
-                "zillion_reader_rows_not_drawn_total",
-                "Rows of the training data that data.sample or data.negatives left out.",
-            )?,
-            bytes: make.counters(
-                "zillion_reader_bytes_total",
-                "Bytes decoded, in all passes over a data set.",
-                &["data"],
-            )?,
-            bad_rows: make.counters(
-                "zillion_reader_bad_rows_total",
-                "Bad rows that passes over a data set have left out, by reason.",
-                &["data", "reason"],
-            )?,
-        })
-    }
-
-    fn figures(&self, figures: &RunFigures) {
-        follow(&self.rows, figures.passed_rows);
-        let left_out = figures.passed_rows.saturating_sub(figures.samples);
-        follow(&self.not_drawn, left_out.saturating_sub(figures.bad_rows));
-        for (data, counts) in &figures.read {
-            follow(&self.bytes.with_label_values(&[data]), counts.bytes);
-            for (kind, &rows) in BAD_ROWS.iter().zip(&counts.bad_rows) {
-                follow(&self.bad_rows.with_label_values(&[data, kind.name()]), rows);
-            }
+            self.published_rows.inc_by(published.version.layer.rows() as f64);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The log as one JSON object a line.
+//! The log as one JSON object for each event, on a line of its own.
 //!
 //! ```json
 //! {"timestamp":"2026-01-02T03:04:05.678901Z","level":"INFO","target":"zillion_serving::loader",

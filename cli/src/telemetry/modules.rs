@@ -7,53 +7,26 @@
 use zillion_config::nearest;
 
 /// The names of the crates of this workspace.
-const OURS: &[&str] = &[
-    "zillion",
-    "zillion_bench",
-    "zillion_config",
-    "zillion_console",
-    "zillion_datatools",
-    "zillion_device",
-    "zillion_embedding",
-    "zillion_feature",
-    "zillion_nn",
-    "zillion_ps",
-    "zillion_reader",
-    "zillion_registry",
-    "zillion_rows",
-    "zillion_scorer",
-    "zillion_serving",
-    "zillion_store",
-    "zillion_trainer",
-];
+const OURS: &str = "\
+zillion, zillion_bench, zillion_config, zillion_console, zillion_datatools, zillion_device, zillion_embedding, \
+zillion_feature, zillion_nn, zillion_ps, zillion_reader, zillion_registry, zillion_rows, zillion_scorer, \
+zillion_serving, zillion_store, zillion_trainer";
 
 /// The names of the other crates that write events or spans.
-const OTHERS: &[&str] = &[
-    "axum",
-    "h2",
-    "hyper",
-    "hyper_util",
-    "object_store",
-    "opentelemetry",
-    "opentelemetry_otlp",
-    "opentelemetry_sdk",
-    "reqwest",
-    "tokio",
-    "tonic",
-    "tower",
-    super::TRACES,
-];
+const OTHERS: &str = "\
+axum, h2, hyper, hyper_util, object_store, opentelemetry, opentelemetry_otlp, opentelemetry_sdk, reqwest, tokio, \
+tonic, tower";
 
-/// Describes the mistake in a directive if no module of that name logs anything.
-pub(super) fn problem(module: &str) -> Option<String> {
+/// Describes the mistake in a directive if no module of this name logs anything.
+pub(super) fn find_problem(module: &str) -> Option<String> {
     let name = module.split("::").next().unwrap_or(module);
-    let known = || OURS.iter().chain(OTHERS).copied();
+    let known = || OURS.split(", ").chain(OTHERS.split(", ")).chain([super::TRACES]);
     if known().any(|known| known == name) {
         return None;
     }
     let hint = match nearest(name, known()) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("there are {}, and of others {}", OURS.join(", "), OTHERS.join(", ")),
+        None => format!("the modules that log are {OURS}, and of other projects {OTHERS}"),
     };
     Some(format!("no module `{name}` logs anything; {hint}"))
 }
@@ -67,11 +40,11 @@ mod tests {
         for good in
             ["zillion", "zillion_serving", "zillion_serving::http::route", "hyper", "zillion_trace"]
         {
-            assert_eq!(problem(good), None);
+            assert_eq!(find_problem(good), None);
         }
-        let said = problem("zillion_servng::http").unwrap();
+        let said = find_problem("zillion_servng::http").unwrap();
         assert!(said.contains("`zillion_servng`") && said.contains("`zillion_serving`?"), "{said}");
-        let said = problem("warp").unwrap();
+        let said = find_problem("warp").unwrap();
         assert!(said.contains("`warp`") && said.contains("zillion_trainer"), "{said}");
     }
 }

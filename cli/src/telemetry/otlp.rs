@@ -1,5 +1,5 @@
-//! Export of traces to an OpenTelemetry collector: OTLP, protobuf over HTTP, sent in batches by a
-//! thread of its own.
+//! The export of traces to an OpenTelemetry collector by OTLP: protobuf over HTTP, sent in batches
+//! by a separate thread.
 //!
 //! Nothing is sent unless `--otlp` or the environment names a collector. The environment variables
 //! are those of OpenTelemetry: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`,
@@ -7,7 +7,6 @@
 //! timeouts and the sizes of batches are read by the OpenTelemetry libraries. A setting that this
 //! program does not support is an error, so that it is not silently ignored.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{self, Sampler, SdkTracerProvider, SpanData};
-use zillion_console::exit::Stop;
+use zillion_console::exit::usage_error;
 
 /// The path of a collector's endpoint for traces.
 const PATH: &str = "/v1/traces";
@@ -34,7 +33,7 @@ struct Settings {
 /// Starts the export of traces if the settings ask for it.
 ///
 /// # Errors
-/// The settings are wrong, or this program does not support them.
+/// Returns an error if the settings are wrong or if this program does not support them.
 pub(super) fn start(
     url: Option<&str>,
     environment: impl Fn(&str) -> Option<String>,
@@ -46,8 +45,11 @@ pub(super) fn start(
     let exporter = SpanExporter::builder().with_http().with_endpoint(&settings.endpoint).build();
     let exporter =
         exporter.with_context(|| format!("cannot send traces to {}", settings.endpoint))?;
-    let exporter =
-        Telling { exporter, endpoint: settings.endpoint, is_failing: AtomicBool::new(false) };
+    let exporter = WarningExporter {
+        exporter,
+        endpoint: settings.endpoint,
+        is_failing: AtomicBool::new(false),
+    };
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let mut resource = Resource::builder().with_attribute(version);
     if let Some(service) = settings.service {
@@ -87,12 +89,12 @@ impl Settings {
             matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
         };
         if !parsed.as_ref().is_some_and(is_http) {
-            return usage(from, &endpoint, "a collector is an http:// or https:// URL");
+            return usage(from, &endpoint, "give the collector as an http:// or https:// URL");
         }
         for name in ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"] {
             match value(name) {
                 Some(protocol) if protocol != "http/protobuf" => {
-                    let can = "traces are sent by http/protobuf alone (a collector's port 4318)";
+                    let can = "only http/protobuf is supported (port 4318 of a collector); set it to that";
                     return usage(name, &protocol, can);
                 }
                 Some(_) => break,
@@ -101,7 +103,7 @@ impl Settings {
         }
         if let Some(exporter) = value("OTEL_TRACES_EXPORTER").filter(|exporter| exporter != "otlp")
         {
-            return usage("OTEL_TRACES_EXPORTER", &exporter, "traces go out by otlp, or none");
+            return usage("OTEL_TRACES_EXPORTER", &exporter, "set it to `otlp` or `none`");
         }
         let named = value("OTEL_SERVICE_NAME");
         let attributes = value("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
@@ -121,7 +123,11 @@ fn sampler(name: Option<String>, argument: Option<String>) -> Result<Sampler> {
         Some(Ok(ratio)) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
         Some(_) => {
             let shown = argument.as_deref().unwrap_or_default();
-            usage("OTEL_TRACES_SAMPLER_ARG", shown, "a share of traces is a number from 0 to 1")
+            usage(
+                "OTEL_TRACES_SAMPLER_ARG",
+                shown,
+                "give the share of traces as a number from 0 to 1",
+            )
         }
     };
     let parent_based = |root: Sampler| Sampler::ParentBased(Box::new(root));
@@ -133,31 +139,26 @@ fn sampler(name: Option<String>, argument: Option<String>) -> Result<Sampler> {
         Some("always_off") => Sampler::AlwaysOff,
         Some("traceidratio") => Sampler::TraceIdRatioBased(ratio()?),
         Some(other) => {
-            let known = "samplers are always_on, always_off, traceidratio, and the same with parentbased_ before them";
+            let known = "unknown sampler; use always_on, always_off, traceidratio, or one of them after parentbased_";
             return usage("OTEL_TRACES_SAMPLER", other, known);
         }
     })
 }
 
 fn usage<T>(setting: &str, value: &str, problem: &str) -> Result<T> {
-    Err(Stop::Usage(format!("{setting}={value}: {problem}")).into())
+    usage_error(format!("{setting}={value}: {problem}"))
 }
 
-/// An exporter that logs a warning when spans cannot be sent, once until they can be sent again,
-/// because the libraries do not report it.
-struct Telling {
+/// An exporter that logs a warning when spans cannot be sent, because the libraries do not report
+/// this. After the first failure it is silent until spans are sent again.
+#[derive(Debug)]
+struct WarningExporter {
     exporter: SpanExporter,
     endpoint: String,
     is_failing: AtomicBool,
 }
 
-impl fmt::Debug for Telling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Telling").field("endpoint", &self.endpoint).finish_non_exhaustive()
-    }
-}
-
-impl trace::SpanExporter for Telling {
+impl trace::SpanExporter for WarningExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         let outcome = self.exporter.export(batch).await;
@@ -165,11 +166,13 @@ impl trace::SpanExporter for Telling {
         match &outcome {
             Err(error) if !was_failing => {
                 tracing::warn!(
-                    "{spans} spans are lost, as are more until this is mended: {error}: {}",
+                    "collector {}: {spans} spans are lost, and all later ones until it can be reached: {error}",
                     self.endpoint
                 );
             }
-            Ok(()) if was_failing => tracing::warn!("spans are sent again: {}", self.endpoint),
+            Ok(()) if was_failing => {
+                tracing::warn!("collector {}: spans are sent again", self.endpoint)
+            }
             _ => {}
         }
         outcome

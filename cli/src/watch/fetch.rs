@@ -1,4 +1,4 @@
-//! Values of nodes as lines of JSON.
+//! The values of nodes as lines of JSON.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -15,7 +15,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// Returns the choice of the command line, or `otherwise` if the command line names no rows.
+    /// Returns the choice of the command line, or `otherwise` if the command line chooses no rows.
     pub(crate) fn new(rows: &[u64], first: Option<u64>, otherwise: Self) -> Self {
         match (rows, first) {
             ([], None) => otherwise,

@@ -1,53 +1,46 @@
-//! Training step by step: a description of each batch, and a prompt that waits for a person.
+//! The pauses of training step by step: a description of each batch, and a prompt for a person.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write as _};
 
-use zillion_feature::{Batch, FeatureKey, FeatureKind, FeatureSpec, RawType, Schema};
+use zillion_feature::{Batch, FeatureKey, FeatureSpec, Schema};
 use zillion_trainer::Stepped;
+
+use crate::ids::{IdKind, hex};
 
 /// The number of rows of a batch that are shown: those with the largest loss.
 const WORST: usize = 3;
-/// The largest number of ids of a list that are shown.
+/// The largest number of ids of a list that is shown.
 const MOST_IDS: usize = 8;
-const HELP: &str =
-    "Enter: next step  c: continue  q: stop with a checkpoint  a number: so many steps";
+const HELP: &str = "Enter: next step  c: continue  q: stop with a checkpoint  a number: continue for so many steps";
 
-/// A prompt on standard input that asks when to go on.
-#[derive(Debug, Default)]
+/// A prompt that pauses training and reads from standard input how many steps to continue.
+#[derive(Debug)]
 pub(crate) struct Stepper {
-    /// The number of steps until the next pause, or `All` if there is no other pause.
-    left: Left,
+    /// The number of steps until the next pause; `u64::MAX` if no pause follows.
+    left: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    Steps(u64),
-    All,
-}
-
-impl Default for Left {
+impl Default for Stepper {
     fn default() -> Self {
-        Self::Steps(1)
+        Self { left: 1 }
     }
 }
 
+/// The answer of a person to the prompt.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    Run(Left),
+    /// The run continues for this number of steps.
+    Run(u64),
+    /// The run stops with a checkpoint.
     Stop,
 }
 
 impl Stepper {
     /// Counts a step and returns whether training pauses after it.
-    pub(crate) fn pauses(&mut self) -> bool {
-        match &mut self.left {
-            Left::All => false,
-            Left::Steps(left) => {
-                *left = left.saturating_sub(1);
-                *left == 0
-            }
-        }
+    pub(crate) fn count_step(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
     }
 
     /// Waits for an answer and returns whether the run is to stop.
@@ -60,8 +53,8 @@ impl Stepper {
                 Ok(n) if n > 0 => parse(line.trim()),
                 // Standard input has ended or failed, so no other answer can come.
                 _ => {
-                    eprintln!("no more input: going on without pauses");
-                    Some(Answer::Run(Left::All))
+                    eprintln!("standard input has ended: training continues without pauses");
+                    Some(Answer::Run(u64::MAX))
                 }
             };
             match answer {
@@ -78,13 +71,10 @@ impl Stepper {
 
 fn parse(line: &str) -> Option<Answer> {
     match line {
-        "" => Some(Answer::Run(Left::Steps(1))),
-        "c" => Some(Answer::Run(Left::All)),
+        "" => Some(Answer::Run(1)),
+        "c" => Some(Answer::Run(u64::MAX)),
         "q" => Some(Answer::Stop),
-        number => match number.parse() {
-            Ok(0) | Err(_) => None,
-            Ok(n) => Some(Answer::Run(Left::Steps(n))),
-        },
+        number => number.parse().ok().filter(|&steps| steps > 0).map(Answer::Run),
     }
 }
 
@@ -152,17 +142,10 @@ fn values<'a>(schema: &'a Schema, batch: &'a Batch, row: usize) -> Vec<(&'a str,
 
 fn keys(feature: &FeatureSpec, keys: &[FeatureKey]) -> String {
     let missing = FeatureKey::missing(&feature.name);
-    let one = |key: FeatureKey| match &feature.kind {
-        _ if key == missing => "missing".to_owned(),
-        FeatureKind::Id { raw, .. }
-        | FeatureKind::Ids { raw, .. }
-        | FeatureKind::Sequence { raw, .. } => match raw {
-            RawType::I64 => key.unmix().cast_signed().to_string(),
-            RawType::U64 => key.unmix().to_string(),
-            RawType::String => format!("{:#018x}", key.0),
-        },
-        FeatureKind::Bucketized { .. } => format!("bucket {}", key.unmix()),
-        _ => format!("{:#018x}", key.0),
+    let kind = IdKind::of(&feature.kind);
+    let one = |key: FeatureKey| match key == missing {
+        true => "missing".to_owned(),
+        false => kind.and_then(|kind| kind.recover(key)).unwrap_or_else(|| hex(key)),
     };
     match keys {
         [key] if feature.pooling().is_none() => one(*key),
@@ -180,9 +163,9 @@ mod tests {
 
     #[test]
     fn answers_are_understood() {
-        assert_eq!(parse(""), Some(Answer::Run(Left::Steps(1))));
-        assert_eq!(parse("12"), Some(Answer::Run(Left::Steps(12))));
-        assert_eq!(parse("c"), Some(Answer::Run(Left::All)));
+        assert_eq!(parse(""), Some(Answer::Run(1)));
+        assert_eq!(parse("12"), Some(Answer::Run(12)));
+        assert_eq!(parse("c"), Some(Answer::Run(u64::MAX)));
         assert_eq!(parse("q"), Some(Answer::Stop));
         for line in ["0", "-1", "quit", "1 2"] {
             assert_eq!(parse(line), None, "{line}");
@@ -191,9 +174,9 @@ mod tests {
 
     #[test]
     fn a_pause_comes_after_as_many_steps_as_were_asked_for() {
-        let mut stepper = Stepper { left: Left::Steps(3) };
-        assert_eq!([0; 3].map(|_| stepper.pauses()), [false, false, true]);
-        stepper.left = Left::All;
-        assert!(!stepper.pauses());
+        let mut stepper = Stepper { left: 3 };
+        assert_eq!([0; 3].map(|_| stepper.count_step()), [false, false, true]);
+        stepper.left = u64::MAX;
+        assert!(!stepper.count_step());
     }
 }

@@ -5,10 +5,10 @@ pub(super) mod types;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::json;
 use toml::{Table, Value};
-use zillion_console::exit::Stop;
+use zillion_console::exit::{Stop, usage_error};
 use zillion_console::{compute_pool, durable_files, job_file, print_json, print_line};
 use zillion_datatools::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
 use zillion_device::{Files, Workers};
@@ -24,22 +24,22 @@ use crate::text::{bytes, grouped};
 /// The default number of input rows, bad rows included, from which one part is written.
 const PART_ROWS: u64 = 1 << 20;
 /// The number of rows from which the types of columns are guessed if no job names them.
-const LOOKED_AT: u64 = 50_000;
+const GUESS_ROWS: u64 = 50_000;
 
 /// The keys of `[data]` that describe the format of the files.
-const HOW_WRITTEN: [&str; 7] =
+const FORMAT_KEYS: [&str; 7] =
     ["format", "header", "delimiter", "quote", "decimal", "null", "list_separator"];
 
 pub(super) fn run(args: &ConvertArgs) -> Result<()> {
     let workers = compute_pool(args.threads)?;
     let files = durable_files()?;
     let sources = DataConfig::default().files(&Paths(args.input.clone()))?;
-    let Some(first) = sources.first() else { bail!("no files are given") };
-    let (to, output) = output(args)?;
+    let Some(first) = sources.first() else { bail!("no input files are given; name at least one") };
+    let (to, output) = choose_output(args)?;
     refuse_inside(&sources, &output)?;
-    let (config, schema) = reading(&args.read, first, &workers)?;
-    let columns = types::of(&args.read, &config, schema.as_ref(), first, &workers)?;
-    let weighted = types::weighted(&columns);
+    let (config, schema) = read_settings(&args.read, first, &workers)?;
+    let columns = types::resolve(&args.read, &config, schema.as_ref(), first, &workers)?;
+    let weighted = types::weight_columns(&columns);
     let bytes_of = |path: &PathBuf| std::fs::metadata(path).map_or(0, |m| m.len());
     let total: u64 = sources.iter().map(bytes_of).sum();
     let spec = ConvertSpec {
@@ -55,25 +55,25 @@ pub(super) fn run(args: &ConvertArgs) -> Result<()> {
     };
     eprintln!("{} file(s), {}", spec.sources.len(), bytes(total));
     let mut bar = Bar::new("rows", estimate_rows(&spec.config, &spec.sources).unwrap_or(0), "rows");
-    let done = convert(&spec, &files, &workers, &mut |rows| bar.at(rows));
+    let done = convert(&spec, &files, &workers, &mut |rows| bar.update(rows));
     drop(bar);
-    let done = done.map_err(|error| explained(error, &spec))?;
+    let done = done.map_err(|error| add_remedy(error, &spec))?;
     if let Some(path) = &args.rejects {
         write_rejects(path, &done.rejects, &files)?;
     }
     if !weighted.is_empty() {
         eprintln!(
-            "note: weights stand in columns of their own ({}); a job that reads the new files has the ids \
-             without them",
+            "note: the new files store weights in separate columns ({}); a job that reads these files uses the \
+             ids without their weights",
             weighted.join(", ")
         );
     }
-    tell(args, &done)
+    print_outcome(args, &done)
 }
 
-fn tell(args: &ConvertArgs, done: &Converted) -> Result<()> {
+fn print_outcome(args: &ConvertArgs, done: &Converted) -> Result<()> {
     if done.kept > 0 {
-        eprintln!("{} part(s) were there from an earlier run and are whole", done.kept);
+        eprintln!("{} part(s) of an earlier run are complete and were kept", done.kept);
     }
     if args.json {
         let files = done
@@ -92,14 +92,14 @@ fn tell(args: &ConvertArgs, done: &Converted) -> Result<()> {
     }
     let bad = match done.rejects.len() {
         0 => String::new(),
-        n => format!(", {n} bad ones left out"),
+        n => format!(", {n} bad rows left out"),
     };
     print_line(&format!("{} rows{bad}", grouped(done.rows)));
     Ok(())
 }
 
 /// Returns the format and the place of the output.
-fn output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
+fn choose_output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
     let ending = args.output.extension().and_then(|e| e.to_str()).map(str::to_lowercase);
     let by_ending = match ending.as_deref() {
         Some("parquet" | "pq") => Some(ConvertTo::Parquet),
@@ -113,18 +113,15 @@ fn output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
         ConvertKind::Arrow => ConvertTo::Arrow,
     });
     let to = asked.or(by_ending).unwrap_or_default();
+    let shown = args.output.display();
     match by_ending {
-        Some(ending) if ending != to => Err(Stop::Usage(format!(
-            "--to says {} and the name of the file another format: {}",
-            to.ending(),
-            args.output.display()
-        ))
-        .into()),
-        Some(_) if args.part_rows.is_some() => Err(Stop::Usage(format!(
-            "{} is one file, which has no parts: leave out --part-rows, or name a folder",
-            args.output.display()
-        ))
-        .into()),
+        Some(ending) if ending != to => usage_error(format!(
+            "output `{shown}`: its name does not fit `--to {}`; change one of them",
+            to.ending()
+        )),
+        Some(_) if args.part_rows.is_some() => usage_error(format!(
+            "output `{shown}` is one file, which has no parts; leave out --part-rows, or name a folder"
+        )),
         Some(_) => Ok((to, ConvertOutput::File(args.output.clone()))),
         None => {
             let part_rows = args.part_rows.map_or(PART_ROWS, NonZeroU64::get);
@@ -144,25 +141,22 @@ fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     };
     match sources.iter().find(inside) {
         None => Ok(()),
-        Some(source) => Err(Stop::Usage(format!(
-            "the output {} would be written over or among the input: name another one",
+        Some(source) => usage_error(format!(
+            "input `{}`: the output would replace this file or lie in its folder; name another output",
             source.display()
-        ))
-        .into()),
+        )),
     }
 }
 
-/// Returns the settings that read the files, and the schema of the job, where a job is given.
-pub(super) fn reading(
+/// Returns the settings that read the files, and the schema of the job if a job is given.
+pub(super) fn read_settings(
     args: &ReadArgs,
     first: &Path,
     workers: &Workers,
 ) -> Result<(DataConfig, Option<Schema>)> {
     let (data, schema) = match &args.job {
         Some(path) => {
-            let job = job_file::load(path, std::env::vars(), &[])?;
-            let data: DataConfig = zillion_config::section(&job, "data")
-                .with_context(|| path.display().to_string())?;
+            let (job, data) = job_file::load_data(path)?;
             (data, Some(Schema::from_job(&job)?))
         }
         None => (guess_config(first, workers)?, None),
@@ -170,17 +164,16 @@ pub(super) fn reading(
     let mut job = Table::from_iter([("data".to_owned(), Value::try_from(&data)?)]);
     job_file::overlay(&mut job, std::iter::empty(), &args.set)?;
     if let Some(key) = job.keys().find(|key| *key != "data") {
-        return Err(Stop::Usage(format!("`{key}` cannot be set here; only data.* can")).into());
+        return usage_error(format!("setting `{key}` cannot be changed here; set only `data.*`"));
     }
-    let written = |key: &&str| !HOW_WRITTEN.contains(key);
+    let is_other = |key: &&str| !FORMAT_KEYS.contains(key);
     let keys =
         args.set.iter().filter_map(|set| set.split('=').next()?.trim().strip_prefix("data."));
-    if let Some(key) = keys.map(|key| key.split('.').next().unwrap_or(key)).find(written) {
-        let reason = format!(
-            "`data.{key}` does not say how files are written; what does is data.{}",
-            HOW_WRITTEN.join(", data.")
-        );
-        return Err(Stop::Usage(reason).into());
+    if let Some(key) = keys.map(|key| key.split('.').next().unwrap_or(key)).find(is_other) {
+        return usage_error(format!(
+            "setting `data.{key}` does not describe the format of files; set only data.{}",
+            FORMAT_KEYS.join(", data.")
+        ));
     }
     let mut data: DataConfig = zillion_config::section(&Value::Table(job), "data")?;
     // The options of this command decide how many bad rows are left out and where they are written.
@@ -200,14 +193,14 @@ fn write_rejects(path: &Path, rejects: &[Reject], files: &Files) -> Result<()> {
 }
 
 /// Adds the remedy to an error, in terms of this command's options.
-pub(super) fn explained(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
+pub(super) fn add_remedy(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
     match &error {
         ReaderError::OtherConversion { .. } => Stop::Refused(error.to_string()).into(),
         ReaderError::Value { column, .. } => {
             let of = spec.columns.iter().find(|(name, _)| name == column);
             let of = of.map_or_else(String::new, |(_, of)| format!(" as {of}"));
             let remedy = format!(
-                "column `{column}` is converted{of}; `--type {column}=string` takes it as it stands, \
+                "column `{column}` is converted{of}; `--type {column}=string` keeps its text unchanged, \
                  `--max-bad-rows N` leaves such rows out"
             );
             // The error is passed on as text only, because the advice about rows that a job leaves

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_console::{durable_files, print_json};
-use zillion_datatools::{HistoryFile, HistorySpec, add_histories};
+use zillion_console::{durable_files, print_json_if};
+use zillion_datatools::{HistorySpec, add_histories};
 
 use crate::args::HistoryArgs;
 use crate::text::grouped;
@@ -29,7 +29,13 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
         name: args.name.clone(),
     };
     let written = add_histories(&spec, &args.input, &args.out, &durable_files()?)?;
-    let report: Vec<Written> = written.iter().map(Written::new).collect();
+    let report = written.iter().map(|file| Written {
+        path: file.path.display().to_string(),
+        rows: file.rows,
+        empty: file.empty,
+        mean_items: file.items as f64 / file.rows.max(1) as f64,
+    });
+    let report: Vec<Written> = report.collect();
     for file in &report {
         let share = 100.0 * file.empty as f64 / file.rows.max(1) as f64;
         eprintln!(
@@ -40,19 +46,5 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
             args.name
         );
     }
-    if args.json {
-        print_json(&report)?;
-    }
-    Ok(())
-}
-
-impl Written {
-    fn new(file: &HistoryFile) -> Self {
-        Self {
-            path: file.path.display().to_string(),
-            rows: file.rows,
-            empty: file.empty,
-            mean_items: file.items as f64 / file.rows.max(1) as f64,
-        }
-    }
+    print_json_if(args.json, &report)
 }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Serialize;
-use zillion_console::{compute_pool, job_file, print_json};
+use zillion_console::{compute_pool, job_file, print_result};
 use zillion_datatools::{ColumnProfile, Count, Drift, Look, Numbers, Profile, drift, profile};
 use zillion_reader::{DataConfig, Paths};
 
@@ -12,7 +12,7 @@ use crate::args::InspectArgs;
 use crate::raw_files::guess_config;
 use crate::text::{self, figure, grouped, percent};
 
-/// The stability indexes from which on a column is reported as worth a look, and as changed.
+/// The population stability indexes from which a column is reported as worth a look and as changed.
 const WORTH_A_LOOK: f64 = 0.1;
 const CHANGED: f64 = 0.25;
 
@@ -63,13 +63,10 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     let files = expand(&args.files)?;
     let second = expand(&args.against)?;
     let config = match &args.job {
-        Some(path) => {
-            let job = job_file::load(path, std::env::vars(), &[])?;
-            zillion_config::section(&job, "data").with_context(|| path.display().to_string())?
-        }
+        Some(path) => job_file::load_data(path)?.1,
         None => match files.first() {
             Some(file) => guess_config(file, &workers)?,
-            None => bail!("no files are given"),
+            None => bail!("no files are given; name at least one"),
         },
     };
     let wanted = Look { rows: args.rows, ..Look::default() };
@@ -89,16 +86,10 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     let report = Report {
         rows: first.rows,
         complete: first.complete,
-        columns: first.columns.iter().map(|c| column(c, args.top)).collect(),
-        against: second.as_ref().map(|second| against(&first, second)),
+        columns: first.columns.iter().map(|c| describe_column(c, args.top)).collect(),
+        against: second.as_ref().map(|second| compare(&first, second)),
     };
-    match args.json {
-        true => print_json(&report),
-        false => {
-            show(&report);
-            Ok(())
-        }
-    }
+    print_result(args.json, &report, show)
 }
 
 fn expand(files: &[String]) -> Result<Vec<PathBuf>> {
@@ -108,7 +99,7 @@ fn expand(files: &[String]) -> Result<Vec<PathBuf>> {
     }
 }
 
-fn column(column: &ColumnProfile, top: usize) -> Column {
+fn describe_column(column: &ColumnProfile, top: usize) -> Column {
     let (distinct, distinct_is_exact) = column.distinct();
     Column {
         name: column.name.clone(),
@@ -124,7 +115,7 @@ fn column(column: &ColumnProfile, top: usize) -> Column {
     }
 }
 
-fn against(first: &Profile, second: &Profile) -> Against {
+fn compare(first: &Profile, second: &Profile) -> Against {
     let missing_in = |a: &Profile, b: &Profile| {
         let names = a.columns.iter().filter(|c| b.column(&c.name).is_none());
         names.map(|c| c.name.clone()).collect()
@@ -142,22 +133,17 @@ fn against(first: &Profile, second: &Profile) -> Against {
 fn show(report: &Report) {
     let part = if report.complete { "" } else { ", the first ones" };
     println!("{} rows{part}\n", grouped(report.rows));
-    let mut rows = vec![
-        ["column", "kind", "missing", "distinct", "min", "median", "max", "most frequent"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    for column in &report.columns {
+    let row = |column: &Column| {
         let distinct = match column.distinct_is_exact {
             true => grouped(column.distinct),
             false => format!("~{}", grouped(column.distinct)),
         };
         let number = |f: fn(&Numbers) -> f64| {
-            column.numbers.as_ref().map_or_else(String::new, |n| short(f(n)))
+            column.numbers.as_ref().map_or_else(String::new, |n| format_number(f(n)))
         };
         let top: Vec<String> =
             column.top.iter().map(|c| format!("{} ({})", c.value, grouped(c.count))).collect();
-        rows.push(vec![
+        vec![
             column.name.clone(),
             column.kind.clone(),
             percent(column.missing_share),
@@ -166,9 +152,10 @@ fn show(report: &Report) {
             number(|n| n.p50),
             number(|n| n.max),
             top.join(" "),
-        ]);
-    }
-    print!("{}", text::table(&rows, 2));
+        ]
+    };
+    let heads = ["column", "kind", "missing", "distinct", "min", "median", "max", "most frequent"];
+    print!("{}", text::table(&heads, report.columns.iter().map(row), 2));
     if report.columns.iter().any(|c| !c.distinct_is_exact) {
         println!("~ estimated by HyperLogLog (within 2 %); counts may then be a little too low");
     }
@@ -181,24 +168,23 @@ fn show(report: &Report) {
 fn show_drift(against: &Against) {
     println!("\nagainst {} rows of the second set\n", grouped(against.rows));
     let heads = ["column", "psi of numbers", "psi of values", "unseen", "missing", ""];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    for Drifted { name, drift } in &against.columns {
+    let row = |Drifted { name, drift }: &Drifted| {
         let psi = drift.numeric.into_iter().chain(drift.values).fold(0.0, f64::max);
         let verdict = match psi {
             p if p >= CHANGED => "changed",
             p if p >= WORTH_A_LOOK => "worth a look",
             _ => "",
         };
-        rows.push(vec![
+        vec![
             name.clone(),
             figure(drift.numeric, 4),
             figure(drift.values, 4),
             drift.unseen.map_or_else(|| "?".to_owned(), percent),
             format!("{:+.1} %", 100.0 * drift.missing),
             verdict.to_owned(),
-        ]);
-    }
-    print!("{}", text::table(&rows, 1));
+        ]
+    };
+    print!("{}", text::table(&heads, against.columns.iter().map(row), 1));
     println!(
         "psi: population stability index, by deciles of the first set and by its frequent values; \
          {WORTH_A_LOOK} is worth a look, {CHANGED} a change\nunseen: share of the second set's values \
@@ -212,7 +198,7 @@ fn show_drift(against: &Against) {
 }
 
 /// Formats a number with about four digits.
-fn short(x: f64) -> String {
+fn format_number(x: f64) -> String {
     match x.abs() {
         a if a == 0.0 || (1e-3..1e7).contains(&a) => {
             let digits = if x.fract() == 0.0 { 0 } else { 3 };

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_console::{durable_files, print_json};
+use zillion_console::{durable_files, print_json_if};
 use zillion_datatools::{NextItemSpec, next_items};
 
 use crate::args::NextItemArgs;
@@ -24,15 +24,15 @@ pub(crate) fn run(args: &NextItemArgs) -> Result<()> {
     let report = next_items(&spec, &args.input, &args.out, &durable_files()?)?;
     eprintln!("{} sequences", grouped(report.sequences));
     if report.short > 0 {
-        eprintln!("{} of fewer than three items make training rows alone", grouped(report.short));
+        eprintln!(
+            "{} sequences have fewer than three items and give only training rows",
+            grouped(report.short)
+        );
     }
     for (path, rows) in &report.files {
         eprintln!("{}: {} rows", path.display(), grouped(*rows));
     }
-    if args.json {
-        let [train, valid, test] = report.files.map(|(_, rows)| rows);
-        let (sequences, short) = (report.sequences, report.short);
-        print_json(&Written { sequences, short, train, valid, test })?;
-    }
-    Ok(())
+    let [train, valid, test] = report.files.map(|(_, rows)| rows);
+    let (sequences, short) = (report.sequences, report.short);
+    print_json_if(args.json, &Written { sequences, short, train, valid, test })
 }

@@ -9,11 +9,11 @@ use zillion_console::{compute_pool, durable_files, print_json, print_line};
 use zillion_datatools::{
     ConvertOutput, ConvertSpec, ConvertTo, SplitBy, SplitFile, SplitSpec, convert, split,
 };
-use zillion_device::{Files, Workers};
+use zillion_device::Workers;
 use zillion_reader::{ColumnType, DataConfig, Paths};
 use zillion_registry::VersionFile;
 
-use super::convert::{explained, reading, types};
+use super::convert::{add_remedy, read_settings, types};
 use crate::args::{ReadArgs, SplitArgs};
 use crate::bar::Bar;
 use crate::raw_files::estimate_rows;
@@ -52,7 +52,7 @@ pub(in crate::commands) fn print_files(written: &[SplitFile], print: impl Fn(&st
     }
 }
 
-/// The folder of the parts, and the limits on what is replaced and left out.
+/// The folder of the parts, the rule for existing parts, and the limit on bad rows.
 #[derive(Clone, Copy)]
 pub(in crate::commands) struct Target<'a> {
     /// The folder of the parts.
@@ -72,10 +72,10 @@ pub(in crate::commands) fn split_files(
     target: Target<'_>,
     workers: &std::sync::Arc<Workers>,
 ) -> Result<Vec<SplitFile>> {
-    let Some(first) = sources.first() else { bail!("no files are given") };
+    let Some(first) = sources.first() else { bail!("no input files are given; name at least one") };
     let files = durable_files()?;
-    let (config, schema) = reading(read, first, workers)?;
-    let columns = types::of(read, &config, schema.as_ref(), first, workers)?;
+    let (config, schema) = read_settings(read, first, workers)?;
+    let columns = types::resolve(read, &config, schema.as_ref(), first, workers)?;
     let spec = spec(&columns);
     spec.check().map_err(|error| Stop::Usage(error.to_string()))?;
     if !target.replace {
@@ -84,12 +84,17 @@ pub(in crate::commands) fn split_files(
         })?;
     }
     let is_parquet = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "parquet");
+    let split_parquet = |sources: &[PathBuf], rows: u64| -> Result<Vec<SplitFile>> {
+        let mut bar = Bar::new("splitting", rows, "rows");
+        let mut show = |rows| bar.update(rows);
+        Ok(split(&spec, sources, target.out, target.replace, &files, &mut show)?)
+    };
     let rows = estimate_rows(&config, sources).unwrap_or(0);
     if sources.iter().all(is_parquet) {
-        return split_parquet(&spec, sources, target, rows, &files);
+        return split_parquet(sources, rows);
     }
     std::fs::create_dir_all(target.out)
-        .with_context(|| format!("cannot make the folder {}", target.out.display()))?;
+        .with_context(|| format!("cannot create the folder {}", target.out.display()))?;
     let folder = tempfile::Builder::new().prefix(".split-").tempdir_in(target.out)?;
     let whole = folder.path().join("rows.parquet");
     let conversion = ConvertSpec {
@@ -104,22 +109,11 @@ pub(in crate::commands) fn split_files(
         digest: |bytes| VersionFile::of("", bytes).blake3,
     };
     let mut bar = Bar::new("converting", rows, "rows");
-    let done = convert(&conversion, &files, workers, &mut |rows| bar.at(rows));
+    let done = convert(&conversion, &files, workers, &mut |rows| bar.update(rows));
     drop(bar);
-    let done = done.map_err(|error| explained(error, &conversion))?;
+    let done = done.map_err(|error| add_remedy(error, &conversion))?;
     if !done.rejects.is_empty() {
         eprintln!("{} bad rows were left out", done.rejects.len());
     }
-    split_parquet(&spec, &[whole], target, done.rows, &files)
-}
-
-fn split_parquet(
-    spec: &SplitSpec,
-    sources: &[PathBuf],
-    target: Target<'_>,
-    rows: u64,
-    files: &Files,
-) -> Result<Vec<SplitFile>> {
-    let mut bar = Bar::new("splitting", rows, "rows");
-    Ok(split(spec, sources, target.out, target.replace, files, &mut |rows| bar.at(rows))?)
+    split_parquet(&[whole], done.rows)
 }

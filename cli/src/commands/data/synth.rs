@@ -1,10 +1,10 @@
-//! `zillion data synth`, and the data of `zillion quickstart`.
+//! `zillion data synth`: writes a synthetic click log. `zillion quickstart` uses the same log.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_console::{compute_pool, durable_files, print_json};
+use zillion_console::{compute_pool, durable_files, print_json_if};
 use zillion_datatools::ClickLog;
 use zillion_device::{Files, Workers};
 use zillion_nn::metrics;
@@ -12,7 +12,7 @@ use zillion_nn::metrics;
 use crate::args::SynthArgs;
 use crate::text::figure;
 
-/// A synthetic log that has been written.
+/// The description of a synthetic click log that was written.
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct Synthetic {
     /// The seed of the draws.
@@ -32,11 +32,8 @@ pub(in crate::commands) struct Synthetic {
 
 pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     let written = write(args.seed, args.rows, &args.out, &*compute_pool(None)?, &durable_files()?)?;
-    written.tell();
-    if args.json {
-        print_json(&written)?;
-    }
-    Ok(())
+    written.print_summary();
+    print_json_if(args.json, &written)
 }
 
 /// Writes the three files of a synthetic log.
@@ -68,8 +65,8 @@ pub(in crate::commands) fn write(
 }
 
 impl Synthetic {
-    /// Prints a summary line for people.
-    pub(in crate::commands) fn tell(&self) {
+    /// Prints a summary for people on stderr.
+    pub(in crate::commands) fn print_summary(&self) {
         let [train, valid, test] = self.rows;
         eprintln!(
             "{}: {train} rows to train, {valid} to validate, {test} to test; {:.1} % are clicks",
@@ -77,7 +74,7 @@ impl Synthetic {
             100.0 * self.base_rate
         );
         eprintln!(
-            "the planted truth itself has test auc {}, logloss {}: the ceiling",
+            "the true model has test auc {}, logloss {}: training cannot do better",
             figure(self.truth_auc, 5),
             figure(self.truth_logloss, 5)
         );

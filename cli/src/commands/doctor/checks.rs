@@ -1,4 +1,4 @@
-//! Findings about a machine that can be made without touching its disk.
+//! The findings about a machine that need no access to its disk.
 
 use std::fs;
 use std::time::Duration;
@@ -9,17 +9,20 @@ use zillion_device::simd::{self, Level};
 
 use super::Finding;
 
-/// The number of files that a server with the default limits may open: connections, and files of
-/// versions.
+/// The number of files that a server with the default limits may open: its connections and the
+/// files of versions.
 const FILES: u64 = 8192;
-/// The number of memory mappings of a server with many open versions, with some room.
+/// The number of memory mappings that are enough for a server with many open versions.
 const MAPPINGS: u64 = 65_530;
 /// The number of connections that may wait to be accepted.
 const BACKLOG: u64 = 1024;
-/// The number of rows of the probed slab. Its 64 MiB are more than any cache of one processor.
+/// The number of rows of the probed slab. The slab's 64 MiB are more than any processor's cache.
 const PROBED_ROWS: u32 = 1 << 20;
 /// The duration of the measurement of each rate.
 const PROBED_TIME: Duration = Duration::from_millis(300);
+
+/// The text of a property that the system does not report.
+const NOT_REPORTED: &str = "not reported";
 
 /// Returns every finding, in the order in which they are printed.
 pub(super) fn machine() -> Vec<Finding> {
@@ -67,7 +70,7 @@ fn instructions() -> Finding {
 fn governor() -> Finding {
     let what = "frequency";
     match machine::governor().as_deref() {
-        None => Finding::note(what, "not told (usual on virtual machines)"),
+        None => Finding::note(what, "not reported (usual on virtual machines)"),
         Some("powersave" | "conservative") => Finding::improve(
             what,
             "the governor saves power",
@@ -80,13 +83,13 @@ fn governor() -> Finding {
 fn numa() -> Finding {
     let what = "memory nodes";
     match machine::numa_nodes() {
-        None => Finding::note(what, "not told"),
+        None => Finding::note(what, NOT_REPORTED),
         Some(1) => Finding::good(what, "one"),
         Some(nodes) => Finding::improve(
             what,
             format!("{nodes}"),
-            "run one process a node: `numactl --cpunodebind=N --membind=N zillion …`; memory of another node \
-             is about half as fast",
+            "run one process for each node: `numactl --cpunodebind=N --membind=N zillion …`; memory of another \
+             node is about half as fast",
         ),
     }
 }
@@ -96,7 +99,7 @@ fn memory() -> Finding {
     let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
     let (Some(total), Some(available)) = (machine::total_memory(), machine::available_memory())
     else {
-        return Finding::note(what, "not told");
+        return Finding::note(what, NOT_REPORTED);
     };
     let found = format!("{}, {} available", gib(total), gib(available));
     if available.saturating_mul(5) < total {
@@ -109,9 +112,11 @@ fn memory() -> Finding {
 fn huge_pages() -> Finding {
     let what = "huge pages";
     match machine::huge_pages() {
-        None => Finding::note(what, "not told"),
+        None => Finding::note(what, NOT_REPORTED),
         Some(HugePages::Always) => Finding::good(what, "always"),
-        Some(HugePages::Advised) => Finding::good(what, "where advised, as tables do"),
+        Some(HugePages::Advised) => {
+            Finding::good(what, "where a program asks for them, as tables do")
+        }
         Some(HugePages::Never) => Finding::improve(
             what,
             "never",
@@ -121,7 +126,7 @@ fn huge_pages() -> Finding {
     }
 }
 
-/// Measures the rates of one thread. These rates serve to compare machines and get no grade.
+/// Measures the rates of one thread. The rates have no grade; they are for comparing machines.
 fn rates() -> Finding {
     let gflops = gemm_flops_per_second(PROBED_TIME) / 1e9;
     match RowProbe::new(PROBED_ROWS) {
@@ -138,15 +143,15 @@ fn rates() -> Finding {
 fn open_files() -> Finding {
     let what = "open files";
     match machine::file_limit() {
-        None => Finding::note(what, "not told"),
+        None => Finding::note(what, NOT_REPORTED),
         Some(limit) if limit.soft >= FILES => Finding::good(what, format!("up to {}", limit.soft)),
         Some(limit) => {
             let found = format!("up to {}", limit.soft);
-            let unit = format!("in a unit `LimitNOFILE={FILES}`");
+            let unit = format!("in a systemd unit `LimitNOFILE={FILES}`");
             let advice = match limit.hard.min(FILES) {
                 more if more > limit.soft => format!("`ulimit -n {more}`, {unit}"),
                 _ => format!(
-                    "{unit}, or as root in /etc/security/limits.conf: the hard limit is as low"
+                    "{unit}, or as root in /etc/security/limits.conf, because the hard limit is as low"
                 ),
             };
             Finding::improve(what, found, advice)
@@ -155,40 +160,35 @@ fn open_files() -> Finding {
 }
 
 fn mappings() -> Finding {
-    let what = "mappings";
-    match number("/proc/sys/vm/max_map_count") {
-        None => Finding::note(what, "not told"),
-        Some(limit) if limit >= MAPPINGS => Finding::good(what, format!("up to {limit}")),
-        Some(limit) => {
-            let advice =
-                format!("`sudo sysctl vm.max_map_count={MAPPINGS}`: versions are mapped files");
-            Finding::improve(what, format!("up to {limit}"), advice)
-        }
-    }
+    let advice = format!("`sudo sysctl vm.max_map_count={MAPPINGS}`: versions are mapped files");
+    kernel_limit("mappings", "/proc/sys/vm/max_map_count", MAPPINGS, advice)
 }
 
 fn backlog() -> Finding {
-    let what = "waiting connections";
-    match number("/proc/sys/net/core/somaxconn") {
-        None => Finding::note(what, "not told"),
-        Some(limit) if limit >= BACKLOG => Finding::good(what, format!("up to {limit}")),
-        Some(limit) => {
-            let advice =
-                format!("`sudo sysctl net.core.somaxconn={BACKLOG}` for servers with many clients");
-            Finding::improve(what, format!("up to {limit}"), advice)
-        }
+    let advice =
+        format!("`sudo sysctl net.core.somaxconn={BACKLOG}` for servers with many clients");
+    kernel_limit("waiting connections", "/proc/sys/net/core/somaxconn", BACKLOG, advice)
+}
+
+/// Compares a limit of the kernel with the smallest value that suffices.
+fn kernel_limit(what: &'static str, path: &str, enough: u64, advice: String) -> Finding {
+    let limit = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    match limit {
+        None => Finding::note(what, NOT_REPORTED),
+        Some(limit) if limit >= enough => Finding::good(what, format!("up to {limit}")),
+        Some(limit) => Finding::improve(what, format!("up to {limit}"), advice),
     }
 }
 
 fn clock() -> Finding {
     let what = "clock";
     match machine::clock_source().as_deref() {
-        None => Finding::note(what, "not told"),
+        None => Finding::note(what, NOT_REPORTED),
         Some(source @ ("hpet" | "acpi_pm" | "xen" | "jiffies")) => Finding::improve(
             what,
             format!("read from {source}"),
-            "every look at the time is a slow call; see whether \
-             /sys/devices/system/clocksource/clocksource0/available_clocksource has tsc",
+            "reading the time is slow; check whether \
+             /sys/devices/system/clocksource/clocksource0/available_clocksource lists tsc",
         ),
         Some(source) => Finding::good(what, format!("read from {source}")),
     }
@@ -204,8 +204,4 @@ fn gpu() -> Finding {
             Finding::note("gpu", found)
         }
     }
-}
-
-fn number(path: &str) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
 }

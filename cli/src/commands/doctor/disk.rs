@@ -1,4 +1,4 @@
-//! Findings about the disk that would hold checkpoints, versions and caches.
+//! The findings about the disk that would hold checkpoints, versions and caches.
 
 use std::path::Path;
 
@@ -22,19 +22,20 @@ pub(super) fn disk(folder: &Path, mib: usize) -> Result<Vec<Finding>> {
     let speed = measure_disk(folder, mib.saturating_mul(1 << 20)).with_context(|| {
         format!("cannot measure the disk of {shown}: choose another folder with --dir")
     })?;
-    let mut findings = vec![place(&shown.to_string(), kind.as_deref(), free)];
+    let mut findings = vec![file_system(&shown.to_string(), kind.as_deref(), free)];
     let mb = |rate: f64| format!("{:.0} MB/s", rate / 1e6);
-    let read = speed.read.map_or_else(|| "not told".to_owned(), mb);
+    let read = speed.read.map_or_else(|| "not reported".to_owned(), mb);
     let found = format!("writes {}, reads {read}", mb(speed.write));
     findings.push(if speed.write < SLOW_WRITE {
-        let advice = "checkpoints and publishing wait for it: `run.output` and the registry on a faster disk";
+        let advice = "checkpoints and publishing wait for the disk: put `run.output` and the registry on a faster one";
         Finding::improve("disk rate", found, advice)
     } else {
         Finding::good("disk rate", found)
     });
     let found = format!("{:.2} ms for a small durable write", speed.sync * 1e3);
     findings.push(if speed.sync > SLOW_SYNC {
-        let advice = "publishing and promoting take some of these each: a disk with a write cache that survives";
+        let advice =
+            "each publish and each promotion waits for several such writes: use a disk with a durable write cache";
         Finding::improve("disk latency", found, advice)
     } else {
         Finding::good("disk latency", found)
@@ -42,7 +43,7 @@ pub(super) fn disk(folder: &Path, mib: usize) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn place(folder: &str, kind: Option<&str>, free: Option<u64>) -> Finding {
+fn file_system(folder: &str, kind: Option<&str>, free: Option<u64>) -> Finding {
     let kind = kind.unwrap_or("unknown file system");
     let free =
         free.map_or_else(|| "unknown".to_owned(), |b| format!("{:.1} GiB", b as f64 / 1.074e9));
@@ -50,11 +51,11 @@ fn place(folder: &str, kind: Option<&str>, free: Option<u64>) -> Finding {
     match kind {
         "tmpfs" | "ramfs" => {
             let advice =
-                "nothing there outlives the machine: keep checkpoints and registries elsewhere";
+                "files there are lost at a restart: keep checkpoints and registries elsewhere";
             Finding::improve("disk", found, advice)
         }
         "nfs" | "nfs4" | "cifs" | "smb3" | "fuse.sshfs" => {
-            let advice = "a server maps its cache's files: keep `--cache` on a local disk";
+            let advice = "a server maps the files of its cache: keep `--cache` on a local disk";
             Finding::improve("disk", found, advice)
         }
         _ => Finding::good("disk", found),

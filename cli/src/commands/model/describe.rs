@@ -1,4 +1,4 @@
-//! Descriptions of versions and of pointer moves as lines of text.
+//! The descriptions of versions and of pointer moves as lines of text.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ pub(super) struct Summary<'a> {
     metrics: &'a BTreeMap<String, f64>,
 }
 
-pub(super) fn summarise(version: &VersionManifest) -> Summary<'_> {
+pub(super) fn summarize(version: &VersionManifest) -> Summary<'_> {
     Summary {
         version: version.version,
         parent: version.parent.as_ref().map(|link| link.version),
@@ -28,12 +28,12 @@ pub(super) fn summarise(version: &VersionManifest) -> Summary<'_> {
     }
 }
 
-pub(super) fn version_line(version: &VersionManifest) -> String {
+pub(super) fn format_version(version: &VersionManifest) -> String {
     let kind = match &version.parent {
         None => "base".to_owned(),
         Some(link) => format!("delta on {}", link.version),
     };
-    let summary = summarise(version);
+    let summary = summarize(version);
     format!(
         "version {}  {kind}  {} rows  {} bytes  {}",
         version.version,
@@ -43,7 +43,7 @@ pub(super) fn version_line(version: &VersionManifest) -> String {
     )
 }
 
-pub(super) fn move_line(entry: &PointerMove) -> String {
+pub(super) fn format_move(entry: &PointerMove) -> String {
     let from = entry.from.map_or("nothing".to_owned(), |from| from.to_string());
     let kind = match entry.kind {
         MoveKind::Publish => "publish",
@@ -55,7 +55,7 @@ pub(super) fn move_line(entry: &PointerMove) -> String {
     format!("{kind} {from} -> {} by {}, {}{note}", entry.to.version, entry.by, format_age(at))
 }
 
-pub(super) fn pointers_line(model: &Model) -> Result<String> {
+pub(super) fn format_pointers(model: &Model) -> Result<String> {
     let mut shown = Vec::new();
     for name in model.pointers()? {
         shown.push(format!("{name} -> {}", model.pointer(&name)?.to.version));

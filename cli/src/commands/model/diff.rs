@@ -45,8 +45,8 @@ pub(super) fn run(args: &DiffArgs) -> Result<()> {
         }));
     }
     match shared.checked_sub(1) {
-        Some(at) => print_line(&format!("both stand on version {}", from[at].version)),
-        None => print_line("they have no version in common"),
+        Some(at) => print_line(&format!("both build on version {}", from[at].version)),
+        None => print_line("the versions have no version in common"),
     }
     let numbers = |versions: &[VersionId]| {
         versions.iter().map(VersionId::to_string).collect::<Vec<_>>().join(", ")
@@ -66,7 +66,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<()> {
         ("graph", old.graph != new.graph),
         ("schema", old.schema_hash != new.schema_hash),
     ] {
-        print_line(&format!("{what}: {}", if differs { "other" } else { "the same" }));
+        print_line(&format!("{what}: {}", if differs { "different" } else { "the same" }));
     }
     for (name, before, after) in metrics {
         let before = before.map_or("-".to_owned(), |value| format!("{value:.5}"));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use zillion_console::exit::Stop;
+use zillion_console::exit::refuse;
 use zillion_console::{compute_pool, durable_files, print_json, print_line};
 use zillion_device::Files;
 use zillion_feature::{HASH_ID, Schema};
@@ -23,7 +23,7 @@ use zillion_rows::TableLayout;
 use zillion_rows::layer::{LayerFile, Unthrottled};
 
 use crate::args::{ExportArgs, ExportPart};
-use crate::registry::{cache_folder, open_model};
+use crate::registry::{cache_folder, open_model, pointed_version};
 use crate::text::{bytes, grouped};
 
 /// The version of the format of [`MANIFEST`].
@@ -33,26 +33,23 @@ const MANIFEST: &str = "export.json";
 
 pub(super) fn run(args: &ExportArgs) -> Result<()> {
     let model = open_model(&args.model)?;
-    let version = match args.number.or(args.version) {
-        Some(version) => version,
-        None => model.pointer(&args.pointer)?.to.version,
-    };
+    let version = pointed_version(&model, args.number.or(args.version), &args.pointer)?;
     let files = durable_files()?;
     prepare(&args.output, args.force, &files)?;
     let folder = cache_folder(args.cache.as_ref(), &args.model.registry)?;
     let cache = Cache::open(&folder, model.name(), files.clone())?;
     let mut export = Export::of(model, cache, files, &args.output, version)?;
-    let wants = |part| args.only.is_empty() || args.only.contains(&part);
-    if wants(ExportPart::Rows) {
+    let is_chosen = |part| args.only.is_empty() || args.only.contains(&part);
+    if is_chosen(ExportPart::Rows) {
         let workers = compute_pool(args.threads)?;
-        export.rows(&workers)?;
-        export.sides()?;
+        export.write_rows(&workers)?;
+        export.write_sides()?;
     }
-    if wants(ExportPart::Dense) {
-        export.dense()?;
+    if is_chosen(ExportPart::Dense) {
+        export.write_dense()?;
     }
-    if wants(ExportPart::Graph) {
-        export.graph()?;
+    if is_chosen(ExportPart::Graph) {
+        export.write_graph()?;
     }
     let written = export.finish()?;
     if args.json {
@@ -64,7 +61,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
         let path = file["path"].as_str().unwrap_or_default();
         print_line(&format!("{path}  {}{rows}", bytes(file["bytes"].as_u64().unwrap_or_default())));
     }
-    print_line(&format!("{MANIFEST}  says what they are and what to feed the graph"));
+    print_line(&format!("{MANIFEST}  describes the files and the inputs of the graph"));
     Ok(())
 }
 
@@ -77,11 +74,10 @@ fn prepare(folder: &Path, force: bool, files: &Files) -> Result<()> {
         .with_context(|| format!("cannot list the folder {}", folder.display()))?
         .next();
     if first.is_some() && !force {
-        return Err(Stop::Refused(format!(
-            "the folder {} is not empty: name another one, or replace its files with --force",
+        return refuse(format!(
+            "the folder {} is not empty; name another one, or replace its files with --force",
             folder.display()
-        ))
-        .into());
+        ));
     }
     let manifest = folder.join(MANIFEST);
     if manifest.exists() {
@@ -139,10 +135,10 @@ impl<'a> Export<'a> {
         let found = VersionFile::of(&file.kind, &bytes);
         if found != *file {
             bail!(
-                "the file hashes to {} and another hash was published; remove it, so that it is fetched \
-                 again: {}",
-                found.blake3,
-                self.cache.folder().join(file.name()).display()
+                "the file {} is damaged: its hash is {}, and another hash was published; remove the file, so \
+                 that it is fetched again",
+                self.cache.folder().join(file.name()).display(),
+                found.blake3
             );
         }
         Ok(bytes)
@@ -151,11 +147,12 @@ impl<'a> Export<'a> {
     /// Writes a file whose bytes are already in memory.
     fn put(&mut self, path: &str, what: &str, bytes: &[u8], more: Value) -> Result<()> {
         self.files.write_bytes(self.output.join(path), bytes)?;
-        self.wrote(path, what, bytes.len() as u64, more);
+        self.record(path, what, bytes.len() as u64, more);
         Ok(())
     }
 
-    fn wrote(&mut self, path: &str, what: &str, bytes: u64, more: Value) {
+    /// Adds a file that was written to the description of the export.
+    fn record(&mut self, path: &str, what: &str, bytes: u64, more: Value) {
         let mut entry = json!({ "path": path, "what": what, "bytes": bytes });
         if let (Value::Object(entry), Value::Object(more)) = (&mut entry, more) {
             entry.extend(more);
@@ -164,7 +161,7 @@ impl<'a> Export<'a> {
     }
 
     /// Copies the side tables unchanged, because other programs can already open their formats.
-    fn sides(&mut self) -> Result<()> {
+    fn write_sides(&mut self) -> Result<()> {
         let version = self.version.clone();
         if !version.sides.is_empty() {
             self.files.create_dir(self.output.join("sides"))?;
@@ -178,12 +175,12 @@ impl<'a> Export<'a> {
         Ok(())
     }
 
-    fn dense(&mut self) -> Result<()> {
+    fn write_dense(&mut self) -> Result<()> {
         let bytes = self.read(&self.version.dense)?;
         self.put("dense.safetensors", "dense", &bytes, json!({}))
     }
 
-    fn graph(&mut self) -> Result<()> {
+    fn write_graph(&mut self) -> Result<()> {
         let graph = Graph::from_json(&self.read(&self.version.graph)?)?;
         let params = Params::from_safetensors(&graph.params, &self.read(&self.version.dense)?)?;
         let columns = self.columns(&graph)?;
@@ -211,7 +208,8 @@ impl<'a> Export<'a> {
             let layout = layouts.iter().find(|l| l.name == *table);
             let (Some(feature), Some(layout)) = (feature, layout) else {
                 bail!(
-                    "the graph reads a feature `{}` of table `{table}`, which the version's schema does not have",
+                    "feature `{}` of table `{table}` is in the graph and not in the version's schema; publish the \
+                     model again",
                     column.name
                 );
             };

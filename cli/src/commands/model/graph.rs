@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use zillion_console::exit::Stop;
+use zillion_console::exit::usage_error;
 use zillion_console::{durable_files, job_file, open_registry};
 use zillion_nn::drawing::{self, Sizes};
 use zillion_nn::zoo::LOSS;
@@ -20,21 +20,21 @@ use crate::text;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(super) fn run(args: &GraphArgs) -> Result<()> {
-    let (built, settings, of_job) = built(args)?;
+    let (built, settings, of_job) = build(args)?;
     let passes = settings.passes;
     let rows = args.rows.map_or(of_job.rows, NonZeroUsize::get);
     let sizes = Sizes { rows, ..of_job };
     if args.pass.as_deref() == Some(PLAN) && args.format.is_none() {
-        print!("{}", plan(&built, settings, &sizes)?);
+        print!("{}", format_plan(&built, settings, &sizes)?);
         return Ok(());
     }
     if args.format.is_none() && args.pass.is_none() {
-        print!("{}", listing(built.graph()));
+        print!("{}", list_nodes(built.graph()));
         return Ok(());
     }
     let stages = match &args.pass {
         None => vec![built.stages(passes)?.swap_remove(0)],
-        Some(name) => chosen(built.stages(passes)?, name, passes)?,
+        Some(name) => choose_stages(built.stages(passes)?, name, passes)?,
     };
     let shown = match args.format.unwrap_or(GraphFormat::Text) {
         GraphFormat::Text => drawing::text(&stages, &sizes),
@@ -45,7 +45,7 @@ pub(super) fn run(args: &GraphArgs) -> Result<()> {
     Ok(())
 }
 
-/// A graph as the zoo built it, before any pass.
+/// A graph of the zoo before any pass.
 enum Built {
     Train(TrainGraph),
     Infer(Graph),
@@ -82,16 +82,16 @@ fn outputs(graph: &Graph) -> Vec<NodeId> {
 const PLAN: &str = "in_place";
 
 /// Compares the bytes of a batch's buffers in three cases: with one buffer for every value, as
-/// planned without the pass, and as planned with the pass.
-fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
+/// planned without the pass [`PLAN`], and as planned with it.
+fn format_plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
     let bytes = |passes: Passes| -> Result<Memory> {
         let program = built.program(Settings { passes, ..settings })?;
         Ok(program.memory(sizes.rows, 1, |column| sizes.list_len.get(column).copied().unwrap_or(1)))
     };
     let without = bytes(settings.passes.off(PLAN)?)?;
     let mut lines = vec![
-        ("every value in a buffer of its own", without.naive),
-        ("planned: a tile's values in buffers that are used again", without.planned),
+        ("every value in a separate buffer", without.naive),
+        ("planned: the values of a tile in reused buffers", without.planned),
     ];
     if settings.passes.has(PLAN) {
         lines.push(("after in_place", bytes(settings.passes)?.planned));
@@ -99,30 +99,29 @@ fn plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
     let rows = lines
         .into_iter()
         .map(|(what, bytes)| vec![what.to_owned(), format!("{:.1} KiB", bytes as f64 / 1024.0)]);
-    let rows: Vec<_> = rows.collect();
     Ok(format!(
         "# memory of a batch of {} rows, one thread, {} lanes, tiles of {} rows\n{}",
         sizes.rows,
         settings.lanes,
         settings.tile_rows,
-        text::table(&rows, 1)
+        text::table(&[], rows, 1)
     ))
 }
 
-/// Returns the graph that the arguments name, the settings by which its job runs it, and the sizes
-/// of a batch.
-fn built(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
+/// Returns the graph that the arguments name, the execution settings of its job, and the sizes of
+/// a batch.
+fn build(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
     if let Some(name) = &args.model {
         if args.train || !args.set.is_empty() {
-            let message =
-                "a version has the graph that scores: neither --train nor --set changes it";
-            return Err(Stop::Usage(message.to_owned()).into());
+            return usage_error(
+                "--model: a version has only the graph for scoring; leave out --train and --set",
+            );
         }
-        let graph = published(args, name)?;
+        let graph = read_published(args, name)?;
         let sizes = Sizes::of(TrainConfig::default().batch_size.get());
         return Ok((Built::Infer(graph), TrainConfig::default().settings()?, sizes));
     }
-    let job = job(&args.job, &args.set)?;
+    let job = load_job(&args.job, &args.set)?;
     let mode = if args.train { Mode::Train } else { Mode::Infer };
     let graph = job.graph(mode)?;
     let built = match graph.output(LOSS) {
@@ -136,17 +135,18 @@ fn built(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
 }
 
 /// Returns the graph of a version.
-fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
-    let usage = |message: String| Stop::Usage(message);
-    let registry = args.registry.as_ref().ok_or_else(|| {
-        usage("--model needs a registry: name it with --registry or ZILLION_REGISTRY".into())
-    })?;
+fn read_published(args: &GraphArgs, model: &str) -> Result<Graph> {
+    let Some(registry) = &args.registry else {
+        return usage_error(
+            "--model needs a registry; name it with --registry or ZILLION_REGISTRY",
+        );
+    };
     let number = args.job.to_string_lossy();
-    let version: VersionId = number.parse().map_err(|_| {
-        usage(format!(
-            "{number:?} is not a version: with --model the argument is the number of one"
-        ))
-    })?;
+    let Ok(version) = number.parse::<VersionId>() else {
+        return usage_error(format!(
+            "{number:?} is not the number of a version; with --model, give one as the argument"
+        ));
+    };
     let model = open_registry(registry)?.model(model)?;
     let file = model.version(version)?.graph;
     // The files are fetched to a temporary folder and then deleted, so the cache of a server is not
@@ -159,7 +159,7 @@ fn published(args: &GraphArgs, model: &str) -> Result<Graph> {
 }
 
 /// Returns the stages before and after a pass, or all of them.
-fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> {
+fn choose_stages(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> {
     if pass == "all" {
         return Ok(stages);
     }
@@ -167,28 +167,24 @@ fn chosen(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> 
     passes.off(pass)?;
     match stages.iter().position(|stage| stage.pass == Some(pass)) {
         Some(after) => Ok(stages[after - 1..=after].to_vec()),
-        None if passes.has(pass) => {
-            let message = format!(
-                "{pass} is a pass over the plan of the buffers and changes no graph: without --format its bytes are shown"
-            );
-            Err(Stop::Usage(message).into())
-        }
-        None => {
-            let message = format!("the pass {pass} is off in this job: see train.passes_off");
-            Err(Stop::Usage(message).into())
-        }
+        None if passes.has(pass) => usage_error(format!(
+            "the pass {pass} changes the plan of the buffers and not the graph; leave out --format to see the bytes"
+        )),
+        None => usage_error(format!(
+            "the pass {pass} is off in this job; remove it from `train.passes_off`"
+        )),
     }
 }
 
 /// Returns the job of a job file, or of the checkpoint in a folder.
-fn job(path: &Path, sets: &[String]) -> Result<Job> {
+fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
     if !path.is_dir() {
-        let value = job_file::load(path, std::env::vars(), sets)?;
-        return Job::from_value(value).with_context(|| path.display().to_string());
+        return job_file::load_job(path, sets);
     }
     if !sets.is_empty() {
-        let message = "--set changes job files only: a checkpoint carries its own job".to_owned();
-        return Err(Stop::Usage(message).into());
+        return usage_error(
+            "--set changes only job files, and a checkpoint carries its own job; leave it out",
+        );
     }
     let checkpoint = match path.join("MANIFEST").exists() {
         true => Checkpoint::open(path)?,
@@ -199,20 +195,17 @@ fn job(path: &Path, sets: &[String]) -> Result<Job> {
 
 /// Lists the nodes, one per line. The names of composed layers and outputs follow on lines of their
 /// own, each with the name of its node.
-fn listing(graph: &Graph) -> String {
-    let mut rows = Vec::with_capacity(graph.nodes.len());
-    for node in &graph.nodes {
+fn list_nodes(graph: &Graph) -> String {
+    let nodes = graph.nodes.iter().map(|node| {
         let inputs: Vec<&str> = node.inputs.iter().map(|&i| graph.node(i).name.as_str()).collect();
         let call = format!("{}({})", node.op, inputs.join(", "));
-        rows.push(vec![node.name.clone(), node.shape.to_string(), call]);
-    }
-    for (name, id) in &graph.aliases {
+        vec![node.name.clone(), node.shape.to_string(), call]
+    });
+    let outputs = graph.outputs.iter().filter(|(name, id)| graph.node(*id).name != *name);
+    let names = graph.aliases.iter().chain(outputs).map(|(name, id)| {
         let node = graph.node(*id);
-        rows.push(vec![name.clone(), node.shape.to_string(), format!("= {}", node.name)]);
-    }
-    for (name, id) in graph.outputs.iter().filter(|(name, id)| graph.node(*id).name != *name) {
-        let node = graph.node(*id);
-        rows.push(vec![name.clone(), node.shape.to_string(), format!("= {}", node.name)]);
-    }
-    text::table(&rows, 3)
+        vec![name.clone(), node.shape.to_string(), format!("= {}", node.name)]
+    });
+    let rows = nodes.chain(names);
+    text::table(&[], rows, 3)
 }

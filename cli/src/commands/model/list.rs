@@ -1,16 +1,12 @@
-//! `zillion model list`: the models of a registry, or the versions of a model.
+//! `zillion model list`: lists the models of a registry, or the versions of a model.
 
 use anyhow::{Result, bail};
 use serde_json::json;
 use zillion_console::{open_registry, print_json, print_line};
-use zillion_registry::{VersionId, VersionManifest};
+use zillion_registry::VersionManifest;
 
-use super::describe::{pointers_line, summarise, version_line};
+use super::describe::{format_pointers, format_version, summarize};
 use crate::args::ListArgs;
-
-fn shown(version: Option<VersionId>) -> String {
-    version.map_or("none".to_owned(), |version| version.to_string())
-}
 
 pub(super) fn run(args: &ListArgs) -> Result<()> {
     let registry = open_registry(&args.registry)?;
@@ -21,11 +17,8 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
         }
         for name in models {
             let model = registry.model(&name)?;
-            print_line(&format!(
-                "{name}  latest {}  {}",
-                shown(model.latest()?),
-                pointers_line(&model)?
-            ));
+            let latest = model.latest()?.map_or("none".to_owned(), |version| version.to_string());
+            print_line(&format!("{name}  latest {latest}  {}", format_pointers(&model)?));
         }
         return Ok(());
     };
@@ -43,7 +36,7 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
         page.iter().map(|&version| model.version(version)).collect::<Result<_, _>>()?;
     let next = page.last().filter(|last| last.0 > 1 && page.len() == args.limit);
     if args.json {
-        let versions: Vec<_> = versions.iter().map(summarise).collect();
+        let versions: Vec<_> = versions.iter().map(summarize).collect();
         return print_json(&json!({ "versions": versions, "before": next }));
     }
     let pinned = model.pins()?;
@@ -53,13 +46,13 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
         let figures: String = figures.map(|(name, x)| format!("  {name} {x:.5}")).collect();
         print_line(&format!(
             "{}  step {}{figures}{pin}",
-            version_line(version),
+            format_version(version),
             version.origin.step
         ));
     }
-    print_line(&pointers_line(&model)?);
+    print_line(&format_pointers(&model)?);
     if let Some(next) = next {
-        eprintln!("older ones: --before {next}");
+        eprintln!("older versions: --before {next}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `zillion model pin`: keeps a version, whichever versions `gc` removes.
+//! `zillion model pin`: protects a version from `zillion model gc`, or ends the protection.
 
 use anyhow::Result;
 use zillion_console::print_line;

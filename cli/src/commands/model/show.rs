@@ -3,7 +3,7 @@
 use anyhow::Result;
 use zillion_console::{print_json, print_line};
 
-use super::describe::{move_line, pointers_line, version_line};
+use super::describe::{format_move, format_pointers, format_version};
 use crate::args::ShowArgs;
 use crate::registry::{newest_version, open_model};
 
@@ -19,7 +19,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
         if args.json {
             return print_json(&moves);
         }
-        moves.iter().for_each(|entry| print_line(&move_line(entry)));
+        moves.iter().for_each(|entry| print_line(&format_move(entry)));
         return Ok(());
     }
     let version = newest_version(&model, args.number.or(args.version))?;
@@ -27,7 +27,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     if args.json {
         return print_json(&manifest);
     }
-    print_line(&version_line(&manifest));
+    print_line(&format_version(&manifest));
     print_line(&format!("chain      {}", manifest.chain));
     let parent = manifest
         .parent
@@ -54,6 +54,6 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     let files = manifest.files();
     let bytes: u64 = files.iter().map(|(_, file)| file.bytes).sum();
     print_line(&format!("files      {}, {bytes} bytes", files.len()));
-    print_line(&pointers_line(&model)?);
+    print_line(&format_pointers(&model)?);
     Ok(())
 }

@@ -22,7 +22,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<()> {
         }));
     }
     print_line(&format!(
-        "version {version} is whole: {} versions, {} files, {} bytes, {} rows",
+        "version {version} is complete and undamaged: {} versions, {} files, {} bytes, {} rows",
         verified.versions, verified.files, verified.bytes, verified.rows
     ));
     print_store_retries(&model.store().stats().sums());

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 
 /// A writer of scores with one line for each row of the data, also for a row without a score. A
-/// line holds tab-separated columns or a JSON object. In a JSON object, the first task's figures
-/// have plain names, and if there are several tasks, the figures of all tasks follow by task.
+/// line holds tab-separated columns or a JSON object. In a JSON object, the figures of the first
+/// task have plain names. If there are several tasks, the figures of all tasks follow by task.
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
@@ -34,15 +34,15 @@ impl<W: Write> ScoreLines<W> {
         let rows = logits.first().map_or(0, |first| first.len());
         for at in 0..rows {
             while rejected.next_if(|&&row| row == self.row).is_some() {
-                self.without()?;
+                self.write_rejected()?;
             }
             let row: Vec<f32> = logits.iter().map(|logits| logits[at]).collect();
-            self.row(&row)?;
+            self.write_row(&row)?;
         }
-        rejected.try_for_each(|_| self.without())
+        rejected.try_for_each(|_| self.write_rejected())
     }
 
-    fn row(&mut self, logits: &[f32]) -> io::Result<()> {
+    fn write_row(&mut self, logits: &[f32]) -> io::Result<()> {
         let Self { out, json, tasks, row } = self;
         let probability = |logit: f32| 1.0 / (1.0 + (-f64::from(logit)).exp());
         if tasks.is_empty() {
@@ -71,20 +71,16 @@ impl<W: Write> ScoreLines<W> {
         writeln!(out, "}}")
     }
 
-    /// Flushes the output and returns how it ended. A reader that has closed the pipe (`head`) is
-    /// not an error.
-    pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<Ended> {
-        let flushed = self.out.flush();
-        match failed.map_or(flushed, Err) {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Ended::Early),
-            other => {
-                other.context("cannot write the scores")?;
-                Ok(Ended::Whole)
-            }
+    /// Flushes the output and returns whether it is complete. A reader that has closed the pipe
+    /// (`head`) is not an error.
+    pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<bool> {
+        match failed.map_or(self.out.flush(), Err) {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            other => other.map(|()| true).context("cannot write the scores"),
         }
     }
 
-    fn without(&mut self) -> io::Result<()> {
+    fn write_rejected(&mut self) -> io::Result<()> {
         let row = self.row;
         self.row += 1;
         match self.json {
@@ -93,13 +89,6 @@ impl<W: Write> ScoreLines<W> {
             false => writeln!(self.out),
         }
     }
-}
-
-/// The end of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    Whole,
-    Early,
 }
 
 #[cfg(test)]
@@ -111,7 +100,7 @@ mod tests {
         let mut out = Vec::new();
         let mut lines = ScoreLines::new(&mut out, json, tasks).unwrap();
         lines.write(logits, rejected).unwrap();
-        assert_eq!(lines.finish(None).unwrap(), Ended::Whole);
+        assert!(lines.finish(None).unwrap());
         String::from_utf8(out).unwrap()
     }
 
@@ -134,7 +123,7 @@ mod tests {
     fn a_closed_pipe_is_an_early_end_and_a_full_disk_an_error() {
         let lines = || ScoreLines::new(Vec::new(), true, Vec::new()).unwrap();
         let failed = |kind: io::ErrorKind| Some(io::Error::from(kind));
-        assert_eq!(lines().finish(failed(io::ErrorKind::BrokenPipe)).unwrap(), Ended::Early);
+        assert!(!lines().finish(failed(io::ErrorKind::BrokenPipe)).unwrap());
         assert!(lines().finish(failed(io::ErrorKind::StorageFull)).is_err());
     }
 }

@@ -5,39 +5,33 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use zillion_console::exit::Stop;
+use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, data_settings, durable_files, open_registry};
 use zillion_reader::RawRows;
 use zillion_registry::{Cache, STABLE};
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
-use super::score_lines::{Ended, ScoreLines};
+use super::score_lines::ScoreLines;
 use crate::args::PredictArgs;
-use crate::registry::cache_folder;
+use crate::registry::{cache_folder, pointed_version};
 
 /// The default number of rows that are scored together.
 const BATCH: usize = 4096;
 
 pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let Some(registry) = &args.registry else {
-        return Err(Stop::Usage("--model needs a registry: name it with --registry".into()).into());
+        return usage_error("--model needs a registry; name it with --registry");
     };
     if input.as_os_str() == "-" {
-        let reason = "a version scores files, not stdin: write the rows to a file first";
-        return Err(Stop::Usage(reason.into()).into());
+        return usage_error("--model scores files and not stdin; write the rows to a file first");
     }
     if !args.fetch.fetch.is_empty() {
-        let reason =
-            "nodes are looked into in a checkpoint; a version has scores: leave out --fetch";
-        return Err(Stop::Usage(reason.into()).into());
+        return usage_error("--fetch works only with a checkpoint; leave it out with --model");
     }
     let data = data_settings::of_file(&args.set)?;
     let model = open_registry(registry)?.model(name)?;
-    let version = match args.version {
-        Some(version) => version,
-        None => model.pointer(STABLE)?.to.version,
-    };
+    let version = pointed_version(&model, args.version, STABLE)?;
     let folder = cache_folder(args.cache.as_ref(), registry)?;
     let mut cache = Cache::open(&folder, name, durable_files()?)?;
     let workers = compute_pool(args.threads)?;
@@ -61,11 +55,11 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
         missing_side_rows += scored.missing_side_rows;
         let logits: Vec<&[f32]> = scored.logits.iter().map(Vec::as_slice).collect();
         if logits.is_empty() {
-            bail!("version {version} gave no scores");
+            bail!("version {version} has no outputs, which is a defect of the version");
         }
         failed = scores.write(&logits, &[]).err();
     }
-    if scores.finish(failed)? == Ended::Early {
+    if !scores.finish(failed)? {
         return Ok(());
     }
     if missing > 0 {

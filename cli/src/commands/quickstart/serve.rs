@@ -23,8 +23,8 @@ use super::{job, sitting};
 use crate::args::QuickstartArgs;
 use crate::registry::current_user;
 
-/// The longest time to wait until a server notices a new version; the server looks five times a
-/// second.
+/// The longest time to wait until a server notices a new version; the server checks the registry
+/// five times a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The result of publishing and serving.
@@ -58,8 +58,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Prints the URL and the process of the server, if it was left running.
-    pub(super) fn tell(&self) {
+    /// Prints how to stop the server if it was left running, otherwise how to start it again.
+    pub(super) fn print_next(&self) {
         if let Some(server) = self.server {
             eprintln!("serving at {} until `kill {server}`", self.url);
         } else {
@@ -91,7 +91,15 @@ pub(super) fn run(
         clock,
     )?;
     eprintln!("   {published}");
-    let server = start_server(place)?;
+    let server = ServerChild::start(Setup {
+        model: job::NAME,
+        name: None,
+        registry: &place.registry,
+        cache: None,
+        log: &place.server_log,
+        level: "info",
+        threads: None,
+    })?;
     eprintln!("   serving at {}", server.url());
     let question = Question::new(&loaded, place)?;
     let first = wait_for(&server, &question, published.version.version.0)?;
@@ -141,10 +149,7 @@ pub(super) fn run(
     question.save(place)?;
     let id = question.id();
     let url = server.url().to_owned();
-    let server = match args.keep_serving {
-        true => Some(server.leave()),
-        false => None,
-    };
+    let server = args.keep_serving.then(|| server.leave());
     Ok(Served {
         url,
         rows: question.rows,
@@ -165,25 +170,12 @@ pub(super) fn run(
     })
 }
 
-/// Starts a server of the quickstart's model.
-fn start_server(place: &Place) -> Result<ServerChild> {
-    ServerChild::start(Setup {
-        model: job::NAME,
-        name: None,
-        registry: &place.registry,
-        cache: None,
-        log: &place.server_log,
-        level: "info",
-        threads: None,
-    })
-}
-
-/// The table of the command that looks up one row. It has few ids and no missing ones, so that the
-/// id of the example has been trained.
+/// The table of the printed command that explains one row. The table has few ids and no missing
+/// values, so that the id of the example has been trained.
 const LOOKED_INTO: &str = "C1";
 
-/// A request with the rows that it asks about: the first batch of the test file, because the same
-/// rows in the same batch give scores with the same bits.
+/// A request for the scores of some rows. The rows are the first batch of the test file, because
+/// the same rows in the same batch give scores with the same bits.
 struct Question {
     file: PathBuf,
     rows: usize,
@@ -213,10 +205,8 @@ impl Question {
     }
 
     fn save(&self, place: &Place) -> Result<()> {
-        let write = |path: &Path, bytes: &[u8]| {
-            std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
-        };
-        write(&place.request, &self.example)
+        std::fs::write(&place.request, &self.example)
+            .with_context(|| format!("cannot write {}", place.request.display()))
     }
 
     /// Returns the id that the example's first row has in [`LOOKED_INTO`].
@@ -230,7 +220,7 @@ impl Question {
     }
 }
 
-/// An answer of a server.
+/// The version and the scores in the server's answer to a request.
 struct Answer {
     version: u64,
     logits: Vec<f32>,
@@ -272,11 +262,10 @@ fn scores(loaded: &mut Loaded, question: &Question) -> Result<Vec<f32>> {
 }
 
 fn check_same(answer: &Answer, trained: &[f32]) -> Result<()> {
-    let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    if bits(&answer.logits) == bits(trained) {
+    let row = answer.logits.iter().zip(trained).position(|(a, b)| a.to_bits() != b.to_bits());
+    if row.is_none() && answer.logits.len() == trained.len() {
         return Ok(());
     }
-    let row = answer.logits.iter().zip(trained).position(|(a, b)| a.to_bits() != b.to_bits());
     bail!(
         "version {} and the trainer score row {} of the test file differently, which is a defect",
         answer.version,
@@ -290,17 +279,17 @@ fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<A
     let began = Instant::now();
     loop {
         let (status, body) = asker.post(&target, &question.body)?;
-        let said = || String::from_utf8_lossy(&body).chars().take(300).collect::<String>();
+        let shown = || String::from_utf8_lossy(&body).chars().take(300).collect::<String>();
         if status == 200 {
             let answer = Answer::parse(&body)?;
             if answer.version == version {
                 return Ok(answer);
             }
         } else if status != 503 {
-            bail!("the server answered {status}: {}", said());
+            bail!("the server answered {status}: {}", shown());
         }
         if began.elapsed() > PATIENCE {
-            bail!("version {version} is not served after {PATIENCE:?}: {status} {}", said());
+            bail!("version {version} is not served after {PATIENCE:?}: {status} {}", shown());
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -1,4 +1,4 @@
-//! Reloading on SIGHUP: the settings are read again, and those that can change in a running server
+//! The reload on SIGHUP: the settings are read again, and those that can change in a running server
 //! are applied.
 
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use zillion_serving::{Domain, Follow, ServeError};
 
 use super::settings::Settings;
-use super::{status, systemd};
+use super::{format_status, systemd};
 use crate::args::ServeArgs;
 
-/// The settings that the server runs with, and their sources.
+/// The settings of the running server, the arguments that they come from, and the models to reload.
 pub(super) struct Reloader {
     args: ServeArgs,
     settings: Settings,
@@ -41,12 +41,12 @@ impl Reloader {
     /// Returns a future that reads the settings again on each SIGHUP until it is dropped.
     ///
     /// # Errors
-    /// The signal handler cannot be installed.
+    /// Returns an error if the signal handler cannot be installed.
     pub(super) fn follow_hangups(mut self) -> Result<impl Future<Output = ()>> {
         let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
         Ok(async move {
             while hangups.recv().await.is_some() {
-                systemd::reloading();
+                systemd::notify_reloading();
                 // Loading and unloading wait for the loaders, and the network thread must not wait
                 // for them.
                 let reloaded = tokio::task::spawn_blocking(move || {
@@ -56,11 +56,11 @@ impl Reloader {
                 self = match reloaded.await {
                     Ok(reloader) => reloader,
                     Err(error) => {
-                        tracing::error!("reading the settings again was cut off: {error}");
+                        tracing::error!("the reload of the settings has panicked: {error}");
                         return;
                     }
                 };
-                systemd::ready(&status(&self.domain));
+                systemd::notify_ready(&format_status(&self.domain));
             }
         })
     }
@@ -69,7 +69,7 @@ impl Reloader {
         let outcome = match Settings::read(&self.args).and_then(|new| self.apply(new)) {
             Ok(()) => "done",
             Err(error) => {
-                tracing::error!("the settings stay as they were: {error:#}");
+                tracing::error!("the new settings are refused and the old ones stay: {error:#}");
                 "refused"
             }
         };
@@ -77,7 +77,7 @@ impl Reloader {
     }
 
     fn apply(&mut self, new: Settings) -> Result<()> {
-        let changed = self.settings.that_differ(&new)?;
+        let changed = self.settings.compare(&new)?;
         let fixed: Vec<&str> = changed.iter().filter(|c| c.is_fixed).map(|c| &*c.key).collect();
         if !fixed.is_empty() {
             tracing::warn!("these settings wait for a restart: {}", fixed.join(", "));
@@ -86,13 +86,12 @@ impl Reloader {
         self.follow(&new)?;
         self.domain.set_limits(new.limits());
         for change in changed.iter().filter(|change| !change.is_fixed) {
-            tracing::info!("{} is {} now", change.key, change.now);
+            tracing::info!("setting {} is {} now", change.key, change.now);
         }
         if changed.is_empty() {
             tracing::info!("the settings were read again: nothing has changed");
         }
-        self.settings.take_changeable(new);
-        Ok(())
+        self.settings.take_changeable(&new)
     }
 
     /// Loads the models that are new in `new` or follow another version, and unloads those that

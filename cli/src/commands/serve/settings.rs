@@ -6,28 +6,25 @@
 //! are reported and take effect after a restart.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-use zillion_console::exit::{Stop, as_usage};
+use zillion_console::exit::{as_usage, usage_error};
 use zillion_console::job_file;
 use zillion_device::machine;
 use zillion_serving::{Follow, Limits, ServeConfig};
 
-use crate::args::ServeArgs;
+pub(super) use crate::args::ServeArgs as Settings;
 use crate::registry::cache_folder;
 use crate::telemetry;
 
 const SECTION: &str = "serve";
 
-/// The default interval in milliseconds between two looks at a folder.
+/// The default interval in milliseconds between two checks of a registry in a folder.
 const LOCAL_POLL_MS: u64 = 200;
-/// The default interval in milliseconds between two looks at a bucket, where each look is a few
-/// requests that cost money.
+/// The default interval in milliseconds between two checks of a registry in a bucket, where each
+/// check is a few requests that cost money.
 const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
@@ -46,84 +43,41 @@ const FIXED: [&str; 11] = [
     "name",
 ];
 
-/// The settings of the section `[serve]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Settings {
-    pub(super) registry: Option<String>,
-    pub(super) models: Vec<String>,
-    pub(super) model_control: bool,
-    pub(super) http: String,
-    pub(super) grpc: Option<String>,
-    pub(super) cache: Option<PathBuf>,
-    pub(super) threads: Option<NonZeroUsize>,
-    pub(super) poll_ms: Option<u64>,
-    pub(super) retain: usize,
-    pub(super) max_body_bytes: usize,
-    pub(super) max_rows: usize,
-    pub(super) max_values: usize,
-    pub(super) max_waiting: usize,
-    pub(super) max_connections: usize,
-    pub(super) request_ms: u64,
-    pub(super) receive_ms: u64,
-    pub(super) lame_duck_ms: u64,
-    pub(super) drain_ms: u64,
-    pub(super) name: Option<String>,
-    pub(super) log_filter: Option<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let usual = ServeConfig::default();
-        let limits = usual.limits;
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Self {
-            registry: None,
-            models: Vec::new(),
-            model_control: false,
-            http: "127.0.0.1:8080".to_owned(),
-            grpc: None,
-            cache: None,
-            threads: None,
-            poll_ms: None,
-            retain: usual.retain,
-            max_body_bytes: limits.body_bytes,
-            max_rows: limits.rows,
-            max_values: limits.values,
-            max_waiting: limits.waiting,
-            max_connections: limits.connections,
-            request_ms: millis(limits.request_time),
-            receive_ms: millis(limits.body_time),
-            lame_duck_ms: 0,
-            drain_ms: millis(limits.drain_time),
-            name: None,
-            log_filter: None,
-        }
-    }
-}
+/// The settings that must not be 0, because the server would then answer nothing.
+const NOT_ZERO: [&str; 7] = [
+    "max_body_bytes",
+    "max_rows",
+    "max_values",
+    "max_connections",
+    "request_ms",
+    "receive_ms",
+    "poll_ms",
+];
 
 impl Settings {
-    /// Reads the file, if one is named, and applies the environment and the options over it.
+    /// Reads the file that the options name, if they name one, and applies the environment and the
+    /// options over it.
     ///
     /// # Errors
-    /// The file cannot be read or has an unknown key, or a required setting is missing.
-    pub(super) fn read(args: &ServeArgs) -> Result<Self> {
+    /// Returns an error if the file cannot be read or has an unknown key, or if a required setting
+    /// is missing.
+    pub(super) fn read(args: &Self) -> Result<Self> {
         let environment =
             std::env::vars().filter(|(name, _)| name.starts_with(job_file::SERVE_PREFIX));
-        Self::layered(args, environment)
+        Self::merge_layers(args, environment)
     }
 
-    fn layered(
-        args: &ServeArgs,
+    fn merge_layers(
+        args: &Self,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self> {
-        let mut layers = file(args).map_err(as_usage)?;
+        let mut layers = read_file(args).map_err(as_usage)?;
         job_file::lay_over(&mut layers, environment, &[]).map_err(as_usage)?;
         let mut options = Table::new();
         options.insert(SECTION.to_owned(), Value::try_from(args).map_err(|e| as_usage(e.into()))?);
         zillion_config::merge(&mut layers, options);
         let named = || match &args.config {
-            Some(path) => format!("the settings of the server, {} among them", path.display()),
+            Some(path) => format!("the settings of the server (file {})", path.display()),
             None => "the settings of the server".to_owned(),
         };
         let settings: Self =
@@ -133,29 +87,22 @@ impl Settings {
     }
 
     fn check(&self) -> Result<()> {
-        let needs = |what: String| Err(Stop::Usage(what).into());
-        let said = |what: &str, option: &str, key: &str| {
-            format!("no {what}: {option}, or `{key}` in the file that --config names")
+        let missing = |what: &str, options: &str, key: &str| {
+            usage_error(format!(
+                "no {what} is given: use {options}, or set `{key}` in the file that --config names"
+            ))
         };
         if self.registry.is_none() {
-            return needs(said("registry", "--registry URL", "registry"));
+            return missing("registry", "--registry URL", "registry");
         }
-        if self.models.is_empty() && !self.model_control {
-            return needs(said("model", "--model NAME, --model-control", "models"));
+        if self.model.is_empty() && !self.model_control {
+            return missing("model", "--model NAME or --model-control", "models");
         }
-        let nothing = [
-            ("max_body_bytes", self.max_body_bytes == 0),
-            ("max_rows", self.max_rows == 0),
-            ("max_values", self.max_values == 0),
-            ("max_connections", self.max_connections == 0),
-            ("request_ms", self.request_ms == 0),
-            ("receive_ms", self.receive_ms == 0),
-            ("poll_ms", self.poll_ms == Some(0)),
-        ];
-        match nothing.iter().find(|(_, is_zero)| *is_zero) {
-            Some((key, _)) => {
-                needs(format!("with 0 the server would answer nothing: `{SECTION}.{key}`"))
-            }
+        let table = Table::try_from(self)?;
+        match NOT_ZERO.iter().find(|key| table.get(**key) == Some(&Value::Integer(0))) {
+            Some(key) => usage_error(format!(
+                "`{SECTION}.{key}` is 0, and the server would answer nothing; set it to at least 1"
+            )),
             None => Ok(()),
         }
     }
@@ -163,7 +110,7 @@ impl Settings {
     /// Sets the log filter of the settings, unless the command line or the environment sets one.
     ///
     /// # Errors
-    /// The directives are not valid.
+    /// Returns an error if the directives are not valid.
     pub(super) fn set_log_filter(&self) -> Result<()> {
         let directives = self.log_filter.as_deref();
         telemetry::set_usual_filter(directives).context("serve.log_filter")
@@ -176,50 +123,57 @@ impl Settings {
 
     /// Returns the names of the models, each with the version that answers by default.
     pub(super) fn models(&self) -> Vec<(String, Follow)> {
-        self.models.iter().map(|text| follow(text)).collect()
+        self.model.iter().map(|text| parse_model(text)).collect()
+    }
+
+    /// Returns the address at which the server answers HTTP.
+    pub(super) fn http(&self) -> &str {
+        self.http.as_deref().unwrap_or("127.0.0.1:8080")
     }
 
     /// Returns the limits on requests.
     pub(super) fn limits(&self) -> Limits {
-        let millis = Duration::from_millis;
+        let usual = ServeConfig::default().limits;
+        let time = |ms: Option<u64>, usual| ms.map_or(usual, Duration::from_millis);
         Limits {
-            body_bytes: self.max_body_bytes,
-            rows: self.max_rows,
-            values: self.max_values,
-            waiting: self.max_waiting,
-            connections: self.max_connections,
-            request_time: millis(self.request_ms),
-            head_time: millis(self.receive_ms),
-            body_time: millis(self.receive_ms),
-            drain_time: millis(self.drain_ms),
+            body_bytes: self.max_body_bytes.unwrap_or(usual.body_bytes),
+            rows: self.max_rows.unwrap_or(usual.rows),
+            values: self.max_values.unwrap_or(usual.values),
+            waiting: self.max_waiting.unwrap_or(usual.waiting),
+            connections: self.max_connections.unwrap_or(usual.connections),
+            request_time: time(self.request_ms, usual.request_time),
+            head_time: time(self.receive_ms, usual.body_time),
+            body_time: time(self.receive_ms, usual.body_time),
+            drain_time: time(self.drain_ms, usual.drain_time),
         }
     }
 
-    /// Returns the settings in the form that the serving crate takes. `is_remote` tells that the
+    /// Returns the settings in the form that the serving crate takes. `is_remote` is set if the
     /// registry is not a local folder.
     ///
     /// # Errors
-    /// No cache folder is named, and the registry has no default place for one.
+    /// Returns an error if no cache folder is named and the registry has no default place for one.
     pub(super) fn config(&self, is_remote: bool) -> Result<ServeConfig> {
+        let usual = ServeConfig::default();
         let usual_poll = if is_remote { REMOTE_POLL_MS } else { LOCAL_POLL_MS };
         Ok(ServeConfig {
             models: self.models(),
             cache: cache_folder(self.cache.as_ref(), self.registry())?,
             threads: self.threads.unwrap_or_else(machine::cpus).get(),
             poll: Duration::from_millis(self.poll_ms.unwrap_or(usual_poll)),
-            retain: self.retain,
-            server: self.name.clone().unwrap_or_else(own_name),
+            retain: self.retain.unwrap_or(usual.retain),
+            server: self.name.clone().unwrap_or_else(default_name),
             model_control: self.model_control,
             limits: self.limits(),
-            ..ServeConfig::default()
+            ..usual
         })
     }
 
-    /// Lists the settings that differ in `new`, key by key.
+    /// Lists the settings that differ in `new`, in the order of their keys.
     ///
     /// # Errors
-    /// The settings cannot be written as TOML, which no file or option can cause.
-    pub(super) fn that_differ(&self, new: &Self) -> Result<Vec<Change>> {
+    /// Returns an error if the settings cannot be written as TOML, which would be a defect.
+    pub(super) fn compare(&self, new: &Self) -> Result<Vec<Change>> {
         let table = |settings: &Self| Table::try_from(settings);
         let (before, after) = (table(self)?, table(new)?);
         let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -233,19 +187,17 @@ impl Settings {
     }
 
     /// Takes over the settings that a running server can change.
-    pub(super) fn take_changeable(&mut self, new: Self) {
-        let old = std::mem::replace(self, new);
-        self.registry = old.registry;
-        self.model_control = old.model_control;
-        self.http = old.http;
-        self.grpc = old.grpc;
-        self.cache = old.cache;
-        self.threads = old.threads;
-        self.poll_ms = old.poll_ms;
-        self.retain = old.retain;
-        self.max_connections = old.max_connections;
-        self.lame_duck_ms = old.lame_duck_ms;
-        self.name = old.name;
+    ///
+    /// # Errors
+    /// Returns an error if the settings cannot be written as TOML, which would be a defect.
+    pub(super) fn take_changeable(&mut self, new: &Self) -> Result<()> {
+        let (mut settings, mut old) = (Table::try_from(new)?, Table::try_from(&*self)?);
+        for key in FIXED {
+            settings.remove(key);
+            settings.extend(old.remove(key).map(|value| (key.to_owned(), value)));
+        }
+        *self = settings.try_into()?;
+        Ok(())
     }
 }
 
@@ -259,7 +211,7 @@ pub(super) struct Change {
     pub(super) is_fixed: bool,
 }
 
-fn file(args: &ServeArgs) -> Result<Table> {
+fn read_file(args: &Settings) -> Result<Table> {
     let Some(path) = &args.config else { return Ok(Table::new()) };
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
@@ -272,8 +224,8 @@ fn file(args: &ServeArgs) -> Result<Table> {
     }
 }
 
-/// Parses `name`, `name@latest` or `name@pointer`.
-fn follow(text: &str) -> (String, Follow) {
+/// Parses `name`, `name@latest` or `name@pointer` into a model and the version that it follows.
+fn parse_model(text: &str) -> (String, Follow) {
     match text.split_once('@') {
         None => (text.to_owned(), Follow::Pointer(zillion_registry::STABLE.to_owned())),
         Some((name, "latest")) => (name.to_owned(), Follow::Latest),
@@ -282,7 +234,7 @@ fn follow(text: &str) -> (String, Follow) {
 }
 
 /// Returns a default name that no other server of this registry has.
-fn own_name() -> String {
+fn default_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
     let host: String = host.trim().chars().filter(plain).take(60).collect();
@@ -296,7 +248,7 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command};
 
-    fn args(more: &[&str]) -> ServeArgs {
+    fn args(more: &[&str]) -> Settings {
         let line = ["zillion", "serve"].iter().chain(more);
         match Args::try_parse_from(line).expect("the line parses").command {
             Command::Serve(args) => args,
@@ -304,9 +256,9 @@ mod tests {
         }
     }
 
-    fn read(args: &ServeArgs, environment: &[(&str, &str)]) -> Result<Settings> {
+    fn read(args: &Settings, environment: &[(&str, &str)]) -> Result<Settings> {
         let owned = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-        Settings::layered(args, owned)
+        Settings::merge_layers(args, owned)
     }
 
     #[test]
@@ -320,23 +272,24 @@ mod tests {
         let args = args(&["--config", path, "--poll-ms", "7"]);
         let environment = [("ZILLION_SERVE__POLL_MS", "5"), ("ZILLION_SERVE__MAX_ROWS", "6")];
         let settings = read(&args, &environment).expect("settings");
-        assert_eq!((settings.poll_ms, settings.max_rows, settings.retain), (Some(7), 6, 3));
-        let usual = Settings::default();
-        assert_eq!(settings.max_values, usual.max_values);
+        let found = (settings.poll_ms, settings.max_rows, settings.retain);
+        assert_eq!(found, (Some(7), Some(6), Some(3)));
+        let usual = ServeConfig::default().limits;
+        assert_eq!((settings.limits().rows, settings.limits().values), (6, usual.values));
         let models = settings.models();
         assert_eq!(models[0], ("a".to_owned(), Follow::Pointer("canary".to_owned())));
         assert_eq!(models.len(), 2);
-        let more = Settings { retain: 4, max_rows: 9, ..settings.clone() };
+        let more = Settings { retain: Some(4), max_rows: Some(9), ..settings.clone() };
         let change = |key: &str, now: &str, is_fixed| {
             let (key, now) = (key.to_owned(), now.to_owned());
             Change { key, now, is_fixed }
         };
-        let changes = settings.that_differ(&more).expect("plain data");
+        let changes = settings.compare(&more).expect("plain data");
         assert_eq!(changes, [change("max_rows", "9", false), change("retain", "4", true)]);
         let mut running = settings.clone();
-        running.take_changeable(more.clone());
-        assert_eq!((running.max_rows, running.retain), (9, 3));
-        assert_eq!(running.that_differ(&more).expect("plain data"), [change("retain", "4", true)]);
+        running.take_changeable(&more).expect("plain data");
+        assert_eq!((running.max_rows, running.retain), (Some(9), Some(3)));
+        assert_eq!(running.compare(&more).expect("plain data"), [change("retain", "4", true)]);
     }
 
     #[test]

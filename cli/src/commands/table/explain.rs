@@ -1,19 +1,16 @@
-//! `zillion table explain`: shows all that a checkpoint holds about one key, and the effect that
-//! the rules of its table will have on it.
+//! `zillion table explain`: shows everything that a checkpoint holds about one key, and the effect
+//! that the rules of its table will have on the key.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_console::exit::Stop;
-use zillion_console::{compute_pool, print_json};
+use zillion_console::print_result;
 use zillion_embedding::{AdmissionForecast, EvictionForecast, KeyReport, Outlook};
-use zillion_feature::FeatureKey;
-use zillion_trainer::Checkpoint;
 
-use super::key_names::KeyNames;
-use super::named::find_table;
+use super::source::OpenTable;
 use crate::args::TableExplainArgs;
+use crate::ids::hex;
 use crate::text::{self, grouped};
 
 #[derive(Serialize)]
@@ -30,78 +27,65 @@ struct Report {
 }
 
 pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
-    let checkpoint = Checkpoint::find(&args.checkpoint)?;
-    let job = checkpoint.job()?;
-    let spec = find_table(&job, &args.table)?;
-    let mut names = KeyNames::of(&job, &args.table);
-    let keys = names.keys(&args.key);
-    let Some(&first) = keys.first() else {
-        let message = format!("not an id that this table's features can have: --key {}", args.key);
-        return Err(Stop::Usage(message).into());
-    };
-    let workers = compute_pool(args.threads)?;
-    let view = checkpoint.table(spec.clone(), &workers)?;
-    let known = |key: &&FeatureKey| view.get(**key).is_some() || view.waiting(**key).is_some();
-    let key = keys.iter().find(known).copied().unwrap_or(first);
+    let mut table = OpenTable::open(&args.source)?;
+    let key = table.find_key(&args.key)?;
     if !args.data.is_empty() {
-        names.look(&job, &args.data, std::iter::once(key), &workers)?;
+        let keys = std::iter::once(key);
+        table.names.find_texts(&table.job, &args.data, keys, &table.workers)?;
     }
-    let step = checkpoint.manifest.step;
+    let step = table.checkpoint.manifest.step;
     let outlook = Outlook {
         step,
-        is_frozen: job.is_frozen(&spec.name)?,
-        shares_limit: job.train.max_table_bytes.is_some(),
+        is_frozen: table.job.is_frozen(&args.source.table)?,
+        shares_limit: table.job.train.max_table_bytes.is_some(),
     };
-    let known = view.explain(&workers, key, outlook);
+    let known = table.view.explain(&table.workers, key, outlook);
     let report = Report {
-        checkpoint: checkpoint.path().to_owned(),
+        checkpoint: table.checkpoint.path().to_owned(),
         step,
-        mixed_key: format!("{:#018x}", key.0),
-        id: names.name(key),
-        words: words(&known, outlook),
+        mixed_key: hex(key),
+        id: table.names.name(key),
+        words: describe(&known, outlook),
         known,
     };
-    match args.json {
-        true => print_json(&report)?,
-        false => show(&report),
-    }
-    Ok(())
+    print_result(args.source.json, &report, show)
 }
 
 /// Describes in sentences the effect that admission, growth and eviction have had on the key and
 /// will have.
-fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
+fn describe(known: &KeyReport, outlook: Outlook) -> Vec<String> {
     let mut words = Vec::new();
     words.push(match (known.admission, &known.waiting) {
         (AdmissionForecast::HasRow, _) => "it has a row".to_owned(),
         (AdmissionForecast::NextPush, _) => {
-            "it has no row and reads as its initial row; the next push makes its row".to_owned()
+            "it has no row and reads as its initial row; the next push creates its row".to_owned()
         }
         (AdmissionForecast::Filtered { at_least }, _) => format!(
-            "it has no row; the table counts keys in a filter, which does not tell them apart by name, and makes \
-             their rows at {}",
-            occurrences(at_least)
+            "it has no row; the table counts occurrences in a Bloom filter, which stores no keys, and creates a \
+             row at {}",
+            format_occurrences(at_least)
         ),
         (AdmissionForecast::Drawn { p }, _) => {
-            format!("it has no row; each occurrence makes it with a chance of {p}")
+            format!("it has no row; each occurrence creates the row with a probability of {p}")
         }
         (AdmissionForecast::Frozen, waiting) => match waiting {
-            Some(_) => "it waits for its row, and the table is frozen: it gets none while that is so".to_owned(),
-            None => "the table knows nothing of it and is frozen: it gets no row while that is so".to_owned(),
+            Some(_) => "it waits for its row, and it gets no row while the table is frozen".to_owned(),
+            None => "the table has no count of it, and it gets no row while the table is frozen".to_owned(),
         },
         (AdmissionForecast::Never, _) => {
             "it is not in the vocabulary of this dense table: it never gets a row, and its gradients are refused"
                 .to_owned()
         }
         (AdmissionForecast::Waits { missing, at_least }, Some(waiting)) => format!(
-            "it waits for its row, which the table makes at {}: {} so far, the last in step {}, {missing} are missing",
-            occurrences(at_least),
-            occurrences(waiting.count),
+            "it waits for its row, which the table creates at {}: {} so far, the last in step {}, {missing} are \
+             missing",
+            format_occurrences(at_least),
+            format_occurrences(waiting.count),
             grouped(waiting.last_step.into())
         ),
         (AdmissionForecast::Waits { at_least, .. }, None) => format!(
-            "the table knows nothing of it; it gets its row at {}",
-            occurrences(at_least)
+            "the table has no count of it; it gets its row at {}",
+            format_occurrences(at_least)
         ),
     });
     if let Some(row) = &known.row
@@ -109,56 +93,57 @@ fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
     {
         // A restored row that already has enough pushes grows at its next push.
         words.push(format!(
-            "its row is narrow, and what it does not have reads as its initial row: {} more pushes make it full",
+            "its row is narrow, and the missing weights read as those of its initial row; {} more pushes make it full",
             grouped(u64::from(at.saturating_sub(row.count).max(1)))
         ));
     }
     match known.eviction {
         Some(EvictionForecast::Goes { at_step, unseen, or_before }) => {
-            let what = if known.row.is_some() { "its row goes" } else { "its count is forgotten" };
+            let what =
+                if known.row.is_some() { "its row is evicted" } else { "its count is removed" };
             words.push(format!(
-                "if it is not seen again, {what} at the end of step {}, {} steps from now (the table lets go \
-                 what was unseen for more than {} steps)",
+                "if it is not seen again, {what} at the end of step {}, {} steps from now (the table evicts what \
+                 was unseen for more than {} steps)",
                 grouped(at_step),
                 grouped(at_step.saturating_sub(outlook.step)),
                 grouped(unseen)
             ));
             if or_before {
-                words.push("or sooner, where a limit makes room for others".to_owned());
+                words.push("a table at its limit may evict it earlier".to_owned());
             }
         }
         Some(EvictionForecast::Pinned) => words.push("it is pinned: its row stays".to_owned()),
         Some(EvictionForecast::Frozen) => {
-            words.push("the table is frozen (`train.freeze_tables`): it stays while that is so".to_owned());
+            words.push("it stays while the table is frozen (`train.freeze_tables`)".to_owned());
         }
         Some(EvictionForecast::Crowded { most_in_slot }) => words.push(match most_in_slot {
             Some(most) => format!(
-                "its count goes where its slot has {} of them and needs room: those that were not seen for longest go first",
+                "its slot removes counts when it has {} of them and needs room; the longest unseen are removed first",
                 grouped(most as u64)
             ),
-            None => "its count goes where its slot has more of them than its part of `train.max_table_bytes` allows: \
-                     those that were not seen for longest go first"
+            None => "its slot removes counts when it has more of them than its share of `train.max_table_bytes` \
+                     allows; the longest unseen are removed first"
                 .to_owned(),
         }),
         Some(EvictionForecast::Ranked { by, below, most_rows }) => {
-            let mut said = format!("rows go by `{by}`");
+            let mut rule = format!("rows are evicted by `{by}`");
             if let Some(below) = below {
-                said += &format!(", those below {below} at their slot's turn");
+                rule += &format!(": those below {below} at the turn of their slot");
             }
             if let Some(rows) = most_rows {
-                said += &format!(", and the least when the table has {} rows", grouped(rows));
+                rule += &format!(", and the lowest when the table has {} rows", grouped(rows));
             }
             // A table without `below` and without a limit of its own shares the limit of all
             // tables, because a job without any of the three is not valid.
             if outlook.shares_limit || (most_rows.is_none() && below.is_none()) {
-                said += ", and the least when all tables are at their limit";
+                rule += ", and the lowest when all tables are at their limit";
             }
-            words.push(said);
+            words.push(rule);
         }
         Some(EvictionForecast::Stays) => {
             words.push(match known.row {
                 Some(_) => "the table evicts nothing: it stays".to_owned(),
-                None => "its count stays until it has its row".to_owned(),
+                None => "its count stays until it gets its row".to_owned(),
             });
         }
         None => {}
@@ -166,7 +151,7 @@ fn words(known: &KeyReport, outlook: Outlook) -> Vec<String> {
     words
 }
 
-fn occurrences(n: u32) -> String {
+fn format_occurrences(n: u32) -> String {
     match n {
         1 => "1 occurrence".to_owned(),
         n => format!("{} occurrences", grouped(n.into())),
@@ -204,7 +189,7 @@ fn show(report: &Report) {
                 above(segment.norm_above),
             ));
         }
-        println!("{}", text::table(&lines, 2));
+        println!("{}", text::table(&[], lines, 2));
     }
     for sentence in &report.words {
         println!("{sentence}");

@@ -7,37 +7,15 @@ use std::path::PathBuf;
 use anyhow::Result;
 use zillion_datatools::{Look, profile};
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, TableId};
+use zillion_feature::{FeatureKey, FeatureSpec, TableId};
 use zillion_trainer::Job;
+
+use crate::ids::IdKind;
 
 /// The ids behind the keys of one table, as far as they are known.
 pub(super) struct KeyNames {
     features: Vec<FeatureSpec>,
     texts: BTreeMap<FeatureKey, String>,
-}
-
-/// The type of a feature's values.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Values {
-    Signed,
-    Unsigned,
-    Text,
-    Buckets,
-    Mixed,
-}
-
-fn values(feature: &FeatureSpec) -> Values {
-    match &feature.kind {
-        FeatureKind::Id { raw, .. }
-        | FeatureKind::Ids { raw, .. }
-        | FeatureKind::Sequence { raw, .. } => match raw {
-            RawType::I64 => Values::Signed,
-            RawType::U64 => Values::Unsigned,
-            RawType::String => Values::Text,
-        },
-        FeatureKind::Bucketized { .. } => Values::Buckets,
-        FeatureKind::Cross { .. } | FeatureKind::Numeric { .. } => Values::Mixed,
-    }
 }
 
 impl KeyNames {
@@ -51,7 +29,7 @@ impl KeyNames {
     }
 
     /// Searches the given files, which have the format of the job's data, for the texts of keys.
-    pub(super) fn look(
+    pub(super) fn find_texts(
         &mut self,
         job: &Job,
         files: &[PathBuf],
@@ -72,33 +50,21 @@ impl KeyNames {
         if let Some(text) = self.texts.get(&key) {
             return Some(text.clone());
         }
-        // If features of different types share the table, the feature of a key is unknown.
-        let first = values(self.features.first()?);
-        if self.features.iter().any(|f| values(f) != first) {
-            return None;
-        }
-        match first {
-            Values::Signed => Some((key.unmix() as i64).to_string()),
-            Values::Unsigned => Some(key.unmix().to_string()),
-            Values::Buckets => Some(format!("bucket {}", key.unmix())),
-            Values::Text | Values::Mixed => None,
-        }
+        // If features of different kinds share the table, the feature of a key is unknown.
+        let mut kinds = self.features.iter().map(|feature| IdKind::of(&feature.kind));
+        let first = kinds.next()?;
+        first.filter(|_| kinds.all(|kind| kind == first))?.recover(key)
     }
 
     /// Returns the keys that an id of the data may have in this table, the likeliest first.
-    pub(super) fn keys(&self, id: &str) -> Vec<FeatureKey> {
+    pub(super) fn possible_keys(&self, id: &str) -> Vec<FeatureKey> {
         let hex = id.strip_prefix("0x").filter(|digits| digits.len() == 16);
         if let Some(key) = hex.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
             return vec![FeatureKey(key)];
         }
         let mut keys = Vec::new();
         for feature in &self.features {
-            let key = match values(feature) {
-                Values::Signed => id.parse().ok().map(FeatureKey::from_i64),
-                Values::Unsigned | Values::Buckets => id.parse().ok().map(FeatureKey::from_u64),
-                Values::Text => Some(FeatureKey::from_text(id)),
-                Values::Mixed => None,
-            };
+            let key = IdKind::of(&feature.kind).and_then(|kind| kind.make_key(id));
             keys.extend(key.filter(|key| !keys.contains(key)));
         }
         keys

@@ -7,10 +7,10 @@ mod text;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
-use zillion_console::exit::Stop;
-use zillion_console::{compute_pool, durable_files, job_file, print_json};
+use zillion_console::exit::usage_error;
+use zillion_console::{compute_pool, durable_files, job_file, print_result};
 use zillion_embedding::capacity::{AdmissionPoint, CachePoint, EvictionPoint};
 use zillion_rows::{Admission, Eviction, TableSpec};
 use zillion_trainer::{Job, PlanOptions, PlanReport, TablePlan, plan_tables};
@@ -21,7 +21,7 @@ use crate::raw_files::estimate_rows;
 use crate::svg;
 use crate::text::grouped;
 
-/// A table, with functions that compute its bytes under other settings.
+/// A table of the job and its forecast, with functions that compute its bytes under other settings.
 struct Planned<'a> {
     spec: &'a TableSpec,
     plan: &'a TablePlan,
@@ -34,7 +34,7 @@ impl Planned<'_> {
         self.spec.memory(rows, self.shards)
     }
 
-    /// Returns the bytes under an admission: those of the rows, and those of the counts of
+    /// Returns the bytes under an admission rule: the bytes of the rows and of the counts of
     /// candidates, which are keys without a row.
     fn admitted_bytes(&self, point: &AdmissionPoint) -> u64 {
         let waiting = self.plan.usage.keys.saturating_sub(point.rows);
@@ -85,25 +85,21 @@ struct TableOutcome<'a> {
     plan: &'a TablePlan,
     bytes: u64,
     bytes_per_row: u64,
-    /// The bytes at each point of `admission`. The two fields below hold those of `eviction` (at
-    /// the peak) and of `cache`.
+    /// The bytes at each point of `admission`.
     admission_bytes: Vec<u64>,
+    /// The bytes at the peak of each point of `eviction`.
     eviction_bytes: Vec<u64>,
     cache_bytes: Vec<u64>,
     advice: Vec<String>,
 }
 
 pub(crate) fn run(args: &TablePlanArgs) -> Result<()> {
-    let path = &args.job.job;
-    let value = job_file::load(path, std::env::vars(), &args.job.set)?;
-    let job = Job::from_value(value).with_context(|| path.display().to_string())?;
+    let job = job_file::load_job(&args.job.job, &args.job.set)?;
     // Files that are named on the command line are relative to the current folder, not to the job's
     // `data.root`.
     let (sample, known) = match args.sample.is_empty() {
         true if job.data.train.is_empty() => {
-            let message =
-                "the job names no training files: give some with --sample DATA".to_owned();
-            return Err(Stop::Usage(message).into());
+            return usage_error("the job names no training files; give some with --sample DATA");
         }
         true => (job.data.files(&job.data.train)?, None),
         false => (args.sample.clone(), estimate_rows(&job.data, &args.sample)),
@@ -111,25 +107,22 @@ pub(crate) fn run(args: &TablePlanArgs) -> Result<()> {
     let workers = compute_pool(job.run.threads)?;
     let mut bar = Bar::new("planning", args.rows.or(known).unwrap_or(0), "rows");
     let options = PlanOptions { rows: args.rows, keys: args.keys as usize };
-    let report = plan_tables(&job, &sample, options, &workers, &mut |rows| bar.at(rows))?;
+    let report = plan_tables(&job, &sample, options, &workers, &mut |rows| bar.update(rows))?;
     drop(bar);
-    let planned = planned(&job, &report);
+    let planned = pair_with_specs(&job, &report);
     if let Some(path) = &args.svg {
         let svg = svg::page(&title(&job, &report), &plot::rows(&planned));
         durable_files()?.write_bytes(path, svg.as_bytes())?;
     }
-    match args.json {
-        true => print_json(&outcome(&job, sample, &report, &planned))?,
-        false => text::show(&title(&job, &report), &report, &planned),
-    }
-    Ok(())
+    let outcome = outcome(&job, sample, &report, &planned);
+    print_result(args.json, &outcome, |_| text::show(&title(&job, &report), &report, &planned))
 }
 
 fn title(job: &Job, report: &PlanReport) -> String {
     format!("{}: tables after {} rows", job.name, grouped(report.rows))
 }
 
-fn planned<'a>(job: &'a Job, report: &'a PlanReport) -> Vec<Planned<'a>> {
+fn pair_with_specs<'a>(job: &'a Job, report: &'a PlanReport) -> Vec<Planned<'a>> {
     let shards = job.run.shards.get();
     let with_spec = report.tables.iter().filter_map(|plan| {
         let spec = job.tables.iter().find(|spec| spec.name == plan.table)?;
@@ -155,7 +148,7 @@ fn outcome<'a>(
             admission_bytes: usage.admission.iter().map(|x| p.admitted_bytes(x)).collect(),
             eviction_bytes: usage.eviction.iter().map(peak).collect(),
             cache_bytes: usage.cache.iter().map(held).collect(),
-            advice: advice::of(p),
+            advice: advice::advise(p),
         }
     };
     Outcome {

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::Serialize;
-use zillion_console::exit::Stop;
-use zillion_console::{compute_pool, data_settings, durable_files, print_json};
+use zillion_console::exit::{refuse, usage_error};
+use zillion_console::{compute_pool, data_settings, durable_files, print_result};
 use zillion_device::Workers;
 use zillion_embedding::{Keep, Order, TableSize};
 use zillion_reader::Dataset;
 use zillion_trainer::{Checkpoint, EvalReport, Loaded};
 
-use super::named::find_table;
+use super::source::find_table;
 use crate::args::{ShrinkBy, TableShrinkArgs};
 use crate::report;
 use crate::text::{self, bytes, figure, grouped};
@@ -37,21 +37,22 @@ struct Evaluated {
 }
 
 pub(crate) fn run(args: &TableShrinkArgs) -> Result<()> {
-    let checkpoint = Checkpoint::find(&args.checkpoint)?;
+    let checkpoint = Checkpoint::find(&args.source.checkpoint)?;
     let job = checkpoint.job()?;
-    let spec = find_table(&job, &args.table)?;
-    let keep = keep(args)?;
-    if let Some(out) = args.out.as_ref().filter(|_| !args.dry_run) {
+    let spec = find_table(&job, &args.source.table)?;
+    let keep = choose_rule(args)?;
+    let out = args.out.as_deref().filter(|_| !args.dry_run);
+    if let Some(out) = out {
         let is_taken = std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
         if is_taken || out.is_file() {
-            let message =
-                format!("the folder is there already, choose another one: --out {}", out.display());
-            return Err(Stop::Refused(message).into());
+            return refuse(format!(
+                "the folder {} exists and is not empty; choose another one with --out",
+                out.display()
+            ));
         }
     }
-    let workers = compute_pool(args.threads)?;
+    let workers = compute_pool(args.source.threads)?;
     let durable = durable_files()?;
-    let out = args.out.as_deref().filter(|_| !args.dry_run);
     let shrunk = checkpoint.shrink(spec, keep, out.map(|out| (out, &durable)), &workers)?;
     let evaluated = match (out, args.eval.is_empty()) {
         (Some(out), false) => Some(Evaluated {
@@ -63,20 +64,16 @@ pub(crate) fn run(args: &TableShrinkArgs) -> Result<()> {
     let report = Report {
         checkpoint: checkpoint.path().to_owned(),
         out: out.map(ToOwned::to_owned),
-        table: args.table.clone(),
+        table: args.source.table.clone(),
         before: shrunk.before,
         after: shrunk.after,
         evaluated,
     };
-    match args.json {
-        true => print_json(&report)?,
-        false => show(&report),
-    }
-    Ok(())
+    print_result(args.source.json, &report, show)
 }
 
 /// Returns the rule that the command line names. The parser makes sure that exactly one is given.
-fn keep(args: &TableShrinkArgs) -> Result<Keep> {
+fn choose_rule(args: &TableShrinkArgs) -> Result<Keep> {
     let by = match args.by {
         ShrinkBy::Count => Order::Count,
         ShrinkBy::LastStep => Order::Recent,
@@ -93,10 +90,10 @@ fn keep(args: &TableShrinkArgs) -> Result<Keep> {
     }
     match args.min_norm {
         Some(norm) if norm.is_finite() && norm >= 0.0 => Ok(Keep::Norm(norm)),
-        Some(norm) => {
-            Err(Stop::Usage(format!("--min-norm {norm} is below 0: a norm is 0 or more")).into())
-        }
-        None => bail!("no rule for the rows that stay is given: see --keep-rows"),
+        Some(norm) => usage_error(format!(
+            "--min-norm {norm} is not a norm; give a finite number of at least 0"
+        )),
+        None => usage_error("no rule for the rows to keep is given; see --keep-rows"),
     }
 }
 
@@ -112,25 +109,24 @@ fn evaluate(path: PathBuf, data: &[PathBuf], workers: &Arc<Workers>) -> Result<E
 fn show(report: &Report) {
     let Report { before, after, .. } = report;
     let heads = ["", "rows", "waiting", "in memory", "on disk"];
-    let mut lines = vec![heads.map(str::to_owned).to_vec()];
-    for (what, size) in [("before", before), ("after", after)] {
-        lines.push(vec![
+    let lines = [("before", before), ("after", after)].map(|(what, size)| {
+        vec![
             what.to_owned(),
             grouped(size.rows),
             grouped(size.candidates),
             bytes(size.memory_bytes),
             bytes(size.file_bytes),
-        ]);
-    }
+        ]
+    });
     println!("table {} of {}", report.table, report.checkpoint.display());
-    print!("{}", text::table(&lines, 1));
+    print!("{}", text::table(&heads, lines, 1));
     let gone = before.rows - after.rows;
     let share = 100.0 * gone as f64 / before.rows.max(1) as f64;
     let Some(out) = &report.out else {
-        println!("{} rows would go ({share:.1} %); nothing was written", grouped(gone));
+        println!("{} rows would be removed ({share:.1} %); nothing was written", grouped(gone));
         return;
     };
-    println!("{} rows are gone ({share:.1} %): {}", grouped(gone), out.display());
+    println!("{} rows are removed ({share:.1} %): {}", grouped(gone), out.display());
     let Some(Evaluated { before, after }) = &report.evaluated else {
         println!(
             "compare with: zillion eval {} --data FILE; zillion eval {} --data FILE",
@@ -147,7 +143,7 @@ fn show(report: &Report) {
             eval.rows,
             eval.missing_keys
         );
-        report::ranking_lines(eval);
+        report::print_ranking(eval);
     }
     if let (Some(before), Some(after)) = (before.auc, after.auc) {
         println!("auc    {:+.6}", after - before);

@@ -1,69 +1,29 @@
 //! `zillion table stats`: summarizes the contents of a checkpoint's tables.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
-use serde::Serialize;
-use zillion_console::{compute_pool, print_json};
+use zillion_console::print_result;
 use zillion_embedding::{Bin, TableSurvey};
-use zillion_rows::TableSpec;
-use zillion_trainer::Checkpoint;
 
-use super::named::find_table;
-use crate::args::TableStatsArgs;
-use crate::text::{self, bytes, grouped, percent};
+use super::source::{Report, read_tables};
+use crate::args::TablesArgs;
+use crate::text::{self, bytes, grouped};
 
-/// The width of the longest bar, in characters.
-const BAR: f64 = 40.0;
-
-#[derive(Serialize)]
-struct Report {
-    checkpoint: PathBuf,
-    step: u64,
-    tables: Vec<TableSurvey>,
-}
-
-pub(crate) fn run(args: &TableStatsArgs) -> Result<()> {
-    let checkpoint = Checkpoint::find(&args.checkpoint)?;
-    let job = checkpoint.job()?;
-    let specs: Vec<&TableSpec> = match args.table.is_empty() {
-        true => job.tables.iter().collect(),
-        false => args.table.iter().map(|name| find_table(&job, name)).collect::<Result<_>>()?,
-    };
-    let workers = compute_pool(args.threads)?;
-    let step = checkpoint.manifest.step;
-    let mut tables = Vec::with_capacity(specs.len());
-    for spec in specs {
-        // One table is open at a time: its memory mapping is released before the next table is
-        // opened.
-        tables.push(checkpoint.table(spec.clone(), &workers)?.survey(&workers, step));
-    }
-    let report = Report { checkpoint: checkpoint.path().to_owned(), step, tables };
-    match args.json {
-        true => print_json(&report)?,
-        false => show(&report),
-    }
-    Ok(())
+pub(crate) fn run(args: &TablesArgs) -> Result<()> {
+    let report = read_tables(args, |view, workers, step| view.survey(workers, step))?;
+    print_result(args.json, &report, show)
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
-fn show(report: &Report) {
+fn show(report: &Report<TableSurvey>) {
     println!("{} (step {})\n", report.checkpoint.display(), report.step);
     let heads = ["table", "rows", "waiting", "weights", "state", "index", "counts", "on disk"];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    for t in &report.tables {
-        rows.push(vec![
-            t.table.clone(),
-            grouped(t.rows),
-            grouped(t.candidates),
-            bytes(t.payload_bytes),
-            bytes(t.state_bytes),
-            bytes(t.index_bytes),
-            bytes(t.candidate_bytes),
-            bytes(t.file_bytes),
-        ]);
-    }
-    println!("{}", text::table(&rows, 1));
+    let row = |t: &TableSurvey| {
+        let parts =
+            [t.payload_bytes, t.state_bytes, t.index_bytes, t.candidate_bytes, t.file_bytes];
+        let cells = [t.table.clone(), grouped(t.rows), grouped(t.candidates)];
+        cells.into_iter().chain(parts.map(bytes)).collect()
+    };
+    println!("{}", text::table(&heads, report.tables.iter().map(row), 1));
     for t in &report.tables {
         println!("table {}", t.table);
         if t.narrow_rows > 0 {
@@ -98,16 +58,9 @@ fn show(report: &Report) {
 }
 
 fn histogram(bins: &[Bin]) -> String {
-    let all: u64 = bins.iter().map(|bin| bin.rows).sum();
-    let most = bins.iter().map(|bin| bin.rows).max().unwrap_or(1) as f64;
-    let line = |bin: &Bin| {
-        let range = match bin.from == bin.to {
-            true => grouped(bin.from),
-            false => format!("{} to {}", grouped(bin.from), grouped(bin.to)),
-        };
-        let bar = "#".repeat((bin.rows as f64 / most * BAR).ceil() as usize);
-        let share = percent(bin.rows as f64 / all as f64);
-        vec![format!("    {range}"), grouped(bin.rows), share, bar]
+    let range = |bin: &Bin| match bin.from == bin.to {
+        true => grouped(bin.from),
+        false => format!("{} to {}", grouped(bin.from), grouped(bin.to)),
     };
-    text::table(&bins.iter().map(line).collect::<Vec<_>>(), 0)
+    text::bar_chart("    ", bins.iter().map(|bin| (range(bin), bin.rows)))
 }

@@ -4,15 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use zillion_console::exit::Stop;
-use zillion_console::{compute_pool, print_json};
+use zillion_console::print_result;
 use zillion_embedding::{Order, RowView, TableView, Waiting};
-use zillion_feature::FeatureKey;
-use zillion_trainer::Checkpoint;
 
-use super::key_names::KeyNames;
-use super::named::find_table;
+use super::source::OpenTable;
 use crate::args::{TableTopArgs, TopBy};
+use crate::ids::hex;
 use crate::text::{self, grouped};
 
 /// The number of weights of a row that the list shows.
@@ -78,111 +75,77 @@ struct Segment {
 }
 
 pub(crate) fn run(args: &TableTopArgs) -> Result<()> {
-    let checkpoint = Checkpoint::find(&args.checkpoint)?;
-    let job = checkpoint.job()?;
-    let spec = find_table(&job, &args.table)?;
-    let workers = compute_pool(args.threads)?;
-    let view = checkpoint.table(spec.clone(), &workers)?;
-    let mut names = KeyNames::of(&job, &args.table);
+    let mut table = OpenTable::open(&args.source)?;
     if let Some(id) = &args.key {
-        return one(args, &checkpoint, &view, &names, id);
+        return show_id(args, &table, id);
     }
     let order = match args.by {
         TopBy::Count => Order::Count,
         TopBy::Norm => Order::Norm,
         TopBy::Recent => Order::Recent,
     };
-    let top = view.top(&workers, order, args.n);
+    let top = table.view.top(&table.workers, order, args.n);
     if !args.data.is_empty() {
-        names.look(&job, &args.data, top.iter().map(|row| row.key), &workers)?;
+        let keys = top.iter().map(|row| row.key);
+        table.names.find_texts(&table.job, &args.data, keys, &table.workers)?;
     }
-    let report = Report {
-        checkpoint: checkpoint.path().to_owned(),
-        step: checkpoint.manifest.step,
-        table: args.table.clone(),
-        rows: top.iter().map(|row| Row::new(row, &names)).collect(),
+    let row = |row: &RowView<'_>| Row {
+        key: hex(row.key),
+        id: table.names.name(row.key),
+        count: row.count,
+        last_step: row.last_step,
+        norm: row.norm(),
+        first: row.weights.iter().take(SHOWN).copied().collect(),
     };
-    match args.json {
-        true => print_json(&report)?,
-        false => show(&report),
-    }
-    Ok(())
-}
-
-fn hex(key: FeatureKey) -> String {
-    format!("{:#018x}", key.0)
-}
-
-impl Row {
-    fn new(row: &RowView<'_>, names: &KeyNames) -> Self {
-        Self {
-            key: hex(row.key),
-            id: names.name(row.key),
-            count: row.count,
-            last_step: row.last_step,
-            norm: row.norm(),
-            first: row.weights.iter().take(SHOWN).copied().collect(),
-        }
-    }
+    let report = Report {
+        checkpoint: table.checkpoint.path().to_owned(),
+        step: table.checkpoint.manifest.step,
+        table: args.source.table.clone(),
+        rows: top.iter().map(row).collect(),
+    };
+    print_result(args.source.json, &report, show)
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn show(report: &Report) {
     println!("{} (step {}), table {}\n", report.checkpoint.display(), report.step, report.table);
     let heads = ["key", "id", "pushes", "last step", "norm", "first weights"];
-    let mut lines = vec![heads.map(str::to_owned).to_vec()];
-    for row in &report.rows {
-        lines.push(vec![
+    let line = |row: &Row| {
+        vec![
             row.key.clone(),
             row.id.clone().unwrap_or_default(),
             grouped(row.count.into()),
             grouped(row.last_step.into()),
             format!("{:.4}", row.norm),
             numbers(&row.first),
-        ]);
-    }
-    print!("{}", text::table(&lines, 2));
+        ]
+    };
+    print!("{}", text::table(&heads, report.rows.iter().map(line), 2));
 }
 
 fn numbers(values: &[f32]) -> String {
     values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Looks up one id and shows its row, or the count that it has while it has no row.
-fn one(
-    args: &TableTopArgs,
-    checkpoint: &Checkpoint,
-    view: &TableView,
-    names: &KeyNames,
-    id: &str,
-) -> Result<()> {
-    let keys = names.keys(id);
-    let Some(&first) = keys.first() else {
-        let message = format!("not an id that this table's features can have: --key {id}");
-        return Err(Stop::Usage(message).into());
-    };
-    let known = |key: &&FeatureKey| view.get(**key).is_some() || view.waiting(**key).is_some();
-    let key = keys.iter().find(known).copied().unwrap_or(first);
+/// Looks up one id and shows its row, or its count if it waits for a row.
+fn show_id(args: &TableTopArgs, table: &OpenTable, id: &str) -> Result<()> {
+    let key = table.find_key(id)?;
     let one = One {
-        checkpoint: checkpoint.path().to_owned(),
-        step: checkpoint.manifest.step,
-        table: args.table.clone(),
+        checkpoint: table.checkpoint.path().to_owned(),
+        step: table.checkpoint.manifest.step,
+        table: args.source.table.clone(),
         key: hex(key),
-        id: names.name(key),
-        row: view.get(key).map(|row| whole(view, &row)),
-        waiting: view.waiting(key),
+        id: table.names.name(key),
+        row: table.view.get(key).map(|row| describe_row(&table.view, &row)),
+        waiting: table.view.waiting(key),
     };
     if one.row.is_none() && one.waiting.is_none() {
         bail!("table {} has no row of {id} (key {}) at step {}", one.table, one.key, one.step);
     }
-    match args.json {
-        true => print_json(&one)?,
-        false => show_one(&one),
-    }
-    Ok(())
+    print_result(args.source.json, &one, show_one)
 }
 
-fn whole(view: &TableView, row: &RowView<'_>) -> WholeRow {
+fn describe_row(view: &TableView, row: &RowView<'_>) -> WholeRow {
     let segments = view.layout().segments.iter().map(|segment| Segment {
         name: segment.name.clone(),
         weights: row.weights[segment.offset..segment.offset + segment.dim].to_vec(),
@@ -212,10 +175,10 @@ fn show_one(one: &One) {
             row.norm
         );
         if row.is_narrow {
-            println!("a narrow row: floats that it does not have yet are zeros below");
+            println!("the row is narrow: the floats that it does not have yet are zeros below");
         }
         if let (Some(shows), Some(clicks)) = (row.shows, row.clicks) {
-            println!("{shows:.3} shows, {clicks:.3} clicks, as they had decayed by then");
+            println!("{shows:.3} shows, {clicks:.3} clicks, decayed until the last push");
         }
         for segment in &row.segments {
             println!("{}: {}", segment.name, numbers(&segment.weights));
@@ -224,7 +187,7 @@ fn show_one(one: &One) {
     }
     if let Some(waiting) = &one.waiting {
         println!(
-            "waits for its row: {} occurrences so far, the last in step {} of {}",
+            "it waits for its row: {} occurrences so far, the last in step {} of {}",
             grouped(waiting.count.into()),
             grouped(waiting.last_step.into()),
             grouped(one.step)

@@ -2,21 +2,22 @@
 //! as guessed from the first rows.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
-use zillion_console::exit::Stop;
-use zillion_datatools::{ColumnProfile, Guessed, Look, NULL_MARKERS, Profile, guess, profile};
+use zillion_console::exit::usage_error;
+use zillion_datatools::{ColumnProfile, Guessed, Profile, guess, profile};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKind, RawType, Schema};
 use zillion_reader::{ColumnType, DataConfig};
 
-use super::LOOKED_AT;
+use super::GUESS_ROWS;
 use crate::args::ReadArgs;
+use crate::raw_files::first_rows;
 
 /// Returns the columns of the first file with their types, or no columns where the files store
 /// types themselves.
-pub(in crate::commands::data) fn of(
+pub(in crate::commands::data) fn resolve(
     args: &ReadArgs,
     config: &DataConfig,
     schema: Option<&Schema>,
@@ -25,25 +26,25 @@ pub(in crate::commands::data) fn of(
 ) -> Result<Vec<(String, ColumnType)>> {
     if !config.is_text(first)? {
         if let Some((column, _)) = args.types.first() {
-            let reason = format!(
-                "{} has types of its own, which are kept; --type is for text files: {column}",
+            return usage_error(format!(
+                "file `{}` has types of its own, which are kept; leave out `--type {column}`, which is for text \
+                 files",
                 first.display()
-            );
-            return Err(Stop::Usage(reason).into());
+            ));
         }
         return Ok(Vec::new());
     }
-    let said = match schema {
-        Some(schema) => of_job(schema)?,
+    let given = match schema {
+        Some(schema) => job_types(schema)?,
         None => BTreeMap::new(),
     };
     let is_typed = |name: &String| {
-        said.contains_key(name) || args.types.iter().any(|(typed, _)| typed == name)
+        given.contains_key(name) || args.types.iter().any(|(typed, _)| typed == name)
     };
     // If every type is already given, only the names of the columns are read.
     let mut found = look(config, first, 1, workers)?;
     if !found.columns.iter().all(|column| is_typed(&column.name)) {
-        found = look(config, first, LOOKED_AT, workers)?;
+        found = look(config, first, GUESS_ROWS, workers)?;
     }
     let guessed = guess(config, &found, None);
     let mut columns = Vec::with_capacity(found.columns.len());
@@ -51,9 +52,9 @@ pub(in crate::commands::data) fn of(
         let own = args.types.iter().rev().find(|(name, _)| *name == column.name);
         let of = match own {
             Some((_, of)) => *of,
-            None => match said.get(&column.name) {
+            None => match given.get(&column.name) {
                 Some(of) => *of,
-                None => looks_like(column, guessed_of(&guessed.columns, &column.name)),
+                None => guess_type(column, find_guess(&guessed.columns, &column.name)),
             },
         };
         columns.push((column.name.clone(), with_weights(column, of)));
@@ -61,32 +62,29 @@ pub(in crate::commands::data) fn of(
     let missing = args.types.iter().find(|(name, _)| found.column(name).is_none());
     if let Some((name, _)) = missing {
         let names: Vec<&str> = found.columns.iter().map(|c| c.name.as_str()).collect();
-        let reason =
-            format!("no column `{name}`, which --type names; there are {}", names.join(", "));
-        return Err(Stop::Usage(reason).into());
+        return usage_error(format!(
+            "unknown column `{name}` in --type (the file has: {})",
+            names.join(", ")
+        ));
     }
     Ok(columns)
 }
 
 fn look(config: &DataConfig, first: &Path, rows: u64, workers: &Workers) -> Result<Profile> {
-    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
-    let look = Look { rows: Some(rows), markers, ..Look::default() };
-    let files: [PathBuf; 1] = [first.to_owned()];
-    Ok(profile(config, &files, &look, workers)?)
+    Ok(profile(config, &[first.to_owned()], &first_rows(rows), workers)?)
 }
 
 /// Returns the names of the columns that hold weights.
-pub(super) fn weighted(columns: &[(String, ColumnType)]) -> Vec<String> {
+pub(super) fn weight_columns(columns: &[(String, ColumnType)]) -> Vec<String> {
     let weighted = columns.iter().filter(|(_, of)| matches!(of, ColumnType::Weighted(_)));
     weighted.map(|(name, _)| format!("{name}.weights")).collect()
 }
 
-fn guessed_of<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Guessed> {
+fn find_guess<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Guessed> {
     columns.iter().find(|(known, _)| known == name).map(|(_, guessed)| guessed)
 }
 
-/// Returns the type with weights if the column looks like a sparse vector, whichever type was found
-/// otherwise.
+/// Returns the type with weights if the column holds sparse vectors, otherwise the given type.
 fn with_weights(column: &ColumnProfile, of: ColumnType) -> ColumnType {
     match of {
         ColumnType::List(raw) if is_vector(column) => ColumnType::Weighted(raw),
@@ -100,7 +98,7 @@ fn is_vector(column: &ColumnProfile) -> bool {
 
 /// Guesses a type from a column's values by the rules of `zillion init`, except that no column is
 /// left out.
-fn looks_like(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
+fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     match guessed {
         Some(Guessed::Ids { raw, .. }) => return ColumnType::List(*raw),
         Some(Guessed::Weighted { raw, .. }) => return ColumnType::Weighted(*raw),
@@ -122,27 +120,26 @@ fn looks_like(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
 }
 
 /// Returns the types that a job gives to the columns it reads.
-fn of_job(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
+fn job_types(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
     let mut types: BTreeMap<String, (ColumnType, String)> = BTreeMap::new();
-    let mut say = |column: &str, of: ColumnType, by: String| -> Result<()> {
+    let mut add = |column: &str, of: ColumnType, by: String| -> Result<()> {
         let known = types.entry(column.to_owned()).or_insert_with(|| (of, by.clone()));
-        match joined(known.0, of) {
+        match common_type(known.0, of) {
             Some(both) => {
                 known.0 = both;
                 Ok(())
             }
-            None => Err(Stop::Usage(format!(
-                "column `{column}` is {} for {} and {of} for {by}: choose with `--type {column}=...`",
+            None => usage_error(format!(
+                "column `{column}` is {} for {} and {of} for {by}; choose one with `--type {column}=...`",
                 known.0, known.1
-            ))
-            .into()),
+            )),
         }
     };
     for feature in &schema.features {
         let by = format!("feature `{}`", feature.name);
         if let Some(side) = &feature.side {
             if let Some(table) = schema.sides.get(side.side) {
-                say(&side.by, ColumnType::of_raw(table.raw), by)?;
+                add(&side.by, ColumnType::of_raw(table.raw), by)?;
             }
             continue;
         }
@@ -154,23 +151,23 @@ fn of_job(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
             FeatureKind::Numeric { .. } | FeatureKind::Bucketized { .. } => ColumnType::Float,
             FeatureKind::Cross { .. } => continue,
         };
-        say(&feature.column, of, by)?;
+        add(&feature.column, of, by)?;
     }
     for label in &schema.labels {
         let of = if label.at_least.is_some() { ColumnType::Float } else { ColumnType::Label };
-        say(&label.column, of, format!("label `{}`", label.name))?;
+        add(&label.column, of, format!("label `{}`", label.name))?;
     }
     if let Some(column) = &schema.weight {
-        say(column, ColumnType::Float, "the weight".to_owned())?;
+        add(column, ColumnType::Float, "the weight".to_owned())?;
     }
     if let Some(column) = &schema.event_time {
-        say(column, ColumnType::Int64, "the event time".to_owned())?;
+        add(column, ColumnType::Int64, "the event time".to_owned())?;
     }
     Ok(types.into_iter().map(|(column, (of, _))| (column, of)).collect())
 }
 
-/// Returns one type that two uses of a column can both read.
-fn joined(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
+/// Returns a type that two uses of a column can both read.
+fn common_type(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
     match (a, b) {
         (a, b) if a == b => Some(a),
         // A column that one use reads as whole ids holds only whole numbers, and these can be read

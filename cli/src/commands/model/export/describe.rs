@@ -1,9 +1,11 @@
-//! The meaning of a version's features, for programs that look up rows themselves.
+//! The description of a version's features for programs that look up rows themselves.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use zillion_feature::{
     Buckets, FeatureKey, FeatureKind, FeatureSpec, NumericTransform, Schema, Statistics,
 };
+
+use crate::ids::hex;
 
 /// Returns a description of every feature: the source of its value, the transformation of the
 /// value, and the table that holds its rows.
@@ -12,68 +14,57 @@ pub(super) fn features(schema: &Schema, statistics: &Statistics) -> Value {
 }
 
 fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> Value {
-    let mut said = Map::new();
-    let mut say = |key: &str, value: Value| {
-        said.insert(key.to_owned(), value);
-    };
-    say("name", json!(feature.name));
+    let mut parts = vec![json!({ "name": feature.name })];
     if !feature.is_cross() {
-        say("column", json!(feature.column));
+        parts.push(json!({ "column": feature.column }));
     }
     if let Some(side) = &feature.side {
         let name = schema.sides.get(side.side).map(|s| &s.name);
-        say("side", json!({ "table": name, "by": side.by }));
+        parts.push(json!({ "side": { "table": name, "by": side.by } }));
     }
     if let Some(table) = feature.table() {
-        say("table", json!(schema.tables.get(table.index())));
-        say("missing_key", json!(hex(FeatureKey::missing(&feature.name))));
+        let table = schema.tables.get(table.index());
+        let missing_key = hex(FeatureKey::missing(&feature.name));
+        parts.push(json!({ "table": table, "missing_key": missing_key }));
     }
-    match &feature.kind {
-        FeatureKind::Id { raw, .. } => {
-            say("kind", json!("id"));
-            say("type", json!(raw));
-        }
+    let known = statistics.columns.get(&feature.name);
+    let kind = match &feature.kind {
+        FeatureKind::Id { raw, .. } => json!({ "kind": "id", "type": raw }),
         FeatureKind::Ids { raw, pooling, .. } => {
-            say("kind", json!("ids"));
-            say("type", json!(raw));
-            say("pooling", json!(pooling));
+            json!({ "kind": "ids", "type": raw, "pooling": pooling })
         }
         FeatureKind::Sequence { raw, max_len, pooling, .. } => {
-            say("kind", json!("sequence"));
-            say("type", json!(raw));
-            say("pooling", json!(pooling));
-            say("max_len", json!(max_len));
+            json!({ "kind": "sequence", "type": raw, "pooling": pooling, "max_len": max_len })
         }
         FeatureKind::Numeric { transform, missing } => {
-            say("kind", json!("numeric"));
-            say("transform", json!(transform));
-            say("missing", json!(missing));
             if *transform == NumericTransform::Standardise {
-                let known = statistics.columns.get(&feature.name);
-                say("mean", json!(known.map(|c| c.mean)));
-                say("std", json!(known.map(|c| c.std)));
+                let (mean, std) = (known.map(|c| c.mean), known.map(|c| c.std));
+                parts.push(json!({ "mean": mean, "std": std }));
             }
+            json!({ "kind": "numeric", "transform": transform, "missing": missing })
         }
         FeatureKind::Bucketized { buckets, .. } => {
-            say("kind", json!("bucketized"));
             let boundaries = match buckets {
                 Buckets::Boundaries(boundaries) => Some(boundaries.clone()),
-                Buckets::Quantiles(_) => {
-                    statistics.columns.get(&feature.name).and_then(|c| c.boundaries.clone())
-                }
+                Buckets::Quantiles(_) => known.and_then(|c| c.boundaries.clone()),
             };
             // The boundaries are written as 64-bit numbers, because values are compared with them
             // in 64 bits.
             let exact = boundaries.map(|b| b.into_iter().map(f64::from).collect::<Vec<_>>());
-            say("boundaries", json!(exact));
+            json!({ "kind": "bucketized", "boundaries": exact })
         }
         FeatureKind::Cross { of, .. } => {
-            say("kind", json!("cross"));
             let names = of.iter().filter_map(|&at| schema.features.get(at)).map(|f| &f.name);
-            say("of", json!(names.collect::<Vec<_>>()));
+            json!({ "kind": "cross", "of": names.collect::<Vec<_>>() })
         }
-    }
-    Value::Object(said)
+    };
+    parts.push(kind);
+    parts
+        .iter()
+        .filter_map(Value::as_object)
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
 }
 
 /// Describes the side tables. The column of the data that holds their keys is part of the
@@ -81,8 +72,4 @@ fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> V
 pub(super) fn sides(schema: &Schema) -> Value {
     let side = |s: &zillion_feature::SideSpec| json!({ "name": s.name, "key_type": s.raw });
     schema.sides.iter().map(side).collect()
-}
-
-fn hex(key: FeatureKey) -> String {
-    format!("{:#018x}", key.0)
 }

@@ -1,4 +1,4 @@
-//! Export of the rows of tables as Parquet.
+//! The export of the rows of tables as Parquet.
 
 use std::sync::Arc;
 
@@ -6,17 +6,18 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use zillion_datatools::{KeyedIds, KeyedRows};
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, FeatureKind, FeatureSpec, RawType, Schema};
+use zillion_feature::{FeatureKey, FeatureSpec, Schema};
 use zillion_rows::layer::Unthrottled;
 use zillion_rows::{InitializerSpec, SegmentSpec, TableSpec, Unknown};
 
 use super::Export;
 use crate::bar::Bar;
+use crate::ids::IdKind;
 
 impl Export<'_> {
     /// Writes every table with the newest values of each key that the chain of versions still
     /// holds.
-    pub(super) fn rows(&mut self, workers: &Arc<Workers>) -> Result<()> {
+    pub(super) fn write_rows(&mut self, workers: &Arc<Workers>) -> Result<()> {
         let source = self.cache.rows(&self.model, &self.chain, workers, &mut Unthrottled)?;
         self.files.create_dir(self.output.join("rows"))?;
         let version = self.version.clone();
@@ -33,10 +34,10 @@ impl Export<'_> {
             let rows = source
                 .rows_of(index)
                 .map(|(key, row)| (key, source.whole(index, key, row), row.count));
-            let written = spec.write(&target, &self.files, rows, |seen| bar.at(seen))?;
+            let written = spec.write(&target, &self.files, rows, |seen| bar.update(seen))?;
             drop(bar);
             let bytes = std::fs::metadata(&target)?.len();
-            self.wrote(&path, "rows", bytes, json!({ "table": table.name, "rows": written }));
+            self.record(&path, "rows", bytes, json!({ "table": table.name, "rows": written }));
             tables.push(json!({
                 "name": table.name,
                 "path": path,
@@ -57,14 +58,15 @@ impl Export<'_> {
         let mut metadata = self.metadata();
         let dims: Vec<String> =
             table.segments.iter().map(|s| format!("{}:{}", s.name, s.dim)).collect();
-        let mut say = |key: &str, value: String| metadata.insert(format!("zillion.{key}"), value);
-        say("table", table.name.clone());
-        say("dim", dims.join(","));
-        say("ids", ids.what.to_owned());
-        if let Some(reason) = &ids.reason {
-            say("no_ids_because", reason.clone());
-        }
-        say("unknown", unknown(table).to_string());
+        let entries = [
+            ("table", Some(table.name.clone())),
+            ("dim", Some(dims.join(","))),
+            ("ids", Some(ids.what.to_owned())),
+            ("no_ids_because", ids.reason.clone()),
+            ("unknown", Some(unknown(table).to_string())),
+        ];
+        let entries = entries.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        metadata.extend(entries.map(|(key, value)| (format!("zillion.{key}"), value)));
         KeyedRows {
             segments: table.segments.iter().map(|s| (s.name.clone(), s.dim)).collect(),
             ids: ids.column,
@@ -113,43 +115,31 @@ struct Ids {
 
 impl Ids {
     fn of(schema: &Schema, table: &str) -> Self {
-        let mut kinds: Vec<(&'static str, &str)> = Vec::new();
+        let mut kinds: Vec<(IdKind, &str)> = Vec::new();
         for feature in of_table(schema, table) {
-            let kind = match &feature.kind {
-                FeatureKind::Id { raw, .. }
-                | FeatureKind::Ids { raw, .. }
-                | FeatureKind::Sequence { raw, .. } => match raw {
-                    RawType::I64 => "i64",
-                    RawType::U64 => "u64",
-                    RawType::String => "string",
-                },
-                FeatureKind::Bucketized { .. } => "bucket",
-                FeatureKind::Cross { .. } => "cross",
-                FeatureKind::Numeric { .. } => continue,
-            };
+            let Some(kind) = IdKind::of(&feature.kind) else { continue };
             if kinds.iter().all(|(known, _)| *known != kind) {
                 kinds.push((kind, &feature.name));
             }
         }
+        let ids =
+            |kind: IdKind, column| Self { what: kind.name(), column: Some(column), reason: None };
         let none = |reason: String| Self { what: "none", column: None, reason: Some(reason) };
         match kinds[..] {
-            [("i64", _)] => Self { what: "i64", column: Some(KeyedIds::Signed), reason: None },
-            [("u64", _)] => Self { what: "u64", column: Some(KeyedIds::Unsigned), reason: None },
-            [("bucket", _)] => {
-                Self { what: "bucket", column: Some(KeyedIds::Unsigned), reason: None }
+            [(IdKind::Signed, _)] => ids(IdKind::Signed, KeyedIds::Signed),
+            [(kind @ (IdKind::Unsigned | IdKind::Bucket), _)] => ids(kind, KeyedIds::Unsigned),
+            [(IdKind::Text, _)] => {
+                none("keys are hashes of texts, which cannot be recovered from them".to_owned())
             }
-            [("string", _)] => {
-                none("keys are hashes of texts, which cannot be had back from them".to_owned())
-            }
-            [("cross", _)] => none(
-                "keys are hashes of combinations, which cannot be had back from them".to_owned(),
+            [(IdKind::Cross, _)] => none(
+                "keys are hashes of combinations, which cannot be recovered from them".to_owned(),
             ),
             [] => none("no feature reads the table".to_owned()),
             _ => {
                 let list: Vec<String> =
-                    kinds.iter().map(|(kind, name)| format!("`{name}` {kind}")).collect();
+                    kinds.iter().map(|(kind, name)| format!("`{name}` {}", kind.name())).collect();
                 none(format!(
-                    "features of several kinds share the table, and a key does not say of which it is: {}",
+                    "features of several kinds share the table, and a key does not tell its feature: {}",
                     list.join(", ")
                 ))
             }

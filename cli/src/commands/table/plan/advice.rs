@@ -1,11 +1,11 @@
-//! Advice from the curves of a table, in sentences: the strongest setting whose cost is small.
+//! The advice about a table in sentences: for each rule, the strongest setting whose cost is small.
 
 use super::Planned;
 use crate::text::{bytes, grouped};
 
-/// The largest shares of values that an admission may leave without a row, and that an eviction may
-/// bring back too late.
+/// The largest share of values that a recommended admission may leave without a row.
 const VALUES: f64 = 0.03;
+/// The largest share of values that may come back after a recommended eviction of their row.
 const RETURNS: f64 = 0.01;
 /// The smallest share of rows that a setting must save to be recommended.
 const ROWS: f64 = 0.1;
@@ -15,33 +15,33 @@ const FORESIGHT: f64 = 0.1;
 const REACHED: f64 = 0.95;
 
 /// Returns the advice about one table, one sentence per setting.
-pub(super) fn of(table: &Planned<'_>) -> Vec<String> {
+pub(super) fn advise(table: &Planned<'_>) -> Vec<String> {
     let usage = &table.plan.usage;
     if usage.keys == 0 {
         return vec!["no value of the sample reads this table".to_owned()];
     }
-    let mut said = Vec::new();
+    let mut advice = Vec::new();
     if table.spec.dense {
-        said.push(
-            "a dense table has the rows of its vocabulary from the start: admission and eviction are for dynamic ones"
+        advice.push(
+            "a dense table has the rows of its vocabulary from the start: admission and eviction are only for \
+             dynamic tables"
                 .to_owned(),
         );
     } else {
-        said.push(admission(table));
-        said.extend(widths(table));
-        said.push(eviction(table));
+        advice.push(admission(table));
+        advice.extend(widths(table));
+        advice.push(eviction(table));
     }
-    said.push(cache(table));
-    said.extend(numbers(table));
-    said.extend(growth(table));
-    said
+    advice.push(cache(table));
+    advice.extend(numbers(table));
+    advice.extend(growth(table));
+    advice
 }
 
 fn admission(table: &Planned<'_>) -> String {
     let usage = &table.plan.usage;
-    let Some(all) = usage.admission.first() else {
-        return "nothing is known of admission".to_owned();
-    };
+    let unknown = || "the sample has no figures about admission".to_owned();
+    let Some(all) = usage.admission.first() else { return unknown() };
     let saved = |rows: u64| 1.0 - rows as f64 / usage.keys as f64;
     let good = |point: &&zillion_embedding::capacity::AdmissionPoint| {
         point.at_least > 1 && all.found - point.found <= VALUES && saved(point.rows) >= ROWS
@@ -50,7 +50,7 @@ fn admission(table: &Planned<'_>) -> String {
         Some(point) => (Some(point), ""),
         None => (usage.admission.iter().find(|p| p.at_least > 1), ": not worth it"),
     };
-    let Some(point) = point else { return "nothing is known of admission".to_owned() };
+    let Some(point) = point else { return unknown() };
     format!(
         "admission count {} removes {} of rows and {} of values (memory {} instead of {}){verdict}",
         point.at_least,
@@ -81,7 +81,7 @@ fn eviction(table: &Planned<'_>) -> String {
     let usage = &table.plan.usage;
     if usage.eviction.is_empty() {
         return format!(
-            "the sample has {} steps: too few to say anything of eviction",
+            "the sample has {} steps, too few for a forecast of eviction",
             grouped(usage.steps)
         );
     }
@@ -109,14 +109,14 @@ fn eviction(table: &Planned<'_>) -> String {
 fn cache(table: &Planned<'_>) -> String {
     let usage = &table.plan.usage;
     let Some(whole) = usage.cache.last() else {
-        return "nothing is known of caches".to_owned();
+        return "the sample has no figures about caches".to_owned();
     };
     if whole.lru <= 0.0 {
-        return "no key is looked up twice: a cache answers nothing".to_owned();
+        return "no key is looked up twice, so a cache answers no lookup".to_owned();
     }
     let good = usage.cache.iter().find(|point| point.lru >= REACHED * whole.lru).unwrap_or(whole);
     format!(
-        "a cache of {} rows ({}) answers {} of lookups, of {} that are not a key's first",
+        "a cache of {} rows ({}) answers {} of lookups; the largest cache answers {}",
         grouped(good.rows.min(usage.keys)),
         bytes(table.bytes(good.rows.min(usage.keys))),
         percent(good.lru),
@@ -139,7 +139,7 @@ fn growth(table: &Planned<'_>) -> Option<String> {
     let law = table.plan.usage.heaps.as_ref()?;
     let trust = match law.foresight {
         Some(miss) if miss.abs() > FORESIGHT => format!(
-            "; do not build on it: the law of the first half of the sample misses its end by {:+.0} %",
+            "; this is not reliable: the law of the first half of the sample misses its end by {:+.0} %",
             100.0 * miss
         ),
         _ => String::new(),
@@ -198,7 +198,7 @@ mod tests {
             sizes: Vec::new(),
             undivided: Vec::new(),
         };
-        let said = of(&Planned { spec: &spec, plan: &plan, shards: 1 }).join("\n");
+        let said = advise(&Planned { spec: &spec, plan: &plan, shards: 1 }).join("\n");
         // Admission at 10 occurrences removes 500 of 600 rows, and 9 values of each of the other
         // 100 keys: 900 of 50,500 values.
         assert!(

@@ -1,4 +1,4 @@
-//! Plots of the curves of tables: one row of panels per table.
+//! The plots of the curves of tables: one row of panels for each table.
 
 use super::Planned;
 use crate::svg::{Axis, Panel, Scale, Shapes, Unit};
@@ -20,8 +20,21 @@ pub(super) fn rows(tables: &[Planned<'_>]) -> Vec<(String, Vec<Panel>)> {
     tables.iter().map(row).collect()
 }
 
-fn line(name: &str, points: impl Iterator<Item = (f64, f64)>) -> (String, Vec<(f64, f64)>) {
+/// A line with its name and its points.
+type Line = (String, Vec<(f64, f64)>);
+
+fn line(name: &str, points: impl Iterator<Item = (f64, f64)>) -> Line {
     (name.to_owned(), points.collect())
+}
+
+fn share(label: &str) -> Axis {
+    Axis::new(label, Scale::Linear, Unit::Percent)
+}
+
+/// Returns a panel of lines over a logarithmic axis of numbers.
+fn panel(title: &str, x: &str, y: Axis, lines: Vec<Line>) -> Panel {
+    let x = Axis::new(x, Scale::Log, Unit::Number);
+    Panel { title: title.to_owned(), x, y, shapes: Shapes::Lines(lines) }
 }
 
 fn growth(table: &Planned<'_>) -> Panel {
@@ -33,12 +46,8 @@ fn growth(table: &Planned<'_>) -> Panel {
         let more = plan.more.iter().map(|p| (p.rows as f64, p.keys as f64));
         lines.push(line("by Heaps' law", end.chain(more)));
     }
-    Panel {
-        title: "Growth".to_owned(),
-        x: Axis::new("rows of data", Scale::Log, Unit::Number),
-        y: Axis::new("keys", Scale::Log, Unit::Number),
-        shapes: Shapes::Lines(lines),
-    }
+    let y = Axis::new("keys", Scale::Log, Unit::Number);
+    panel("Growth", "rows of data", y, lines)
 }
 
 fn admission(table: &Planned<'_>) -> Panel {
@@ -46,12 +55,8 @@ fn admission(table: &Planned<'_>) -> Panel {
     let keys = usage.keys.max(1) as f64;
     let rows = usage.admission.iter().map(|p| (f64::from(p.at_least), p.rows as f64 / keys));
     let found = usage.admission.iter().map(|p| (f64::from(p.at_least), p.found));
-    Panel {
-        title: "Admission".to_owned(),
-        x: Axis::new("occurrences before a row", Scale::Log, Unit::Number),
-        y: Axis::new("share", Scale::Linear, Unit::Percent),
-        shapes: Shapes::Lines(vec![line("rows", rows), line("values with a row", found)]),
-    }
+    let lines = vec![line("rows", rows), line("values with a row", found)];
+    panel("Admission", "occurrences before a row", share("share"), lines)
 }
 
 fn eviction(table: &Planned<'_>) -> Panel {
@@ -59,33 +64,21 @@ fn eviction(table: &Planned<'_>) -> Panel {
     let keys = usage.keys.max(1) as f64;
     let rows = usage.eviction.iter().map(|p| (p.unseen as f64, p.rows_peak as f64 / keys));
     let late = usage.eviction.iter().map(|p| (p.unseen as f64, p.lost));
-    Panel {
-        title: "Eviction".to_owned(),
-        x: Axis::new("unseen steps before a row goes", Scale::Log, Unit::Number),
-        y: Axis::new("share", Scale::Linear, Unit::Percent),
-        shapes: Shapes::Lines(vec![line("rows at peak", rows), line("values too late", late)]),
-    }
+    let lines = vec![line("rows at peak", rows), line("values too late", late)];
+    panel("Eviction", "unseen steps before a row goes", share("share"), lines)
 }
 
 fn cache(table: &Planned<'_>) -> Panel {
     let points = &table.plan.usage.cache;
     let lru = points.iter().map(|p| (p.rows as f64, p.lru));
     let ideal = points.iter().map(|p| (p.rows as f64, p.ideal));
-    Panel {
-        title: "Cache".to_owned(),
-        x: Axis::new("rows held", Scale::Log, Unit::Number),
-        y: Axis::new("lookups answered", Scale::Linear, Unit::Percent),
-        shapes: Shapes::Lines(vec![line("LRU", lru), line("most frequent", ideal)]),
-    }
+    let lines = vec![line("LRU", lru), line("most frequent", ideal)];
+    panel("Cache", "rows held", share("lookups answered"), lines)
 }
 
 fn sizes(table: &Planned<'_>) -> Panel {
     let wide = table.plan.sizes.iter().filter_map(|s| Some((s.dim? as f64, s.f32 as f64)));
     let half = table.plan.sizes.iter().filter_map(|s| Some((s.dim? as f64, s.half as f64)));
-    Panel {
-        title: "Memory".to_owned(),
-        x: Axis::new("dim", Scale::Log, Unit::Number),
-        y: Axis::new("bytes of all keys", Scale::Linear, Unit::Bytes),
-        shapes: Shapes::Lines(vec![line("f32", wide), line("f16, bf16", half)]),
-    }
+    let y = Axis::new("bytes of all keys", Scale::Linear, Unit::Bytes);
+    panel("Memory", "dim", y, vec![line("f32", wide), line("f16, bf16", half)])
 }

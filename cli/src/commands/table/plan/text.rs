@@ -1,5 +1,6 @@
-//! Curves of tables as tables of text.
+//! The curves of tables as tables of text.
 
+use zillion_embedding::capacity::{AdmissionPoint, CachePoint, EvictionPoint};
 use zillion_trainer::PlanReport;
 
 use super::{Planned, advice};
@@ -15,7 +16,7 @@ pub(super) fn show(title: &str, report: &PlanReport, tables: &[Planned<'_>]) {
         println!("{} bad rows were left out", grouped(report.rejected));
     }
     for table in tables {
-        println!("\n{}", of_table(table));
+        println!("\n{}", format_table(table));
     }
     if !report.buckets.is_empty() {
         println!(
@@ -24,13 +25,14 @@ pub(super) fn show(title: &str, report: &PlanReport, tables: &[Planned<'_>]) {
         );
     }
     println!(
-        "* what the job has now. found: values whose key had a row before their step; late: values that came back when \
-         their row was gone; rows go up to as many steps late as the limit says, 4,096 at most; lookups: different \
-         keys of a step, that a cache answers: LRU, or one that holds what is looked up most often of all"
+        "* the present setting of the job. found: values whose key had a row before their step; late: values that came \
+         back after their row was evicted (rows are evicted with a delay of at most the limit in steps, and at most \
+         4,096 steps); LRU, frequent: lookups (the unique keys of a step) that an LRU cache answers, or a cache of the \
+         keys that are looked up most often"
     );
 }
 
-fn of_table(table: &Planned<'_>) -> String {
+fn format_table(table: &Planned<'_>) -> String {
     let usage = &table.plan.usage;
     let mut text = format!(
         "table {}: {} keys in {} values and {} lookups, {} ({} bytes a row)\n",
@@ -43,7 +45,8 @@ fn of_table(table: &Planned<'_>) -> String {
     );
     if usage.one_in > 1 {
         text.push_str(&format!(
-            "  one key in {} was followed, {} in the end: numbers of keys within {} (95 of 100 times)\n",
+            "  one key in {} was followed, {} keys in all: the numbers of keys have an error of at most {} (in 95 of \
+             100 cases)\n",
             grouped(usage.one_in),
             grouped(usage.followed),
             percent(usage.keys_error)
@@ -51,29 +54,31 @@ fn of_table(table: &Planned<'_>) -> String {
     }
     if !table.plan.undivided.is_empty() {
         text.push_str(&format!(
-            "  the quantile buckets of {} were taken as two\n",
+            "  the quantile buckets of {} were counted as two buckets each\n",
             table.plan.undivided.join(", ")
         ));
     }
-    for lines in [growth(table), admission(table), eviction(table), cache(table), sizes(table)] {
-        // A section that has only a heading is left out.
-        if lines.len() > 1 {
-            text.push_str(&indented(&text::table(&lines, 0)));
-            text.push('\n');
-        }
+    text += &growth(table);
+    if !table.spec.dense {
+        text += &admission(table);
+        text += &eviction(table);
     }
-    for sentence in advice::of(table) {
+    text += &cache(table);
+    text += &sizes(table);
+    for sentence in advice::advise(table) {
         text.push_str(&format!("  {sentence}\n"));
     }
     text
 }
 
-fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("  {line}\n")).collect()
-}
-
-fn head(cells: &[&str]) -> Vec<String> {
-    cells.iter().map(|&cell| cell.to_owned()).collect()
+/// Formats a section with its heads and an empty line at its end. A section without lines is empty.
+fn section(heads: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
+    let mut lines = lines.peekable();
+    if lines.peek().is_none() {
+        return String::new();
+    }
+    let table = text::table(heads, lines, 0);
+    table.lines().map(|line| format!("  {line}\n")).chain(["\n".to_owned()]).collect()
 }
 
 /// Formats a share with its possible error.
@@ -89,96 +94,70 @@ fn star(is_own: bool) -> String {
 }
 
 /// Lists the number of rows at the end of the sample and at multiples of its size.
-fn growth(table: &Planned<'_>) -> Vec<Vec<String>> {
-    let usage = &table.plan.usage;
-    let mut lines = vec![head(&["rows of data", "keys", "in memory", ""])];
-    let points = &usage.growth;
+fn growth(table: &Planned<'_>) -> String {
+    let points = &table.plan.usage.growth;
     let every = points.len().div_ceil(GROWTH).max(1);
-    let shown = points.iter().enumerate();
-    let shown = shown.filter(|(at, _)| (at + 1) % every == 0 || at + 1 == points.len());
-    for (_, point) in shown {
-        lines.push(vec![
-            grouped(point.rows),
-            grouped(point.keys),
-            bytes(table.bytes(point.keys)),
-            "seen".to_owned(),
-        ]);
-    }
-    for more in &table.plan.more {
-        lines.push(vec![
-            grouped(more.rows),
-            grouped(more.keys),
-            bytes(more.bytes),
-            "by Heaps' law".to_owned(),
-        ]);
-    }
-    lines
+    let is_shown = |at: usize| (at + 1).is_multiple_of(every) || at + 1 == points.len();
+    let line = |rows, keys, memory, source: &str| {
+        vec![grouped(rows), grouped(keys), bytes(memory), source.to_owned()]
+    };
+    let seen = points.iter().enumerate().filter(|(at, _)| is_shown(*at));
+    let seen = seen.map(|(_, p)| line(p.rows, p.keys, table.bytes(p.keys), "seen"));
+    let more = table.plan.more.iter().map(|p| line(p.rows, p.keys, p.bytes, "by Heaps' law"));
+    section(&["rows of data", "keys", "in memory", ""], seen.chain(more))
 }
 
-fn admission(table: &Planned<'_>) -> Vec<Vec<String>> {
-    if table.spec.dense {
-        return Vec::new();
-    }
+fn admission(table: &Planned<'_>) -> String {
     let usage = &table.plan.usage;
-    let mut lines = vec![head(&["admission", "rows", "of all", "found", "in memory", ""])];
-    for point in &usage.admission {
-        lines.push(vec![
+    let line = |point: &AdmissionPoint| {
+        vec![
             grouped(point.at_least.into()),
             grouped(point.rows),
             percent(point.rows as f64 / usage.keys.max(1) as f64),
             within(point.found, point.found_error),
             bytes(table.admitted_bytes(point)),
             star(point.at_least == table.own_threshold()),
-        ]);
-    }
-    lines
+        ]
+    };
+    let heads = ["admission", "rows", "of all", "found", "in memory", ""];
+    section(&heads, usage.admission.iter().map(line))
 }
 
-fn eviction(table: &Planned<'_>) -> Vec<Vec<String>> {
-    if table.spec.dense {
-        return Vec::new();
-    }
-    let usage = &table.plan.usage;
-    let heads = ["unseen steps", "rows at peak", "in the end", "late", "in memory", ""];
-    let mut lines = vec![head(&heads)];
-    for point in &usage.eviction {
-        lines.push(vec![
+fn eviction(table: &Planned<'_>) -> String {
+    let line = |point: &EvictionPoint| {
+        vec![
             grouped(point.unseen),
             grouped(point.rows_peak),
             grouped(point.rows_end),
             within(point.lost, point.lost_error),
             bytes(table.bytes(point.rows_peak)),
             star(Some(point.unseen) == table.own_limit()),
-        ]);
-    }
-    lines
+        ]
+    };
+    let heads = ["unseen steps", "rows at peak", "in the end", "late", "in memory", ""];
+    section(&heads, table.plan.usage.eviction.iter().map(line))
 }
 
-fn cache(table: &Planned<'_>) -> Vec<Vec<String>> {
+fn cache(table: &Planned<'_>) -> String {
     let usage = &table.plan.usage;
-    let mut lines = vec![head(&["cached rows", "of all", "LRU", "frequent", "in memory"])];
-    for point in &usage.cache {
+    let line = |point: &CachePoint| {
         let rows = point.rows.min(usage.keys);
-        lines.push(vec![
+        vec![
             grouped(rows),
             percent(rows as f64 / usage.keys.max(1) as f64),
             within(point.lru, point.error),
             within(point.ideal, point.error),
             bytes(table.bytes(rows)),
-        ]);
-    }
-    lines
+        ]
+    };
+    let heads = ["cached rows", "of all", "LRU", "frequent", "in memory"];
+    section(&heads, usage.cache.iter().map(line))
 }
 
-fn sizes(table: &Planned<'_>) -> Vec<Vec<String>> {
-    let mut lines = vec![head(&["dim", "f32", "f16, bf16", ""])];
-    for size in &table.plan.sizes {
-        lines.push(vec![
-            size.dim.map_or_else(|| "-".to_owned(), |dim| dim.to_string()),
-            bytes(size.f32),
-            bytes(size.half),
-            star(size.is_own),
-        ]);
-    }
-    lines
+fn sizes(table: &Planned<'_>) -> String {
+    let lines = table.plan.sizes.iter().map(|size| {
+        let dim = size.dim.map_or_else(|| "-".to_owned(), |dim| dim.to_string());
+        vec![dim, bytes(size.f32), bytes(size.half), star(size.is_own)]
+    });
+    section(&["dim", "f32", "f16, bf16", ""], lines)
 }

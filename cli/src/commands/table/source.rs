@@ -1,0 +1,93 @@
+//! The tables of a checkpoint that the arguments name.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde::Serialize;
+use zillion_console::compute_pool;
+use zillion_console::exit::usage_error;
+use zillion_device::Workers;
+use zillion_embedding::TableView;
+use zillion_feature::FeatureKey;
+use zillion_rows::TableSpec;
+use zillion_trainer::{Checkpoint, Job};
+
+use super::key_names::KeyNames;
+use crate::args::{OneTableArgs, TablesArgs};
+
+/// The figures of some tables of a checkpoint.
+#[derive(Serialize)]
+pub(super) struct Report<T> {
+    pub(super) checkpoint: PathBuf,
+    pub(super) step: u64,
+    pub(super) tables: Vec<T>,
+}
+
+/// Opens the tables that the arguments name and collects the figures of each. `read` gets the open
+/// table, the compute pool and the step of the checkpoint.
+pub(super) fn read_tables<T>(
+    args: &TablesArgs,
+    read: impl Fn(&TableView, &Workers, u64) -> T,
+) -> Result<Report<T>> {
+    let checkpoint = Checkpoint::find(&args.checkpoint)?;
+    let job = checkpoint.job()?;
+    let specs: Vec<&TableSpec> = match args.table.is_empty() {
+        true => job.tables.iter().collect(),
+        false => args.table.iter().map(|name| find_table(&job, name)).collect::<Result<_>>()?,
+    };
+    let workers = compute_pool(args.threads)?;
+    let step = checkpoint.manifest.step;
+    let mut tables = Vec::with_capacity(specs.len());
+    for spec in specs {
+        // One table is open at a time: its memory mapping is released before the next table is
+        // opened.
+        tables.push(read(&checkpoint.table(spec.clone(), &workers)?, &workers, step));
+    }
+    Ok(Report { checkpoint: checkpoint.path().to_owned(), step, tables })
+}
+
+/// An open table of a checkpoint, with the ids of its keys.
+pub(super) struct OpenTable {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) job: Job,
+    pub(super) view: TableView,
+    pub(super) names: KeyNames,
+    pub(super) workers: Arc<Workers>,
+}
+
+impl OpenTable {
+    /// Opens the table that the arguments name.
+    pub(super) fn open(args: &OneTableArgs) -> Result<Self> {
+        let checkpoint = Checkpoint::find(&args.checkpoint)?;
+        let job = checkpoint.job()?;
+        let spec = find_table(&job, &args.table)?;
+        let workers = compute_pool(args.threads)?;
+        let view = checkpoint.table(spec.clone(), &workers)?;
+        let names = KeyNames::of(&job, &args.table);
+        Ok(Self { checkpoint, job, view, names, workers })
+    }
+
+    /// Returns the key of an id: the first possible key that the table has, otherwise the likeliest
+    /// one.
+    pub(super) fn find_key(&self, id: &str) -> Result<FeatureKey> {
+        let keys = self.names.possible_keys(id);
+        let Some(&first) = keys.first() else {
+            return usage_error(format!(
+                "--key {id} is not an id that the features of this table can have"
+            ));
+        };
+        let is_known =
+            |key: &FeatureKey| self.view.get(*key).is_some() || self.view.waiting(*key).is_some();
+        Ok(keys.into_iter().find(is_known).unwrap_or(first))
+    }
+}
+
+/// Returns the table of this name in a job.
+pub(super) fn find_table<'a>(job: &'a Job, name: &str) -> Result<&'a TableSpec> {
+    if let Some(spec) = job.tables.iter().find(|spec| spec.name == name) {
+        return Ok(spec);
+    }
+    let names: Vec<&str> = job.tables.iter().map(|spec| spec.name.as_str()).collect();
+    usage_error(format!("unknown table `{name}` (the checkpoint has: {})", names.join(", ")))
+}
