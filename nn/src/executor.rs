@@ -100,7 +100,8 @@ impl Executor {
         self.profile.as_ref()
     }
 
-    /// Starts or stops the recording of what each thread computes, and when. Results do not change.
+    /// Starts or stops the recording of the work of each thread, with its times. Results do not
+    /// change.
     pub fn record(&mut self, on: bool) {
         self.is_recorded = on;
     }
@@ -180,15 +181,26 @@ impl Executor {
     fn check_row_grads(&self, inputs: &Inputs<'_>, row_grads: &[&mut [f32]]) -> Result<()> {
         let wrong = |input: &str, reason: String| Error::Input { input: input.to_owned(), reason };
         if self.program.loss.is_none() {
-            return Err(wrong("the program", "an inference program cannot train".into()));
+            return Err(wrong(
+                "the program",
+                "an inference program cannot train; plan the graph with `Program::train`".into(),
+            ));
         }
         if row_grads.len() != inputs.tables.len() {
-            let reason = format!("{} buffers for {} tables", row_grads.len(), inputs.tables.len());
+            let reason = format!(
+                "found {} buffers, needed one for each of {} tables",
+                row_grads.len(),
+                inputs.tables.len()
+            );
             return Err(wrong("row gradients", reason));
         }
         for (out, table) in row_grads.iter().zip(&inputs.tables) {
             if out.len() != table.values.len() {
-                let reason = format!("{} floats for {}", out.len(), table.values.len());
+                let reason = format!(
+                    "a buffer has {} floats, but its table's rows have {}",
+                    out.len(),
+                    table.values.len()
+                );
                 return Err(wrong("row gradients", reason));
             }
         }

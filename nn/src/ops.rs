@@ -118,13 +118,13 @@ trait OpGroup {
         add_partials(partials, start, out);
     }
 
-    /// Returns whether the operation, if all its inputs are constants, works on the rows of its
-    /// first input instead of the rows of its result.
+    /// Returns whether the operation sums over the rows of its first input. With constant inputs
+    /// such an operation works on those rows instead of the rows of its result.
     fn sums_rows(_op: &Op) -> bool {
         false
     }
 
-    /// Returns the way in which the operation leads a chain of fused links.
+    /// Returns whether and how the operation can be the head of a chain of fused links.
     fn chaining(_op: &Op) -> Chaining {
         Chaining::None
     }
@@ -140,14 +140,14 @@ trait OpGroup {
         0
     }
 
-    /// Writes the node as ONNX and returns the name of its value, or `None` if it has no form in
-    /// ONNX.
+    /// Writes the node as ONNX and returns the name of its value, or `None` if ONNX cannot
+    /// represent the operation.
     fn onnx(_op: &Op, _node: &OnnxNode<'_>, _writer: &mut Writer<'_>) -> Result<Option<String>> {
         Ok(None)
     }
 }
 
-/// The way in which an operation leads a chain of fused links.
+/// The ability of an operation to be the head of a chain of fused links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chaining {
     /// The operation cannot lead a chain, because it reads the inputs of the batch or the bounds of
@@ -309,8 +309,8 @@ pub(crate) fn combine<'a>(
     with_group!(op, Group => Group::combine(op, partials, start, total_rows, out));
 }
 
-/// Returns whether the operation, if all its inputs are constants, works on the rows of its first
-/// input instead of the rows of its result.
+/// Returns whether the operation sums over the rows of its first input. With constant inputs such
+/// an operation works on those rows instead of the rows of its result.
 pub(crate) fn sums_rows(op: &Op) -> bool {
     with_group!(op, Group => Group::sums_rows(op))
 }
@@ -334,7 +334,8 @@ pub(crate) fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
     with_group!(op, Group => Group::flops(op, sizes))
 }
 
-/// Writes a node as ONNX and returns the name of its value, or `None` if it has no form in ONNX.
+/// Writes a node as ONNX and returns the name of its value, or `None` if ONNX cannot represent the
+/// operation.
 pub(crate) fn onnx(
     op: &Op,
     node: &OnnxNode<'_>,
@@ -350,8 +351,8 @@ impl Op {
     }
 }
 
-/// Writes the name and, in brackets, the attributes that distinguish the operation from others of
-/// its kind.
+/// The printed form: the name and, in brackets, the attributes that distinguish the operation from
+/// others of its kind.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Fused(fused) = self {
@@ -363,7 +364,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Adds the lanes' partials up, element by element, in lane order.
+/// Adds up the lanes' partials, element by element, in lane order.
 fn add_partials<'a>(
     partials: impl Iterator<Item = (usize, &'a [f32])>,
     start: usize,
@@ -381,13 +382,13 @@ fn add_partials<'a>(
 
 /// Returns the error for inputs that do not fit an operation.
 fn cannot_take(op: &Op, inputs: &[Shape]) -> ShapeResult {
-    Err(format!("{} cannot take {}", op.name(), format_shapes(inputs)))
+    Err(format!("{} cannot read inputs of these shapes: {}", op.name(), format_shapes(inputs)))
 }
 
 /// Formats shapes for messages.
 fn format_shapes(shapes: &[Shape]) -> String {
     let shapes: Vec<String> = shapes.iter().map(Shape::to_string).collect();
-    if shapes.is_empty() { "nothing".into() } else { shapes.join(" and ") }
+    if shapes.is_empty() { "no inputs".into() } else { shapes.join(" and ") }
 }
 
 /// Reports a kernel that was called with operands that the shape rule or the class of the operation

@@ -46,7 +46,7 @@ impl Profile {
         times
     }
 
-    /// Returns a table of [`Profile::by_op`], in milliseconds for each run.
+    /// Returns [`Profile::by_op`] as a printed table, in milliseconds for each run.
     pub fn table<'a>(&'a self, graph: &'a Graph) -> impl fmt::Display + 'a {
         Table { profile: self, graph }
     }

@@ -16,7 +16,7 @@
 //! | `dcnv2` | the same with matrix crosses, parallel or stacked (Wang et al. 2021) |
 //! | `dlrm` | MLP(interaction(bottom MLP(numeric), vectors)) (Naumov et al. 2019) |
 //! | `din` | MLP(vectors ‖ attended histories), optionally + Σ linear + FM (Zhou et al. 2018) |
-//! | `graph` | the nodes that the job file names: see [`GraphSpec`] |
+//! | `graph` | the nodes that the job file defines: see [`GraphSpec`] |
 //!
 //! Models that learn several labels have one logit for each label. Their losses are added up; each
 //! loss is averaged over the rows that have the label and multiplied by the label's weight:
@@ -95,7 +95,7 @@ pub const PROBABILITIES: &str = "probabilities";
 /// `[1, 1]`.
 pub const LOSS: &str = "loss";
 
-/// Returns the segments of a row that a model reads; other segments need not exist.
+/// Returns the segments of a row that a model reads. A table does not need other segments.
 #[must_use]
 pub fn needs(spec: &ModelSpec) -> Needs {
     spec.needs()
@@ -111,7 +111,8 @@ pub fn tasks(spec: &ModelSpec, labels: &[&str]) -> Vec<Task> {
 /// Checks that the model can learn this many labels.
 ///
 /// # Errors
-/// Fails otherwise, and says which models learn several labels, or how many labels this one needs.
+/// Returns an error if it cannot. The error names the models that learn several labels, or the
+/// number of labels that this model needs.
 pub fn check_labels(spec: &ModelSpec, labels: usize) -> Result<()> {
     spec.model().check_labels(labels)
 }
@@ -130,14 +131,13 @@ pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
 /// `logit_shift`.
 ///
 /// # Errors
-/// Fails if a setting is out of range, if an input lacks a segment that the model reads, if vectors
-/// differ in length and the model pairs them, if there are no features, or if the number of labels
-/// is wrong (for training, also if there are none).
-/// none.
+/// Returns an error if a setting is out of range, if an input lacks a segment that the model reads,
+/// if vectors differ in length and the model pairs them, if there are no features, or if the number
+/// of labels is wrong (for training, also if there are none).
 pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph> {
     let model = spec.model();
     if inputs.columns.is_empty() && inputs.numeric.is_empty() {
-        let reason = format!("{} needs at least one feature", spec.kind());
+        let reason = format!("{} needs at least one feature; add one to the job", spec.kind());
         return Err(Error::Setting { name: "features", reason });
     }
     model.check_labels(inputs.labels.len())?;

@@ -58,7 +58,7 @@ impl Backward {
         self.wanted.get(id.0 as usize).copied().unwrap_or(false)
     }
 
-    /// Appends a node to the backward pass of `of`.
+    /// Appends a node of the backward pass, named after the forward node `of`.
     pub(crate) fn push(
         &mut self,
         of: NodeId,
@@ -99,7 +99,8 @@ impl Backward {
         }
     }
 
-    /// Appends the sum of a broadcast result's gradient, in the shape of the operand.
+    /// Appends the gradient of an operand that was broadcast: the sum of `g` in the operand's
+    /// shape.
     pub(crate) fn reduce_to(
         &mut self,
         of: NodeId,

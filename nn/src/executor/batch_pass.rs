@@ -103,7 +103,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Takes a lane's tiles through a phase.
+    /// Runs the steps of a phase on each tile of a lane.
     pub(crate) fn lane_pass(
         &self,
         (number, phase): (u32, &Phase),

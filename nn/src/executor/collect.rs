@@ -16,8 +16,8 @@ use crate::program::Program;
 use crate::program::placement::Place;
 use crate::timeline::Work;
 
-/// The number of elements of a sum over the batch that are added up at a time: small enough to
-/// share the work, and large enough to pay for a claim.
+/// The number of elements of a sum over the batch that one task adds up: small enough to share the
+/// work among threads, and large enough to pay for taking the task from the queue.
 const SUM_CHUNK: usize = 1 << 15;
 
 impl Executor {

@@ -32,8 +32,8 @@ pub(crate) struct Finished<'a> {
 }
 
 impl<'a> Finished<'a> {
-    /// Computes the gradients of the tables' rows, after those of the batch are complete. A task is
-    /// a table, or a range of the rows of a table that has more values than one share.
+    /// Computes the gradients of the tables' rows, after the gradients of the batch are complete. A
+    /// task is a table, or a range of rows of a table that has more values than one share.
     pub(crate) fn row_gradients(
         &self,
         workers: &Workers,

@@ -13,8 +13,8 @@ use crate::error::Result;
 /// Returns `None` if either class is absent (or has no weight).
 ///
 /// # Errors
-/// Fails, and names the row, if a score is NaN, a label is neither 0 nor 1, or a weight is negative
-/// or infinite. Fails also if the lengths differ.
+/// Returns an error that names the row if a score is NaN, a label is neither 0 nor 1, or a weight
+/// is negative or infinite, or if the lengths differ.
 pub fn auc(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<Option<f64>> {
     check_rows(scores, labels, weights)?;
     match weights {

@@ -13,7 +13,7 @@ use serde::Serialize;
 /// and above 1 the model predicts too much. Returns `None` if no positive label was observed.
 ///
 /// # Errors
-/// Fails for the same reasons as [`logloss`](super::logloss()).
+/// Returns an error for the same reasons as [`logloss`](super::logloss()).
 pub fn calibration(
     probabilities: &[f32],
     labels: &[f32],
@@ -50,7 +50,7 @@ pub struct CalibrationBucket {
 /// bucket can therefore be larger than its share.
 ///
 /// # Errors
-/// Fails for the same reasons as [`logloss`](super::logloss()).
+/// Returns an error for the same reasons as [`logloss`](super::logloss()).
 pub fn calibration_table(
     probabilities: &[f32],
     labels: &[f32],
@@ -77,14 +77,14 @@ pub fn calibration_table(
         while end < rows && ranked[end] >> 32 == ranked[end - 1] >> 32 {
             end += 1;
         }
-        table.push(summary(&ranked[start..end], probabilities, labels, weights));
+        table.push(summarise(&ranked[start..end], probabilities, labels, weights));
         start = end;
     }
     Ok(table)
 }
 
-/// Groups the rows of `ranked`, which is not empty.
-fn summary(
+/// Summarises the rows of `ranked`, which is not empty, as one bucket.
+fn summarise(
     ranked: &[u64],
     probabilities: &[f32],
     labels: &[f32],

@@ -11,8 +11,8 @@ pub const PROBABILITY_CLIP: f64 = 1e-7;
 /// weight).
 ///
 /// # Errors
-/// Fails for the same reasons as [`auc`](super::auc()), and if a score is outside `[0, 1]`; names
-/// the row.
+/// Returns an error for the same reasons as [`auc`](super::auc()), and if a score is outside `[0,
+/// 1]`; names the row.
 pub fn logloss(
     probabilities: &[f32],
     labels: &[f32],
@@ -29,7 +29,7 @@ pub fn logloss(
 /// logit has a finite loss. Returns `None` without rows (or without weight).
 ///
 /// # Errors
-/// Fails for the same reasons as [`auc`](super::auc()).
+/// Returns an error for the same reasons as [`auc`](super::auc()).
 pub fn logloss_from_logits(
     logits: &[f32],
     labels: &[f32],

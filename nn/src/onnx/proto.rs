@@ -1,11 +1,11 @@
 //! The ONNX messages that a dense graph needs, with the fields and tags of the published
 //! onnx.proto.
 //!
-//! Fields that are missing here are not a problem: readers give an absent field its default.
+//! Fields that are never written are left out: readers give an absent field its default.
 
 use prost::{Message, Oneof};
 
-/// `AttributeProto.type` of the attributes that are written.
+/// The values of `AttributeProto.type` for the attributes that are written.
 pub(crate) mod kind {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const INT: i32 = 2;
@@ -14,7 +14,7 @@ pub(crate) mod kind {
     pub(in crate::onnx) const INTS: i32 = 7;
 }
 
-/// `TensorProto.DataType` of the tensors that are written.
+/// The values of `TensorProto.DataType` for the tensors that are written.
 pub(crate) mod data {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const INT64: i32 = 7;

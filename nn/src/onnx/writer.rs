@@ -13,7 +13,7 @@ use crate::params::Params;
 /// The symbolic dimension of the rows of a batch.
 pub(super) const BATCH: &str = "batch";
 
-/// A node, with the names of its inputs' values.
+/// A node of the graph, with the names of the values that it reads.
 pub(crate) struct OnnxNode<'a> {
     pub(crate) id: NodeId,
     /// The name of the node in the graph.
@@ -25,7 +25,7 @@ pub(crate) struct OnnxNode<'a> {
 }
 
 impl OnnxNode<'_> {
-    /// Returns the number of columns of an input, 0 where there is none.
+    /// Returns the number of columns of an input, or 0 if the node has no such input.
     pub(crate) fn cols(&self, index: usize) -> usize {
         self.input_cols.get(index).copied().unwrap_or(0)
     }
@@ -38,7 +38,7 @@ pub(crate) struct Writer<'a> {
     columns: &'a [OnnxColumn],
     pub(crate) emitter: Emitter,
     pub(super) is_needed: Vec<bool>,
-    /// The value of each node, once it is written.
+    /// The name of each node's value; empty until the node is written.
     pub(super) values: Vec<String>,
     lists: Vec<Option<List>>,
     pub(super) inputs: Vec<OnnxInput>,
@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
         let Some((segment, ..)) = found else {
             let feature = &known.columns[column].name;
             let reason = format!(
-                "the floats {offset}..{} of the rows of `{feature}` are no segment of them",
+                "it reads the floats {offset}..{} of the rows of `{feature}`, which are not a segment",
                 offset + dim
             );
             return Err(Error::Onnx { node: layer.to_owned(), reason });
@@ -131,7 +131,7 @@ impl<'a> Writer<'a> {
         Ok(Some(made))
     }
 
-    /// Writes operations that do not belong to the current node.
+    /// Writes operations that do not belong to the current node, and returns their result.
     fn write_apart<T>(
         &mut self,
         value: String,

@@ -18,8 +18,8 @@ use crate::onnx::writer::{OnnxNode, Writer};
 use std::fmt;
 use zillion_device::matmul::Scratch;
 
-/// The number of columns processed at a time, so that their factors stay in first-level cache while
-/// the rows are read.
+/// The number of columns that are processed at a time. Their factors then stay in first-level cache
+/// while the rows are read.
 const BLOCK: usize = 1024;
 
 /// Batch norm: statistics, normalisation, its gradients and the running statistics.
@@ -94,7 +94,7 @@ impl OpGroup for BatchNorm {
                 batch_norm_grad(*eps, rows, g, stats, scale, None, &mut out);
             }
             (Op::BatchNormRunning { momentum, variance }, &[running, stats]) => {
-                move_running(*momentum, *variance, tile.total_rows, running, stats, &mut out);
+                update_running(*momentum, *variance, tile.total_rows, running, stats, &mut out);
             }
             _ => super::reject(op),
         }
@@ -210,8 +210,9 @@ impl OpGroup for BatchNorm {
     }
 }
 
-/// Moves a running mean or variance towards the statistics of the batch.
-fn move_running(
+/// Computes the next running mean or variance: the weighted mean of the old one and that of the
+/// batch.
+fn update_running(
     momentum: f32,
     variance: bool,
     total_rows: usize,
@@ -221,7 +222,7 @@ fn move_running(
 ) {
     let n = running.cols;
     if total_rows == 0 {
-        // Without rows there are no statistics to move towards.
+        // Without rows there are no new statistics.
         return out.row(0).copy_from_slice(running.row(0));
     }
     // The estimate is unbiased, except for one row, where only the biased one (0) exists.

@@ -34,11 +34,16 @@ impl OpGroup for Columns {
             }
             (Op::Slice { start, len }, [x]) => match start.checked_add(*len) {
                 Some(end) if end <= x.cols => Ok(Shape { rows: x.rows, cols: *len }),
-                _ => Err(format!("{x} has no {len} columns from {start}")),
+                _ => Err(format!(
+                    "the input {x} has no columns {start}..{}",
+                    start.saturating_add(*len)
+                )),
             },
             (Op::Pad { start, total }, [x]) => match start.checked_add(x.cols) {
                 Some(end) if end <= *total => Ok(Shape { rows: x.rows, cols: *total }),
-                _ => Err(format!("{x} at column {start} does not fit {total} columns")),
+                _ => Err(format!(
+                    "the input {x} from column {start} on does not fit into {total} columns"
+                )),
             },
             _ => super::cannot_take(op, inputs),
         }

@@ -62,7 +62,7 @@ impl OpGroup for Dropout {
     }
 }
 
-/// Returns whether dropout keeps a unit, for tests that need to know.
+/// Returns whether dropout keeps a unit, so that tests can compute the expected result.
 pub fn dropout_keeps(seed: StepSeed, salt: u32, row: usize, unit: usize, rate: f32) -> bool {
     unit_bits(row_stream(seed, salt, row), unit as u32) >= threshold(rate)
 }

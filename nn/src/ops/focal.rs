@@ -39,7 +39,7 @@ impl OpGroup for FocalLoss {
         let scalar = Shape::constant(1, 1);
         let spec = match op {
             Op::FocalSum(spec) | Op::FocalGrad(spec) => spec,
-            _ => return Err(format!("{} is no loss", op.name())),
+            _ => return Err(format!("{} is not a focal loss", op.name())),
         };
         for (name, value) in
             [("gamma", spec.gamma), ("positive", spec.positive), ("negative", spec.negative)]
@@ -125,14 +125,14 @@ impl Focal {
     /// Returns, for a logit and its label, the weight of the class, the sign of the label, and the
     /// logit times that sign.
     #[inline(always)]
-    fn turned(self, z: f32, y: f32) -> (f32, f32, f32) {
+    fn class_sign_and_logit(self, z: f32, y: f32) -> (f32, f32, f32) {
         let sign = 2.0 * y - 1.0;
         (y * self.positive + (1.0 - y) * self.negative, sign, sign * z)
     }
 
     #[inline(always)]
     fn loss(self, z: f32, y: f32) -> f32 {
-        let (class, _, s) = self.turned(z, y);
+        let (class, _, s) = self.class_sign_and_logit(z, y);
         class * math::exp(-self.gamma * math::log1p_exp(s)) * math::log1p_exp(-s)
     }
 
@@ -140,7 +140,7 @@ impl Focal {
     /// `−c · sign · q^gamma · (gamma · p · (−ln p) + q)`.
     #[inline(always)]
     fn slope(self, z: f32, y: f32) -> f32 {
-        let (class, sign, s) = self.turned(z, y);
+        let (class, sign, s) = self.class_sign_and_logit(z, y);
         let focus = math::exp(-self.gamma * math::log1p_exp(s));
         let (p, q) = (math::sigmoid(s), math::sigmoid(-s));
         -class * sign * focus * (self.gamma * p * math::log1p_exp(-s) + q)

@@ -35,7 +35,7 @@ impl OpGroup for FusedChain {
             return Err(format!("found {} inputs, needed {needed}", inputs.len()));
         }
         if !super::can_lead(&fused.head) {
-            return Err(format!("nothing can be chained to {}", fused.head.name()));
+            return Err(format!("{} cannot be the head of a fused chain", fused.head.name()));
         }
         let (head, operands) = inputs.split_at(fused.head_inputs);
         let shape = super::shape(&fused.head, head, graph)?;
@@ -169,8 +169,8 @@ pub(crate) fn compute_in_place(
     }
 }
 
-/// Applies the links of a chain to some rows. The views in `operands` cover the whole tile, and the
-/// rows start at its row `start`.
+/// Applies the links of a chain to some rows, which begin at row `start` of the tile. The views in
+/// `operands` cover the whole tile.
 fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: &mut ViewMut<'_>) {
     let mut operands = operands.iter().map(|&operand| below(operand, start));
     let mut next = || operands.next().unwrap_or_default();

@@ -38,16 +38,22 @@ impl OpGroup for Lookup {
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::GatherArgMax(gather), [_]) if gather.pooling != Some(Pooling::Max) => {
-                Err("only a max pooling has winners".into())
+                Err("only a max pooling has winning values".into())
             }
             (Op::Gather(gather) | Op::GatherArgMax(gather), [rows]) => {
                 let table = table_of(gather, graph)?;
                 if rows.rows != Dim::Unique(table) {
-                    return Err(format!("column {} does not look up {rows}", gather.column));
+                    return Err(format!(
+                        "column {} is not a column of the table with {rows}",
+                        gather.column
+                    ));
                 }
                 match gather.offset.checked_add(gather.dim) {
                     Some(end) if end <= rows.cols => Ok(shape_of(gather)),
-                    _ => Err(format!("{rows} has no {} floats from {}", gather.dim, gather.offset)),
+                    _ => Err(format!(
+                        "the rows {rows} have no {} floats from float {} on",
+                        gather.dim, gather.offset
+                    )),
                 }
             }
             (Op::GatherGrad { table, gathers }, inputs) => {
@@ -57,12 +63,15 @@ impl OpGroup for Lookup {
                 let mut given = inputs.iter();
                 for gather in gathers {
                     if table_of(gather, graph)? != *table {
-                        return Err(format!("column {} is not of table {table}", gather.column));
+                        return Err(format!(
+                            "column {} is not a column of table {table}",
+                            gather.column
+                        ));
                     }
                     for _ in 0..inputs_of(gather) {
                         if given.next() != Some(&shape_of(gather)) {
                             return Err(format!(
-                                "a gradient of column {} does not fit",
+                                "a gradient of column {} is missing or has another shape",
                                 gather.column
                             ));
                         }
@@ -299,7 +308,7 @@ fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<
     }
 }
 
-/// A value of the batch whose rows can be read in any order.
+/// The rows of a value of the batch, which can be read in any order.
 pub(crate) trait BatchRows: Sync {
     /// Returns the row with this index in the batch, or in its column's values.
     fn row(&self, row: usize) -> &[f32];
@@ -308,7 +317,7 @@ pub(crate) trait BatchRows: Sync {
     fn prefetch(&self, row: usize);
 }
 
-/// The contribution of one gather to a table's gradient.
+/// The inputs from which one gather's contribution to a table's gradient is computed.
 pub(crate) struct GatherSource<'a, R> {
     pub(crate) gather: Gather,
     pub(crate) column: &'a ColumnView<'a>,
@@ -330,7 +339,6 @@ const AHEAD: usize = 16;
 /// written in random order: the rows of one table fit into the second-level cache, the gradients of
 /// the batch do not. Values of other rows are skipped. Each row therefore sums its occurrences in
 /// ascending order.
-/// order.
 pub(crate) fn add_row_gradients<R: BatchRows>(
     source: &GatherSource<'_, R>,
     stride: usize,

@@ -151,7 +151,7 @@ fn products(
     gemm(rows, n, a.cols, by, a.data, a.stride, 1, block, 1, b.stride, 0.0, out, n);
 }
 
-/// Returns whether row `i` and row `j` are different rows with the same item.
+/// Returns whether `i` and `j` are different rows with the same item.
 #[inline(always)]
 fn is_hit(ids: &[u32], i: usize, j: usize) -> bool {
     i != j && ids[i] == ids[j]

@@ -43,7 +43,7 @@ impl OpGroup for Interaction {
         | Op::DotInteraction { dim }
         | Op::DotInteractionGrad { dim }) = *op
         else {
-            return Err(format!("{} is no interaction", op.name()));
+            return Err(format!("{} is not an interaction", op.name()));
         };
         let fields = |x: &Shape| match x.cols.checked_rem(dim) {
             Some(0) if x.cols / dim >= 2 => Ok(x.cols / dim),
@@ -284,8 +284,8 @@ fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &
     }
 }
 
-/// Computes the same as [`dots_grad`], four fields at a time, from the gradients of all pairs as a
-/// full matrix with zeros on the diagonal.
+/// Computes the result of [`dots_grad`] for four fields at a time. The gradients of all pairs are
+/// first written as a full matrix with zeros on the diagonal.
 #[inline(always)]
 fn dots_grad_blocked(g: &[f32], x: &[f32], dim: usize, scratch: &mut [f32], out: &mut [f32]) {
     let fields = x.len() / dim;
@@ -346,7 +346,7 @@ fn dots_grad(g: &[f32], x: &[f32], dim: usize, out: &mut [f32]) {
     }
 }
 
-/// Writes the fields as an axis of their own, `[rows, fields, dim]`.
+/// Writes the reshaping of rows to `[rows, fields, dim]`.
 fn fields_to_onnx(e: &mut Emitter, x: &str, dim: usize, cols: usize) -> String {
     // 0 stands for the number of rows of x.
     let shape = e.ints(&[0, (cols / dim) as i64, dim as i64]);

@@ -29,7 +29,7 @@ impl OpGroup for Product {
         match (op, inputs) {
             (Op::Linear, [x, w, bias @ ..]) if bias.len() <= 1 => {
                 if w.rows != Dim::Const(x.cols) {
-                    return Err(format!("{x} cannot be multiplied by a weight {w}"));
+                    return Err(format!("the input {x} cannot be multiplied by a weight {w}"));
                 }
                 if bias.iter().any(|&b| b != Shape::constant(1, w.cols)) {
                     return Err(format!(
@@ -41,7 +41,7 @@ impl OpGroup for Product {
             }
             (Op::MatMulNt, [g, w]) => match w.rows {
                 Dim::Const(k) if w.cols == g.cols => Ok(Shape { rows: g.rows, cols: k }),
-                _ => Err(format!("{g} cannot be multiplied by the transpose of {w}")),
+                _ => Err(format!("the input {g} cannot be multiplied by the transpose of {w}")),
             },
             (Op::MatMulTn, [x, g]) if x.rows == g.rows => Ok(Shape::constant(x.cols, g.cols)),
             _ => super::cannot_take(op, inputs),
@@ -200,7 +200,7 @@ fn product(tile: &Tile<'_>, x: View<'_>, w: View<'_>, epilogue: Epilogue<'_>, ou
     matmul::linear(matrix(tile.rows, x), right, epilogue, out.data, out.stride);
 }
 
-/// Returns rows as the view type that the product kernels take.
+/// Converts rows to the view type that the product kernels read.
 fn matrix(rows: usize, view: View<'_>) -> matmul::View<'_> {
     matmul::View::new(view.data, rows, view.cols, view.stride)
 }

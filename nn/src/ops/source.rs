@@ -52,7 +52,7 @@ impl OpGroup for Source {
                 None => Err(format!("there is no parameter {}", param.0)),
             },
             Op::Fill { shape, .. } if shape.const_len().is_some() => Ok(*shape),
-            _ => Err(format!("{} is no input", op.name())),
+            _ => Err(format!("{} is not an input", op.name())),
         }
     }
 

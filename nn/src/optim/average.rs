@@ -81,7 +81,7 @@ impl Average {
     /// Adds the weights after step `step` of the run, counted from 1.
     ///
     /// # Errors
-    /// Fails if the average was created for other parameters.
+    /// Returns an error if the average was created for other parameters.
     pub fn update(&mut self, params: &Params, step: u64, workers: &Workers) -> Result<()> {
         let share = match self.spec {
             AverageSpec::Ema { start, .. } if step <= start => return Ok(()),
@@ -123,19 +123,22 @@ impl Average {
     /// Restores the average from a checkpoint, so that training continues as if it had not stopped.
     ///
     /// # Errors
-    /// Fails, and changes nothing, if the bytes are no such file or contain no average of these
-    /// parameters.
+    /// Returns an error, and changes nothing, if the bytes are not such a file or contain no
+    /// average of these parameters.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let Some(count) = count(&file) else {
-            return Err(wrong(COUNT, "the file has no averaged parameters"));
+            return Err(wrong(
+                COUNT,
+                "the checkpoint has no averaged parameters; resume without `train.average`",
+            ));
         };
         self.values = averaged(self.values.specs(), &file)?;
         self.count = count;
         Ok(())
     }
 
-    /// Returns the tensors of the average that a checkpoint stores.
+    /// Returns the tensors that a checkpoint stores of the average.
     pub(super) fn tensors<'a>(&'a self, count: &'a [u8; 8]) -> Vec<(String, Tensor<'a>)> {
         let value = |(spec, values): (&'a ParamSpec, &'a [f32])| {
             let name = format!("{VALUE}{SEPARATOR}{}", spec.name);
@@ -161,7 +164,7 @@ pub(super) fn is_average(name: &str) -> bool {
 /// otherwise the weights.
 ///
 /// # Errors
-/// Fails for the same reasons as [`read_params`].
+/// Returns an error for the same reasons as [`read_params`].
 pub fn read_scoring_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
     let file = SafeTensors::deserialize(bytes)?;
     match count(&file) {

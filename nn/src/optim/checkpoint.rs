@@ -20,7 +20,7 @@ use crate::params::Params;
 /// Writes parameters and optimizer state, and returns the bytes of the file.
 ///
 /// # Errors
-/// Fails if the name of a parameter contains a slash.
+/// Returns an error if the name of a parameter contains a slash.
 pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8>> {
     write_dense_with(params, optimizer, None)
 }
@@ -28,7 +28,7 @@ pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8
 /// Writes parameters, optimizer state and, if there is one, the average of the parameters.
 ///
 /// # Errors
-/// Fails for the same reasons as [`write_dense`].
+/// Returns an error for the same reasons as [`write_dense`].
 pub fn write_dense_with(
     params: &Params,
     optimizer: &DenseOptimizer,
@@ -37,7 +37,10 @@ pub fn write_dense_with(
     let mut tensors = Vec::new();
     for (spec, values) in params.iter() {
         if spec.name.contains(SEPARATOR) {
-            return Err(wrong(&spec.name, "a parameter's name has no slash in it"));
+            return Err(wrong(
+                &spec.name,
+                "the name of a parameter must not contain a slash; rename the layer",
+            ));
         }
         tensors.push((spec.name.clone(), Tensor::floats([spec.rows, spec.cols], values)));
     }
@@ -64,8 +67,8 @@ impl DenseOptimizer {
     /// stopped.
     ///
     /// # Errors
-    /// Fails, and changes nothing, if the bytes are no such file, or if the state is missing, has
-    /// another shape, or belongs to another rule.
+    /// Returns an error, and changes nothing, if the bytes are not such a file, or if the state is
+    /// missing, has another shape, or belongs to another rule.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let is_own = |name: &str| name.contains(SEPARATOR) && !is_average(name);
@@ -78,7 +81,8 @@ impl DenseOptimizer {
             Some(u64::from_le_bytes(bytes))
         });
         let Some(steps) = steps else {
-            let reason = "the file has no state of this optimizer; was it another kind?";
+            let reason = "the checkpoint has no state of this optimizer; resume with the optimizer that \
+                          wrote it";
             return Err(wrong(&step_name, reason));
         };
         let states = Rule::state_names(self.spec());
@@ -89,7 +93,10 @@ impl DenseOptimizer {
                 let Some(state) = state else { continue };
                 let name = format!("{state}{SEPARATOR}{name}");
                 let Some(tensor) = tensors.remove(&name) else {
-                    return Err(wrong(&name, "the file has no such state"));
+                    return Err(wrong(
+                        &name,
+                        "the checkpoint lacks this state; resume with the optimizer that wrote it",
+                    ));
                 };
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
                     let found = (tensor.dtype(), tensor.shape().to_vec());
@@ -100,7 +107,11 @@ impl DenseOptimizer {
             }
         }
         if let Some(name) = tensors.into_keys().next() {
-            return Err(wrong(&name, "the file has state that this optimizer does not keep"));
+            return Err(wrong(
+                &name,
+                "the checkpoint has state that this optimizer does not keep; resume with the \
+                          optimizer that wrote it",
+            ));
         }
         self.restore(steps, slots);
         Ok(())

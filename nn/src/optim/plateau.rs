@@ -25,10 +25,10 @@ pub enum PlateauMetric {
     Gauc,
     /// The log loss: smaller is better.
     Logloss,
-    /// The NDCG of lists, which says how near to the head of a list the wanted items are: larger is
-    /// better.
+    /// The NDCG of lists, which is larger if the relevant items are nearer to the head of a list:
+    /// larger is better.
     Ndcg(u32),
-    /// The recall of lists, the share of the wanted items in a list's head: larger is better.
+    /// The recall of lists, the share of the relevant items in a list's head: larger is better.
     Recall(u32),
 }
 
@@ -64,14 +64,14 @@ impl TryFrom<String> for PlateauMetric {
                 .or_else(|| head("recall@").map(Self::Recall))
                 .ok_or_else(|| {
                     format!(
-                        "\"{text}\" is no metric; choose auc, gauc, logloss, ndcg@k or recall@k"
+                        "unknown metric `{text}`; choose auc, gauc, logloss, ndcg@k or recall@k"
                     )
                 }),
         }
     }
 }
 
-/// The settings of the schedule, in the vocabulary of a job.
+/// The settings of the plateau schedule, as a job writes them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlateauSpec {
@@ -119,7 +119,7 @@ pub enum Verdict {
     Stop,
 }
 
-/// The state of the schedule, which is serialised into a checkpoint and restored from it.
+/// The state of the plateau schedule, which is serialised into a checkpoint and restored from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plateau {
@@ -134,8 +134,8 @@ pub struct Plateau {
 }
 
 impl Plateau {
-    /// Creates a schedule without observations. `base_lr` is the job's learning rate, against which
-    /// the floor is measured; it must be above zero.
+    /// Creates a schedule without observations. `base_lr` is the job's learning rate, which must be
+    /// above zero.
     #[must_use]
     pub fn new(spec: PlateauSpec, base_lr: f64) -> Self {
         Self {
@@ -173,7 +173,7 @@ impl Plateau {
         }
     }
 
-    /// Returns the factor of every learning rate from now on.
+    /// Returns the current factor of every learning rate.
     #[must_use]
     pub fn rate_scale(&self) -> f32 {
         (self.lr / self.base_lr) as f32
@@ -185,7 +185,7 @@ impl Plateau {
         &self.spec
     }
 
-    /// Returns the learning rate in force.
+    /// Returns the current learning rate.
     #[must_use]
     pub fn lr(&self) -> f64 {
         self.lr
@@ -209,7 +209,7 @@ impl Plateau {
         self.misses
     }
 
-    /// Returns whether patience has run out.
+    /// Returns whether the number of misses in a row has reached `patience`.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.misses >= self.spec.patience
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(toml::from_str::<PlateauSpec>("").unwrap(), PlateauSpec::default());
         for bad in ["acu", "recall", "recall@", "recall@0", "ndcg@-1", "auc@10"] {
             let error = toml::from_str::<PlateauSpec>(&format!("metric = \"{bad}\"")).unwrap_err();
-            assert!(error.to_string().contains("is no metric"), "{error}");
+            assert!(error.to_string().contains("unknown metric"), "{error}");
         }
         for metric in ["auc", "gauc", "logloss", "ndcg@5", "recall@100"] {
             let spec: PlateauSpec = toml::from_str(&format!("metric = \"{metric}\"")).unwrap();

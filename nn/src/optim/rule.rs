@@ -63,8 +63,8 @@ impl Rule {
         }
     }
 
-    /// Returns the names of the state that a rule keeps. In a checkpoint they stand before the name
-    /// of the parameter.
+    /// Returns the names of the state that a rule keeps. In a checkpoint they are the prefix of the
+    /// parameter's name.
     pub(super) fn state_names(spec: &DenseOptimizerSpec) -> [Option<&'static str>; 2] {
         match spec {
             DenseOptimizerSpec::Sgd { momentum, .. } if *momentum > 0.0 => Sgd::MOMENTUM_STATE,
@@ -78,8 +78,8 @@ impl Rule {
         }
     }
 
-    /// Updates a block. LAMB updates only its moments here: its weights move when the lengths of
-    /// the whole parameter are known.
+    /// Updates a block. LAMB updates only its moments here, because its weights are updated after
+    /// the lengths of the whole parameter are known.
     pub(super) fn apply(self, block: &mut Block<'_>, shaping: Shaping) {
         let Block { weights, first, second, raw } = block;
         vectorised(

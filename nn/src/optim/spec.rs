@@ -1,10 +1,10 @@
-//! The optimizer of the dense parameters in the vocabulary of a job.
+//! The settings of the dense parameters' optimizer, as a job writes them.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The optimizer of the dense parameters: `{ kind = "adam", lr = 1e-3 }`. The formulas and defaults
-/// are PyTorch's.
+/// The settings of the dense parameters' optimizer: `{ kind = "adam", lr = 1e-3 }`. The formulas
+/// and defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DenseOptimizerSpec {
@@ -45,8 +45,8 @@ pub enum DenseOptimizerSpec {
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
         eps: f64,
     },
-    /// PyTorch's SGD with momentum, under the name that tables use for it: `b = momentum * b + g`,
-    /// then `w -= lr * b`, or with Nesterov's form `w -= lr * (g + momentum * b)`.
+    /// SGD with momentum in PyTorch's form, under the name that tables use for it: `b = momentum *
+    /// b + g`, then `w -= lr * b`, or with Nesterov's form `w -= lr * (g + momentum * b)`.
     Momentum {
         /// The learning rate before any schedule.
         #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
@@ -54,7 +54,7 @@ pub enum DenseOptimizerSpec {
         /// The share of the previous direction that a step keeps, in `[0, 1)`.
         #[serde(default = "default_beta1", deserialize_with = "decay")]
         momentum: f64,
-        /// Whether the step looks ahead along the direction (Sutskever et al. 2013).
+        /// Whether the step uses Nesterov's form (Sutskever et al. 2013).
         #[serde(default)]
         nesterov: bool,
     },
@@ -97,14 +97,15 @@ pub enum DenseOptimizerSpec {
         #[serde(default, deserialize_with = "not_negative")]
         weight_decay: f64,
     },
-    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables have: `z` is
+    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables use: `z` is
     /// computed back from weights that are not zero, so that a parameter starts at its initial
-    /// value and a schedule may lower the rate.
+    /// value and a schedule can lower the rate.
     Ftrl {
-        /// The learning rate, the paper's alpha, for which the paper gives no generally good value.
+        /// The learning rate, alpha in the paper. It has no default, because a good value depends
+        /// on the data.
         #[serde(deserialize_with = "positive")]
         lr: f64,
-        /// The smoothing of the learning rate, the paper's beta.
+        /// The smoothing of the learning rate, beta in the paper.
         #[serde(default = "default_ftrl_beta", deserialize_with = "positive")]
         beta: f64,
         /// The L1 penalty: a weight stays at zero while the magnitude of its `z` is at most this.
@@ -146,7 +147,7 @@ impl DenseOptimizerSpec {
     }
 }
 
-/// Returns Adam at a rate of 1e-3, with which the published click-through benchmarks were trained.
+/// The default: Adam at a rate of 1e-3, as in the published click-through benchmarks.
 impl Default for DenseOptimizerSpec {
     fn default() -> Self {
         Self::Adam {

@@ -1,5 +1,4 @@
-//! The tensors of a checkpoint of dense parameters: their names and values, and the reading of the
-//! weights alone.
+//! The tensors of a checkpoint of dense parameters, and the reading of the weights alone.
 
 use std::borrow::Cow;
 
@@ -16,8 +15,8 @@ pub(super) const SEPARATOR: char = '/';
 /// Reads the parameters and skips the state of the optimizer.
 ///
 /// # Errors
-/// Fails if the bytes are no such file, or if a parameter is missing, has another shape, or is
-/// unknown.
+/// Returns an error if the bytes are no such file, or if a parameter is missing, has another shape,
+/// or is unknown.
 pub fn read_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
     let file = SafeTensors::deserialize(bytes)?;
     let tensors = file.tensors().into_iter().filter(|(name, _)| !name.contains(SEPARATOR));

@@ -12,7 +12,7 @@ use crate::graph::shape::NodeId;
 struct Sum<'a> {
     id: NodeId,
     terms: &'a [NodeId],
-    /// The number of terms that are in `total`.
+    /// The number of terms that have been added to `total`.
     added: usize,
     total: Option<NodeId>,
 }

@@ -7,7 +7,7 @@ use crate::graph::builder::GraphBuilder;
 use crate::graph::op::Unary;
 use crate::graph::shape::NodeId;
 
-/// The function between two linear layers.
+/// The activation function between two linear layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {

@@ -25,7 +25,7 @@ pub struct Dcnv2Spec {
     pub low_rank: Option<usize>,
     /// The place of the MLP: beside the cross layers or behind them. Default: parallel.
     pub structure: Structure,
-    /// The units of the hidden layers; none leaves the crosses alone. Default: 64, 64, 64.
+    /// The units of the hidden layers; an empty list leaves the crosses alone. Default: 64, 64, 64.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
     /// The keys of the MLP.

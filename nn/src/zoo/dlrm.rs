@@ -12,8 +12,7 @@ use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
 use crate::optim::not_negative;
 
-/// The bottom MLP's hidden layers where the job names none; a layer of the vectors' length is
-/// appended.
+/// The default units of the bottom MLP's hidden layers; a layer of the vectors' length is appended.
 const DEFAULT_BOTTOM: [usize; 3] = [64; 3];
 
 /// The operation that joins DLRM's vectors.
@@ -79,7 +78,7 @@ impl ZooModel for DlrmSpec {
             Some(numeric) => Some(self.build_bottom(b, numeric, dim)?),
             None if self.bottom.is_some() => {
                 let reason =
-                    "the bottom MLP reads numeric features, and there are none; leave it out";
+                    "the bottom MLP reads numeric features, and the job has none; remove the key";
                 return Err(Error::Setting { name: "model.bottom", reason: reason.to_owned() });
             }
             None => None,
@@ -90,7 +89,8 @@ impl ZooModel for DlrmSpec {
         let x = match self.interaction {
             Interaction::Cat => x,
             Interaction::Dot if fields.len() < 2 => {
-                let reason = "a dot interaction needs two vectors, and there is one; use \"cat\"";
+                let reason =
+                    "a dot interaction needs two vectors, and the job has one; use \"cat\"";
                 let reason = reason.to_owned();
                 return Err(Error::Setting { name: "model.interaction", reason });
             }

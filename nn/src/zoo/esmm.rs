@@ -57,8 +57,8 @@ impl ZooModel for EsmmSpec {
         match labels {
             2 => Ok(()),
             _ => Err(wrong_labels(format!(
-                "esmm learns two labels in this order, the click and the conversion after it; there \
-                 are {labels}"
+                "esmm learns two labels, the click and then the conversion after it, and the job has \
+                 {labels}; name two labels, or choose another model"
             ))),
         }
     }

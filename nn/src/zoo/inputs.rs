@@ -8,10 +8,10 @@ use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
 use crate::graph::{ColumnInput, GraphInputs, TableInput};
 
-/// The inputs of a model, in the order in which a batch carries them.
+/// The inputs of a model, in the order of a batch's columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelInputs {
-    /// The tables in the order of the lookup plan, with the floats of a row.
+    /// The tables in the order of the lookup plan, with the number of floats of a row.
     pub tables: Vec<TableInput>,
     /// The sparse features in schema order.
     pub columns: Vec<SparseInput>,
@@ -26,7 +26,7 @@ pub struct ModelInputs {
 pub struct LabelInput {
     /// The name of the label.
     pub name: String,
-    /// The factor of its loss.
+    /// The factor of the label's loss.
     pub weight: f32,
     /// The summand of the logit in a graph built for inference, 0 for none. If only a share `keep`
     /// of the rows labelled 0 was trained, the odds that a model learns are those of the data
@@ -48,13 +48,13 @@ impl From<&str> for LabelInput {
 pub struct SparseInput {
     /// The name of the feature.
     pub name: String,
-    /// The index of its table.
+    /// The index of the feature's table.
     pub table: usize,
-    /// The place of its vector in a row, if it has one.
+    /// The place of the feature's vector in a row, if the row has one.
     pub vector: Option<VectorSegment>,
-    /// The place of its linear weight in a row, if it has one.
+    /// The place of the feature's linear weight in a row, if the row has one.
     pub linear: Option<usize>,
-    /// The rule by which the rows of a list become one.
+    /// The rule by which the rows of a list are pooled into one.
     pub pooling: Pooling,
     /// Whether a row of the batch has a list of values.
     pub list: bool,
@@ -165,7 +165,7 @@ impl ModelInputs {
         let mut dims = self.columns.iter().filter_map(|column| Some((column, column.vector?.dim)));
         let Some((first, dim)) = dims.next() else {
             return Err(refuse_no_features(format!(
-                "{kind} needs at least one feature with a vector"
+                "{kind} needs at least one feature with a vector; add a feature of ids"
             )));
         };
         match dims.find(|&(_, other)| other != dim) {
@@ -173,7 +173,7 @@ impl ModelInputs {
             Some((column, other)) => Err(Error::Input {
                 input: format!("feature {:?}", column.name),
                 reason: format!(
-                    "{kind} pairs vectors, so all must be of one length: {other} floats here, {dim} of {:?}",
+                    "its vector has {other} floats, and {:?} has {dim}; {kind} needs vectors of one length",
                     first.name
                 ),
             }),
@@ -184,7 +184,7 @@ impl ModelInputs {
 fn refuse_missing_segment(column: &SparseInput, segment: &str) -> Error {
     Error::Input {
         input: format!("feature {:?}", column.name),
-        reason: format!("the model reads a {segment} of it, but the rows of its table have none"),
+        reason: format!("the model reads its {segment}, but the rows of its table have none"),
     }
 }
 

@@ -46,13 +46,14 @@ impl Default for LossSpec {
 }
 
 impl LossSpec {
-    /// Returns whether a model that learns the label by this loss scores probabilities of the data.
+    /// Returns whether the loss is plain cross-entropy. Only then are the scores of a model that
+    /// learns by it probabilities.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns whether the weights of both classes are 0, so that the loss teaches nothing.
+    /// Returns whether the weights of both classes are 0, so that the loss has no gradient.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Bce { positive_weight, negative_weight } if *positive_weight == 0.0 && *negative_weight == 0.0)

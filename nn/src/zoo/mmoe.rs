@@ -1,5 +1,5 @@
-//! MMoE: several shared MLPs (experts), which each label mixes by weights that its gate computes
-//! from the row (Ma et al., KDD 2018).
+//! MMoE: several shared MLPs (experts), and for each label a gate that computes the weights of the
+//! experts from the row (Ma et al., KDD 2018).
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
 use crate::optim::not_negative;
 
-/// The number of experts where the job names none.
+/// The default number of experts.
 const DEFAULT_EXPERTS: usize = 4;
 
 /// The keys of `mmoe`.

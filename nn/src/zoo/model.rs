@@ -15,7 +15,7 @@ pub struct Needs {
     pub linear: bool,
 }
 
-/// A model of the zoo, with its hyper-parameters. To add one, add a file with its keys, their
+/// A model of the zoo, with its hyper-parameters. To add a model, add a file with its keys, their
 /// defaults and this trait, and a variant of [`ModelSpec`](super::ModelSpec).
 pub(super) trait ZooModel {
     /// Returns the kind, as a job writes it.
@@ -40,7 +40,7 @@ pub(super) trait ZooModel {
         match labels {
             0 | 1 => Ok(()),
             _ => Err(wrong_labels(format!(
-                "{kind} learns one label, and there are {labels}; leave one, or choose a model that \
+                "{kind} learns one label, and the job has {labels}; keep one, or choose a model that \
                  learns several: shared_bottom, mmoe, esmm, graph"
             ))),
         }
@@ -51,8 +51,7 @@ pub(super) trait ZooModel {
         labels.iter().enumerate().map(|(index, name)| Task::own(name, index)).collect()
     }
 
-    /// Returns whether the model itself shifts its logits where training used another share of
-    /// zeros.
+    /// Returns whether the model shifts its logits itself, if training used another share of zeros.
     fn calibrates_itself(&self) -> bool {
         false
     }
@@ -78,10 +77,10 @@ pub(super) trait ZooModel {
     }
 }
 
-/// Checks that a model that learns any number of labels has at least one.
+/// Checks that a model for any number of labels has at least one.
 pub(super) fn check_some_label(kind: &str, labels: usize) -> Result<()> {
     match labels {
-        0 => Err(wrong_labels(format!("{kind} needs at least one label"))),
+        0 => Err(wrong_labels(format!("{kind} needs at least one label; add one to the job"))),
         _ => Ok(()),
     }
 }

@@ -11,9 +11,9 @@ use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
 use crate::optim::not_negative;
 
-/// The shared hidden layers where the job names none.
+/// The default units of the shared hidden layers.
 pub(super) const DEFAULT_BOTTOM: [usize; 2] = [128, 64];
-/// The hidden layers of a tower where the job names none.
+/// The default units of the hidden layers of a tower.
 pub(super) const DEFAULT_TOWER: [usize; 1] = [32];
 
 /// The keys of `shared_bottom`.

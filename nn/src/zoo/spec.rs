@@ -1,4 +1,4 @@
-//! A model in the vocabulary of a job: the `[model]` section.
+//! The `[model]` section of a job.
 //!
 //! Each kind has its own keys, which are defined in the file of the model. A key of another kind is
 //! refused, because a hyper-parameter that is silently ignored is an accuracy bug. The defaults are
@@ -56,7 +56,7 @@ pub enum ModelSpec {
     Mmoe(MmoeSpec),
     /// A tower for clicks and one for conversions after a click, learned over all impressions.
     Esmm(EsmmSpec),
-    /// A tower for the side that asks and one for the side that is asked for.
+    /// A tower for the user and one for the item, whose vectors are compared.
     TwoTower(TwoTowerSpec),
     /// A graph of nodes that the job names.
     Graph(GraphSpec),
@@ -66,8 +66,8 @@ impl ModelSpec {
     /// Reads a job's `[model]` section.
     ///
     /// # Errors
-    /// Fails, and names the key, if a key, a value or a node is unknown; suggests the nearest valid
-    /// one.
+    /// Returns an error that names the key if a key, a value or a node is unknown. The error
+    /// suggests the nearest valid one.
     pub fn from_job(job: &Value) -> Result<Self, ConfigError> {
         let empty = Value::Table(Table::new());
         Self::from_section(job.get("model").unwrap_or(&empty), "model")

@@ -21,9 +21,8 @@ pub struct WideDeepSpec {
     /// The keys of the MLP.
     #[serde(flatten)]
     pub mlp: MlpKeys,
-    /// Whether the wide part has a bias, in addition to the bias of the MLP's output. It adds
-    /// nothing to what the model can express, but an optimizer then moves the sum of two biases.
-    /// Default: false.
+    /// Whether the wide part has a bias, in addition to the bias of the MLP's output. The model can
+    /// express nothing more with it, but an optimizer then updates two biases. Default: false.
     pub bias: bool,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
     #[serde(deserialize_with = "not_negative")]
