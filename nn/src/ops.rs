@@ -1,8 +1,8 @@
 //! The operations. Each file holds one group of operations, and everything that the crate knows
 //! about them, as an [`OpGroup`].
 //!
-//! To add an operation, add a variant in [`Op`], its arms in the file of its group and, for a new
-//! group, a line in `with_group!`. Nothing else lists operations.
+//! To add an operation, add a variant in [`Op`], its name in [`Op::name`], its arms in the file of
+//! its group and, for a new group, a line in `with_group!`. Nothing else lists operations.
 //!
 //! Kernels are plain loops over the rows of one tile, compiled for the widest registers of the
 //! machine; products call [`zillion_device::matmul`]. There are three kinds of work:
@@ -13,11 +13,9 @@
 //! * gradients of table rows are summed row by row once those of the batch are complete.
 
 mod batch_norm;
-mod bce;
 mod columns;
 mod dropout;
 mod elementwise;
-mod focal;
 mod functions;
 mod fused;
 mod gather;
@@ -27,6 +25,7 @@ pub(crate) mod kernel;
 mod layer_norm;
 mod linear;
 mod list_column;
+mod loss;
 mod reduce;
 mod segment;
 mod softmax;
@@ -65,9 +64,6 @@ pub(crate) type ShapeResult = std::result::Result<Shape, String>;
 /// loops inside know their operation, so that they need no dispatch. Each function is called only
 /// with operations of the group; a function that does not apply to an operation keeps its default.
 trait OpGroup {
-    /// Returns the operation's name in listings, profiles and errors, without its attributes.
-    fn name(op: &Op) -> &'static str;
-
     /// Writes, in brackets, the attributes that distinguish the operation from others of its kind.
     fn write_attributes(_op: &Op, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
@@ -81,16 +77,8 @@ trait OpGroup {
         reject(op);
     }
 
-    /// Adds a tile to a lane's partial of a sum over the batch. `rows_before` is the number of rows
-    /// that have been added already; if it is 0, the old values of the partial are not read.
-    fn accumulate(
-        op: &Op,
-        _tile: &Tile<'_>,
-        _rows_before: usize,
-        _inputs: &[View<'_>],
-        _partial: &mut [f32],
-        _scratch: &mut Scratch,
-    ) {
+    /// Adds a tile to a lane's partial of a sum over the batch.
+    fn accumulate(op: &Op, _tile: &Tile<'_>, _inputs: &[View<'_>], _partial: &mut Partial<'_>) {
         reject(op);
     }
 
@@ -158,6 +146,36 @@ enum Chaining {
     /// The tile is computed at once, because it is a product or needs factors of a column that are
     /// computed once for each call.
     Tile,
+}
+
+/// A lane's partial of a sum over the batch.
+pub(crate) struct Partial<'a> {
+    /// The number of rows of the lane that have been added already.
+    pub(crate) rows_before: usize,
+    /// The floats of the partial. They are undefined while `rows_before` is 0.
+    pub(crate) values: &'a mut [f32],
+    /// The memory into which products pack their operands.
+    pub(crate) scratch: Scratch,
+}
+
+impl<'a> Partial<'a> {
+    /// Creates a partial without rows.
+    fn new(values: &'a mut [f32]) -> Self {
+        Self { rows_before: 0, values, scratch: Scratch::default() }
+    }
+
+    /// Returns whether no rows have been added yet.
+    fn is_new(&self) -> bool {
+        self.rows_before == 0
+    }
+
+    /// Returns the first `len` floats, which are set to zero if no rows have been added yet.
+    fn zeroed(&mut self, len: usize) -> &mut [f32] {
+        if self.is_new() {
+            self.values[..len].fill(0.0);
+        }
+        &mut self.values[..len]
+    }
 }
 
 /// Evaluates an expression with `$group` as the group of an operation; this is the only list of
@@ -237,12 +255,8 @@ macro_rules! with_group {
                 type $group = in_batch_softmax::InBatchSoftmax;
                 $body
             }
-            Op::BceSum | Op::BceGrad => {
-                type $group = bce::Bce;
-                $body
-            }
-            Op::FocalSum(_) | Op::FocalGrad(_) => {
-                type $group = focal::FocalLoss;
+            Op::BceSum | Op::BceGrad | Op::FocalSum(_) | Op::FocalGrad(_) => {
+                type $group = loss::Loss;
                 $body
             }
             Op::Fused(_) => {
@@ -273,17 +287,9 @@ pub(crate) fn partial_len(op: &Op, shape: Shape) -> usize {
     with_group!(op, Group => Group::partial_len(op, len))
 }
 
-/// Adds a tile to its lane's partial. `rows_before` is the number of rows that the lane has added
-/// already; if it is 0, the old values of the partial are not read.
-pub(crate) fn accumulate(
-    op: &Op,
-    tile: &Tile<'_>,
-    rows_before: usize,
-    inputs: &[View<'_>],
-    partial: &mut [f32],
-    scratch: &mut Scratch,
-) {
-    with_group!(op, Group => Group::accumulate(op, tile, rows_before, inputs, partial, scratch));
+/// Adds a tile to its lane's partial.
+pub(crate) fn accumulate(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
+    with_group!(op, Group => Group::accumulate(op, tile, inputs, partial));
 }
 
 /// Returns whether [`combine`] treats each element independently, so that ranges can be combined
@@ -347,7 +353,66 @@ pub(crate) fn onnx(
 impl Op {
     /// Returns the operation's name, without its attributes.
     pub fn name(&self) -> &'static str {
-        with_group!(self, Group => Group::name(self))
+        match self {
+            Self::Rows { .. } => "rows",
+            Self::Numeric { .. } => "numeric",
+            Self::Label { .. } => "label",
+            Self::Weight { .. } => "weight",
+            Self::Param { .. } => "param",
+            Self::Fill { .. } => "fill",
+            Self::Gather(_) => "gather",
+            Self::GatherArgMax(_) => "gather_arg_max",
+            Self::GatherGrad { .. } => "gather_grad",
+            Self::Linear => "linear",
+            Self::MatMulNt => "matmul_nt",
+            Self::MatMulTn => "matmul_tn",
+            Self::Unary(function) => function.name(),
+            Self::UnaryGrad(function) => function.gradient_name(),
+            Self::Binary(function) => function.name(),
+            Self::MulAdd => "mul_add",
+            Self::AddN => "add_n",
+            Self::Concat => "concat",
+            Self::Slice { .. } => "slice",
+            Self::Pad { .. } => "pad",
+            Self::SumColumns => "sum_columns",
+            Self::RowDot => "row_dot",
+            Self::SumRows { mean: false } => "sum_rows",
+            Self::SumRows { mean: true } => "mean_rows",
+            Self::BroadcastColumns { .. } => "broadcast_columns",
+            Self::BroadcastRows { .. } => "broadcast_rows",
+            Self::Repeat { mean: false, .. } => "repeat",
+            Self::Repeat { mean: true, .. } => "repeat_mean",
+            Self::SegmentSum { mean: false, .. } => "segment_sum",
+            Self::SegmentSum { mean: true, .. } => "segment_mean",
+            Self::SegmentSoftmax { .. } => "segment_softmax",
+            Self::SegmentSoftmaxGrad { .. } => "segment_softmax_grad",
+            Self::SoftmaxColumns => "softmax_columns",
+            Self::SoftmaxColumnsGrad => "softmax_columns_grad",
+            Self::LogSumExpColumns => "log_sum_exp_columns",
+            Self::BatchNormStats => "batch_norm_stats",
+            Self::BatchNorm { .. } => "batch_norm",
+            Self::BatchNormReduce { .. } => "batch_norm_reduce",
+            Self::BatchNormGrad { .. } => "batch_norm_grad",
+            Self::BatchNormFixedGrad { .. } => "batch_norm_fixed_grad",
+            Self::BatchNormRunning { .. } => "batch_norm_running",
+            Self::LayerNorm { .. } => "layer_norm",
+            Self::LayerNormReduce { .. } => "layer_norm_reduce",
+            Self::LayerNormGrad { .. } => "layer_norm_grad",
+            Self::Dropout { .. } => "dropout",
+            Self::FmInteraction { .. } => "fm",
+            Self::FmInteractionGrad { .. } => "fm_grad",
+            Self::DotInteraction { .. } => "dot_interaction",
+            Self::DotInteractionGrad { .. } => "dot_interaction_grad",
+            Self::Collect => "collect",
+            Self::InBatchLse(_) => "in_batch_log_sum_exp",
+            Self::InBatchQueryGrad(_) => "in_batch_query_grad",
+            Self::InBatchItemGrad(_) => "in_batch_item_grad",
+            Self::BceSum => "bce_sum",
+            Self::BceGrad => "bce_grad",
+            Self::FocalSum(_) => "focal_sum",
+            Self::FocalGrad(_) => "focal_grad",
+            Self::Fused(fused) => fused.head.name(),
+        }
     }
 }
 

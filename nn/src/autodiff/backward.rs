@@ -85,6 +85,22 @@ impl Backward {
         }
     }
 
+    /// Appends a node with the gradient of `to` to the backward pass of `of`, if `to` needs a
+    /// gradient.
+    pub(crate) fn push_gradient(
+        &mut self,
+        of: NodeId,
+        to: NodeId,
+        op: Op,
+        inputs: &[NodeId],
+    ) -> Result<()> {
+        if self.wants(to) {
+            let gradient = self.push(of, "grad", op, inputs)?;
+            self.give(to, gradient);
+        }
+        Ok(())
+    }
+
     /// Adds the gradient of a lookup to the gradients of its table.
     pub(crate) fn add_gather(
         &mut self,
@@ -115,6 +131,16 @@ impl Backward {
             g = self.push(of, "grad", Op::SumRows { mean: false }, &[g])?;
         }
         Ok(g)
+    }
+
+    /// Adds `g`, summed to the shape of an operand that was broadcast, to the operand's gradients, if
+    /// the operand needs a gradient.
+    pub(crate) fn give_reduced(&mut self, of: NodeId, operand: NodeId, g: NodeId) -> Result<()> {
+        if self.wants(operand) {
+            let g = self.reduce_to(of, g, operand)?;
+            self.give(operand, g);
+        }
+        Ok(())
     }
 
     /// Returns the error for an operation without a gradient rule.

@@ -7,7 +7,7 @@
 //! operation.
 
 use super::kernel::{Tile, View, ViewMut, add, simd};
-use super::{Chaining, OpGroup, ShapeResult};
+use super::{Chaining, OpGroup, Partial, ShapeResult};
 use crate::autodiff::backward::Backward;
 use crate::error::Result;
 use crate::graph::Graph;
@@ -16,7 +16,6 @@ use crate::graph::shape::{NodeId, Shape};
 use crate::graph::sizes::NodeSizes;
 use crate::onnx::writer::{OnnxNode, Writer};
 use std::fmt;
-use zillion_device::matmul::Scratch;
 
 /// The number of columns that are processed at a time. Their factors then stay in first-level cache
 /// while the rows are read.
@@ -26,18 +25,6 @@ const BLOCK: usize = 1024;
 pub(super) struct BatchNorm;
 
 impl OpGroup for BatchNorm {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::BatchNormStats => "batch_norm_stats",
-            Op::BatchNorm { .. } => "batch_norm",
-            Op::BatchNormReduce { .. } => "batch_norm_reduce",
-            Op::BatchNormGrad { .. } => "batch_norm_grad",
-            Op::BatchNormFixedGrad { .. } => "batch_norm_fixed_grad",
-            Op::BatchNormRunning { .. } => "batch_norm_running",
-            _ => "unknown",
-        }
-    }
-
     fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match op {
             Op::BatchNormRunning { variance: true, .. } => f.write_str("[variance]"),
@@ -100,18 +87,11 @@ impl OpGroup for BatchNorm {
         }
     }
 
-    fn accumulate(
-        op: &Op,
-        tile: &Tile<'_>,
-        rows_before: usize,
-        inputs: &[View<'_>],
-        partial: &mut [f32],
-        _scratch: &mut Scratch,
-    ) {
+    fn accumulate(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
         match (op, inputs) {
-            (Op::BatchNormStats, &[x]) => tile_stats(tile.rows, rows_before, x, partial),
+            (Op::BatchNormStats, &[x]) => tile_stats(tile.rows, x, partial),
             (Op::BatchNormReduce { eps }, &[g, x, stats]) => {
-                batch_norm_reduce(*eps, tile.rows, g, x, stats, partial, rows_before == 0);
+                batch_norm_reduce(*eps, tile.rows, g, x, stats, partial);
             }
             _ => super::reject(op),
         }
@@ -161,23 +141,17 @@ impl OpGroup for BatchNorm {
         let n = cx.shape(x).cols;
         let reduced = cx.push(id, "grad", Op::BatchNormReduce { eps }, &[g, x, stats])?;
         for (param, start) in [(scale, 0), (shift, n)] {
-            if cx.wants(param) {
-                let gp = cx.push(id, "grad", Op::Slice { start, len: n }, &[reduced])?;
-                cx.give(param, gp);
-            }
+            cx.push_gradient(id, param, Op::Slice { start, len: n }, &[reduced])?;
         }
         let of_batch = cx.node(stats).op == Op::BatchNormStats && cx.node(stats).inputs == [x];
-        if of_batch && cx.wants(x) {
+        if of_batch {
             let inputs = [g, x, stats, scale, reduced];
-            let gx = cx.push(id, "grad", Op::BatchNormGrad { eps }, &inputs)?;
-            cx.give(x, gx);
-        } else if !of_batch && cx.wants(stats) {
-            return Err(cx.refuse_gradient(id));
-        } else if cx.wants(x) {
-            let gx = cx.push(id, "grad", Op::BatchNormFixedGrad { eps }, &[g, stats, scale])?;
-            cx.give(x, gx);
+            cx.push_gradient(id, x, Op::BatchNormGrad { eps }, &inputs)
+        } else if cx.wants(stats) {
+            Err(cx.refuse_gradient(id))
+        } else {
+            cx.push_gradient(id, x, Op::BatchNormFixedGrad { eps }, &[g, stats, scale])
         }
-        Ok(())
     }
 
     fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
@@ -235,9 +209,9 @@ fn update_running(
     }
 }
 
-fn tile_stats(rows: usize, rows_before: usize, x: View<'_>, partial: &mut [f32]) {
+fn tile_stats(rows: usize, x: View<'_>, partial: &mut Partial<'_>) {
     let n = x.cols;
-    let (so_far, of_tile) = partial.split_at_mut(2 * n);
+    let (so_far, of_tile) = partial.values.split_at_mut(2 * n);
     let (mean, squares) = of_tile.split_at_mut(n);
     let (mean, squares) = (&mut mean[..n], &mut squares[..n]);
     simd!({
@@ -252,10 +226,9 @@ fn tile_stats(rows: usize, rows_before: usize, x: View<'_>, partial: &mut [f32])
             add_squares(squares, mean, x.row(i));
         }
     });
-    if rows_before == 0 {
-        so_far.copy_from_slice(of_tile);
-    } else {
-        merge_stats(so_far, rows_before, of_tile, rows);
+    match partial.rows_before {
+        0 => so_far.copy_from_slice(of_tile),
+        rows_before => merge_stats(so_far, rows_before, of_tile, rows),
     }
 }
 
@@ -341,15 +314,11 @@ fn batch_norm_reduce(
     g: View<'_>,
     x: View<'_>,
     stats: View<'_>,
-    partial: &mut [f32],
-    first: bool,
+    partial: &mut Partial<'_>,
 ) {
     let n = x.cols;
     let (mean, var) = stats.row(0).split_at(n);
-    if first {
-        partial[..2 * n].fill(0.0);
-    }
-    let (to_scale, to_shift) = partial[..2 * n].split_at_mut(n);
+    let (to_scale, to_shift) = partial.zeroed(2 * n).split_at_mut(n);
     simd!({
         blocks(n, |start, width| {
             let range = start..start + width;

@@ -15,15 +15,6 @@ use std::fmt;
 pub(super) struct Columns;
 
 impl OpGroup for Columns {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Concat => "concat",
-            Op::Slice { .. } => "slice",
-            Op::Pad { .. } => "pad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::Concat, [first, ..]) => {
@@ -75,22 +66,17 @@ impl OpGroup for Columns {
                 let mut start = 0;
                 for &part in parts {
                     let len = cx.shape(part).cols;
-                    if cx.wants(part) {
-                        let gp = cx.push(id, "grad", Op::Slice { start, len }, &[g])?;
-                        cx.give(part, gp);
-                    }
+                    cx.push_gradient(id, part, Op::Slice { start, len }, &[g])?;
                     start += len;
                 }
             }
-            (Op::Slice { start, .. }, &[x]) if cx.wants(x) => {
+            (&Op::Slice { start, .. }, &[x]) => {
                 let total = cx.shape(x).cols;
-                let gx = cx.push(id, "grad", Op::Pad { start: *start, total }, &[g])?;
-                cx.give(x, gx);
+                cx.push_gradient(id, x, Op::Pad { start, total }, &[g])?;
             }
-            (Op::Pad { start, .. }, &[x]) if cx.wants(x) => {
+            (&Op::Pad { start, .. }, &[x]) => {
                 let len = cx.shape(x).cols;
-                let gx = cx.push(id, "grad", Op::Slice { start: *start, len }, &[g])?;
-                cx.give(x, gx);
+                cx.push_gradient(id, x, Op::Slice { start, len }, &[g])?;
             }
             _ => {}
         }

@@ -16,10 +16,6 @@ use zillion_feature::random;
 pub(super) struct Dropout;
 
 impl OpGroup for Dropout {
-    fn name(_op: &Op) -> &'static str {
-        "dropout"
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match inputs {
             [x] if x.is_tiled() => Ok(*x),
@@ -41,13 +37,8 @@ impl OpGroup for Dropout {
 
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
-        if let &[x] = node.inputs.as_slice()
-            && cx.wants(x)
-        {
-            let gx = cx.push(id, "grad", node.op, &[g])?;
-            cx.give(x, gx);
-        }
-        Ok(())
+        let &[x] = node.inputs.as_slice() else { return Err(cx.refuse_gradient(id)) };
+        cx.push_gradient(id, x, node.op, &[g])
     }
 
     fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {

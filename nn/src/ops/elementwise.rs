@@ -16,17 +16,6 @@ use std::fmt;
 pub(super) struct Elementwise;
 
 impl OpGroup for Elementwise {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Unary(function) => function.name(),
-            Op::UnaryGrad(function) => function.gradient_name(),
-            Op::Binary(function) => function.name(),
-            Op::MulAdd => "mul_add",
-            Op::AddN => "add_n",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::Unary(_), [x]) => Ok(*x),
@@ -61,28 +50,19 @@ impl OpGroup for Elementwise {
         let node = cx.node(id).clone();
         match (&node.op, node.inputs.as_slice()) {
             (Op::Unary(Unary::Offset { .. }), &[x]) => cx.give(x, g),
-            (Op::Unary(Unary::Scale { by }), &[x]) if cx.wants(x) => {
-                let gx = cx.push(id, "grad", Op::Unary(Unary::Scale { by: *by }), &[g])?;
-                cx.give(x, gx);
+            (Op::Unary(Unary::Scale { by }), &[x]) => {
+                cx.push_gradient(id, x, Op::Unary(Unary::Scale { by: *by }), &[g])?
             }
-            (Op::Unary(function), &[x]) if cx.wants(x) => {
+            (Op::Unary(function), &[x]) => {
                 let point = if function.uses_result() { id } else { x };
-                let gx = cx.push(id, "grad", Op::UnaryGrad(*function), &[g, point])?;
-                cx.give(x, gx);
+                cx.push_gradient(id, x, Op::UnaryGrad(*function), &[g, point])?;
             }
             (Op::Binary(function), &[a, b]) => binary_gradient(cx, id, *function, a, b, g)?,
             (Op::MulAdd, &[a, b, c]) => {
                 product_gradient(cx, id, a, b, g)?;
-                if cx.wants(c) {
-                    let gc = cx.reduce_to(id, g, c)?;
-                    cx.give(c, gc);
-                }
+                cx.give_reduced(id, c, g)?;
             }
-            (Op::AddN, terms) => {
-                for &term in terms {
-                    cx.give(term, g);
-                }
-            }
+            (Op::AddN, terms) => terms.iter().for_each(|&term| cx.give(term, g)),
             (Op::UnaryGrad(_), _) => return Err(cx.refuse_gradient(id)),
             _ => {}
         }
@@ -209,12 +189,10 @@ fn product_gradient(cx: &mut Backward, id: NodeId, a: NodeId, b: NodeId, g: Node
         let narrow = wanted.cols == 1 && full.cols > 1;
         if narrow && wanted.rows == full.rows && cx.shape(by) == full {
             // The product and its sum over columns in one pass.
-            let gx = cx.push(id, "grad", Op::RowDot, &[g, by])?;
-            cx.give(of, gx);
+            cx.push_gradient(id, of, Op::RowDot, &[g, by])?;
         } else {
             let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[g, by])?;
-            let gx = cx.reduce_to(id, gx, of)?;
-            cx.give(of, gx);
+            cx.give_reduced(id, of, gx)?;
         }
     }
     Ok(())
@@ -230,19 +208,15 @@ fn binary_gradient(
 ) -> Result<()> {
     match function {
         Binary::Mul => product_gradient(cx, id, a, b, g)?,
-        Binary::Add | Binary::Sub => {
-            if cx.wants(a) {
-                let ga = cx.reduce_to(id, g, a)?;
-                cx.give(a, ga);
-            }
+        Binary::Add => {
+            cx.give_reduced(id, a, g)?;
+            cx.give_reduced(id, b, g)?;
+        }
+        Binary::Sub => {
+            cx.give_reduced(id, a, g)?;
             if cx.wants(b) {
                 let gb = cx.reduce_to(id, g, b)?;
-                let gb = if function == Binary::Sub {
-                    cx.push(id, "grad", Op::Unary(Unary::Scale { by: -1.0 }), &[gb])?
-                } else {
-                    gb
-                };
-                cx.give(b, gb);
+                cx.push_gradient(id, b, Op::Unary(Unary::Scale { by: -1.0 }), &[gb])?;
             }
         }
         Binary::Div | Binary::SafeDiv => {
@@ -250,15 +224,11 @@ fn binary_gradient(
                 return Ok(());
             }
             let quotient = cx.push(id, "grad", Op::Binary(function), &[g, b])?;
-            if cx.wants(a) {
-                let ga = cx.reduce_to(id, quotient, a)?;
-                cx.give(a, ga);
-            }
+            cx.give_reduced(id, a, quotient)?;
             if cx.wants(b) {
                 let gb = cx.push(id, "grad", Op::Binary(Binary::Mul), &[quotient, id])?;
                 let gb = cx.push(id, "grad", Op::Unary(Unary::Scale { by: -1.0 }), &[gb])?;
-                let gb = cx.reduce_to(id, gb, b)?;
-                cx.give(b, gb);
+                cx.give_reduced(id, b, gb)?;
             }
         }
     }

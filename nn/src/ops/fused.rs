@@ -23,10 +23,6 @@ const BLOCK: usize = 2048;
 pub(super) struct FusedChain;
 
 impl OpGroup for FusedChain {
-    fn name(op: &Op) -> &'static str {
-        op.head().name()
-    }
-
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         let Op::Fused(fused) = op else { return super::cannot_take(op, inputs) };
         let needed =

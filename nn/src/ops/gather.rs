@@ -26,15 +26,6 @@ const WIDTH: usize = 16;
 pub(super) struct Lookup;
 
 impl OpGroup for Lookup {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Gather(_) => "gather",
-            Op::GatherArgMax(_) => "gather_arg_max",
-            Op::GatherGrad { .. } => "gather_grad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::GatherArgMax(gather), [_]) if gather.pooling != Some(Pooling::Max) => {

@@ -27,16 +27,6 @@ const BLOCK: usize = 256;
 pub(super) struct InBatchSoftmax;
 
 impl OpGroup for InBatchSoftmax {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Collect => "collect",
-            Op::InBatchLse(_) => "in_batch_log_sum_exp",
-            Op::InBatchQueryGrad(_) => "in_batch_query_grad",
-            Op::InBatchItemGrad(_) => "in_batch_item_grad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         let whole = |s: &Shape| s.rows == Dim::Whole;
         let batch = |s: &Shape| s.rows == Dim::Batch;
@@ -100,11 +90,8 @@ impl OpGroup for InBatchSoftmax {
         else {
             return Err(cx.refuse_gradient(id));
         };
-        if cx.wants(u) {
-            let inputs = [&[g, u, id, whole_v], correction].concat();
-            let gu = cx.push(id, "grad", Op::InBatchQueryGrad(*spec), &inputs)?;
-            cx.give(u, gu);
-        }
+        let inputs = [&[g, u, id, whole_v], correction].concat();
+        cx.push_gradient(id, u, Op::InBatchQueryGrad(*spec), &inputs)?;
         // A collected value has the elements of its input, so the gradient goes to that input.
         let v = find_collected(cx, whole_v);
         if let Some(v) = v.filter(|&v| cx.wants(v)) {
@@ -118,8 +105,7 @@ impl OpGroup for InBatchSoftmax {
                     _ => return Err(cx.refuse_gradient(id)),
                 }
             }
-            let gv = cx.push(id, "grad", Op::InBatchItemGrad(*spec), &inputs)?;
-            cx.give(v, gv);
+            cx.push_gradient(id, v, Op::InBatchItemGrad(*spec), &inputs)?;
         }
         Ok(())
     }

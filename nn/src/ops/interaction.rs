@@ -27,16 +27,6 @@ const SCRATCH: usize = 4096;
 pub(super) struct Interaction;
 
 impl OpGroup for Interaction {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::FmInteraction { .. } => "fm",
-            Op::FmInteractionGrad { .. } => "fm_grad",
-            Op::DotInteraction { .. } => "dot_interaction",
-            Op::DotInteractionGrad { .. } => "dot_interaction_grad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         let (Op::FmInteraction { dim }
         | Op::FmInteractionGrad { dim }
@@ -111,17 +101,12 @@ impl OpGroup for Interaction {
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
         let &[x] = node.inputs.as_slice() else { return Err(cx.refuse_gradient(id)) };
-        if !cx.wants(x) {
-            return Ok(());
-        }
         let op = match node.op {
             Op::FmInteraction { dim } => Op::FmInteractionGrad { dim },
             Op::DotInteraction { dim } => Op::DotInteractionGrad { dim },
             _ => return Err(cx.refuse_gradient(id)),
         };
-        let gx = cx.push(id, "grad", op, &[g, x])?;
-        cx.give(x, gx);
-        Ok(())
+        cx.push_gradient(id, x, op, &[g, x])
     }
 
     fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -17,15 +17,6 @@ use zillion_device::simd::math;
 pub(super) struct Softmax;
 
 impl OpGroup for Softmax {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::SoftmaxColumns => "softmax_columns",
-            Op::SoftmaxColumnsGrad => "softmax_columns_grad",
-            Op::LogSumExpColumns => "log_sum_exp_columns",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::SoftmaxColumns, [x]) => Ok(*x),
@@ -73,14 +64,12 @@ impl OpGroup for Softmax {
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
         match (&node.op, node.inputs.as_slice()) {
-            (Op::SoftmaxColumns, &[x]) if cx.wants(x) => {
-                let gx = cx.push(id, "grad", Op::SoftmaxColumnsGrad, &[g, id])?;
-                cx.give(x, gx);
+            (Op::SoftmaxColumns, &[x]) => {
+                cx.push_gradient(id, x, Op::SoftmaxColumnsGrad, &[g, id])?
             }
             (Op::LogSumExpColumns, &[x]) if cx.wants(x) => {
                 let share = cx.push(id, "share", Op::SoftmaxColumns, &[x])?;
-                let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[share, g])?;
-                cx.give(x, gx);
+                cx.push_gradient(id, x, Op::Binary(Binary::Mul), &[share, g])?;
             }
             (Op::SoftmaxColumnsGrad, _) => return Err(cx.refuse_gradient(id)),
             _ => {}

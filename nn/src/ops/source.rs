@@ -15,18 +15,6 @@ use std::fmt;
 pub(super) struct Source;
 
 impl OpGroup for Source {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Rows { .. } => "rows",
-            Op::Numeric { .. } => "numeric",
-            Op::Label { .. } => "label",
-            Op::Weight { .. } => "weight",
-            Op::Param { .. } => "param",
-            Op::Fill { .. } => "fill",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         if !inputs.is_empty() {
             return Err(format!("{} takes no inputs", op.name()));
