@@ -40,10 +40,10 @@ pub fn differentiate(graph: &Graph, loss: NodeId) -> Result<TrainGraph> {
     let mut cx = Backward::new(graph);
     let seed = Op::Fill { value: 1.0, shape: Shape::constant(1, 1) };
     let seed = cx.push(loss, "grad", seed, &[])?;
-    cx.give(loss, seed);
+    cx.add_gradient(loss, seed);
     for index in (0..=loss.0).rev() {
         let id = NodeId(index);
-        if !cx.wants(id) {
+        if !cx.needs_gradient(id) {
             continue;
         }
         if let Some(g) = cx.sum(id)? {

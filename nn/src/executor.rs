@@ -24,7 +24,6 @@ use zillion_device::Workers;
 use crate::error::{Error, Result};
 use crate::executor::batch_pass::Shared;
 use crate::executor::lane::{Lane, TileBuffers};
-use crate::executor::row_gradients::Finished;
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::{ColumnView, Inputs};
@@ -127,7 +126,7 @@ impl Executor {
     ) -> Result<()> {
         self.check_row_grads(inputs, row_grads)?;
         self.run(workers, inputs, params, seed)?;
-        self.finished_values().row_gradients(workers, inputs, row_grads, &self.log);
+        self.row_gradients(workers, inputs, row_grads);
         self.add_up_log();
         for &(param, node) in &self.program.updates {
             if let Some(value) = constant(&self.program, &self.consts, node) {
@@ -421,10 +420,5 @@ impl Executor {
                 shared.lane_pass((number, phase), lane, buffers, timed);
             }
         });
-    }
-
-    fn finished_values(&self) -> Finished<'_> {
-        let Self { program, lanes, lists, locate, .. } = self;
-        Finished { program, lanes, lists, locate }
     }
 }

@@ -153,6 +153,18 @@ impl Graph {
         self.outputs.iter().find(|(n, _)| n == name).map(|&(_, id)| id)
     }
 
+    /// Returns a flag for each node, `true` if a root is the node or depends on it.
+    pub(crate) fn live(&self, roots: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
+        let mut live = vec![false; self.nodes.len()];
+        roots.into_iter().for_each(|root| live[root.0 as usize] = true);
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            if live[index] {
+                node.inputs.iter().for_each(|input| live[input.0 as usize] = true);
+            }
+        }
+        live
+    }
+
     /// Returns the node with this name or alias.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         let own = self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32));

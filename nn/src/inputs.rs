@@ -241,10 +241,9 @@ impl<'a> Inputs<'a> {
             }
             None => {}
             Some(offsets) => {
-                let ends = offsets.first() == Some(&0)
-                    && offsets.last().is_some_and(|&end| usize::try_from(end) == Ok(values));
-                let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
-                if offsets.len() != self.rows + 1 || !ends || descends {
+                let end = offsets.last().and_then(|&end| usize::try_from(end).ok());
+                if offsets.len() != self.rows + 1 || end != Some(values) || !ascend_from_0(offsets)
+                {
                     return Err("the offsets must ascend from 0 to the number of values".into());
                 }
             }
@@ -273,13 +272,11 @@ impl<'a> Inputs<'a> {
                 }
                 base += column.inverse.len();
             }
-            let ends = offsets.first() == Some(&0)
-                && offsets.last().is_some_and(|&end| end as usize == positions.len());
-            let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
+            let end = offsets.last().map(|&end| end as usize);
             let largest = positions.iter().fold(0, |a, &b| a.max(b));
             if offsets.len() != self.tables[t].unique + 1
-                || !ends
-                || descends
+                || end != Some(positions.len())
+                || !ascend_from_0(offsets)
                 || positions.len() != values
                 || (values > 0 && largest as usize >= values)
             {
@@ -297,6 +294,13 @@ impl<'a> Inputs<'a> {
 /// own. Their indices must fit in 24 bits, because the executor's map from rows to lanes stores 24
 /// bits.
 const MAX_ROWS: usize = 1 << 24;
+
+/// Returns whether offsets begin with 0 and never descend. The loop vectorises, because it does not
+/// stop early.
+fn ascend_from_0<T: Copy + PartialOrd + From<u8>>(offsets: &[T]) -> bool {
+    let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
+    offsets.first().is_some_and(|&first| first == T::from(0)) && !descends
+}
 
 fn count(what: &str, have: usize, want: usize) -> Result<()> {
     if have == want {

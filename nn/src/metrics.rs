@@ -18,8 +18,10 @@ mod logloss;
 mod ranking;
 
 pub use auc::auc;
-pub use calibration::{CalibrationBucket, calibration, calibration_table};
+pub use calibration::{CalibrationBucket, calibration_table};
 pub use evaluation::{Evaluation, Report, Scores};
 pub use gauc::{Gauc, gauc};
-pub use logloss::{PROBABILITY_CLIP, logloss, logloss_from_logits};
 pub use ranking::{Cutoffs, Ranking, RankingFigure};
+
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,6 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId};
 use crate::ops;
 use crate::params::Params;
@@ -163,8 +162,10 @@ fn write_node(writer: &mut Writer<'_>, id: NodeId) -> Result<()> {
     let (layer, out_cols) = (node.name.as_str(), node.shape.cols);
     let around = OnnxNode { id, layer, inputs: &inputs, input_cols: &cols, out_cols };
     let value = ops::onnx(&node.op, &around, writer)?;
-    let value = value.ok_or_else(|| refuse_op(&node.op, layer))?;
-    writer.values[id.0 as usize] = value;
+    writer.values[id.0 as usize] = value.ok_or_else(|| {
+        let reason = format!("ONNX has no operation for `{}`; replace the layer", node.op.name());
+        Error::Onnx { node: layer.to_owned(), reason }
+    })?;
     Ok(())
 }
 
@@ -208,9 +209,7 @@ fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result
             initializer: writer.emitter.initializers,
             input: writer.infos,
             output: infos,
-            doc_string: None,
         }),
-        ..ModelProto::default()
     };
     let length = model.encoded_len();
     if length > MAX_BYTES {
@@ -221,10 +220,4 @@ fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result
         return Err(Error::Onnx { node: "the whole graph".to_owned(), reason });
     }
     Ok(OnnxModel { bytes: model.encode_to_vec(), inputs: writer.inputs, outputs })
-}
-
-/// Returns the error for an operation that cannot be exported.
-fn refuse_op(op: &Op, layer: &str) -> Error {
-    let reason = format!("ONNX has no operation for `{}`; replace the layer", op.name());
-    Error::Onnx { node: layer.to_owned(), reason }
 }

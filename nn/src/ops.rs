@@ -39,18 +39,20 @@ pub(crate) use fused::{compute_in_place, is_operand, link_of};
 pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
 pub(crate) use list_column::{ListColumn, factor_kind};
 
+// The files of the groups import these names by `use super::*`.
 use std::fmt;
 
 use zillion_device::matmul::Scratch;
+use zillion_device::simd::math;
 
 use crate::autodiff::backward::Backward;
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
+use crate::graph::op::{Binary, Op, Unary};
+use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::graph::sizes::NodeSizes;
 use crate::onnx::writer::{OnnxNode, Writer};
-use kernel::{Tile, View, ViewMut};
+use kernel::{Tile, View, ViewMut, simd};
 
 /// The most inputs of an operation other than [`Op::Concat`] and [`Op::GatherGrad`].
 pub(crate) const MAX_INPUTS: usize = 8;
@@ -182,87 +184,41 @@ impl<'a> Partial<'a> {
 /// groups.
 macro_rules! with_group {
     ($op:expr, $group:ident => $body:expr) => {
+        with_group! {
+            $op, $group => $body,
+            Op::Rows { .. } | Op::Numeric { .. } | Op::Label { .. }
+            | Op::Weight { .. } | Op::Param { .. } | Op::Fill { .. } => source::Source,
+            Op::Gather(_) | Op::GatherArgMax(_) | Op::GatherGrad { .. } => gather::Lookup,
+            Op::Linear | Op::MatMulNt | Op::MatMulTn => linear::Product,
+            Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_)
+            | Op::MulAdd | Op::AddN => elementwise::Elementwise,
+            Op::Concat | Op::Slice { .. } | Op::Pad { .. } => columns::Columns,
+            Op::SumColumns | Op::RowDot | Op::SumRows { .. }
+            | Op::BroadcastColumns { .. } | Op::BroadcastRows { .. } => reduce::Reduction,
+            Op::Repeat { .. } | Op::SegmentSum { .. }
+            | Op::SegmentSoftmax { .. } | Op::SegmentSoftmaxGrad { .. } => segment::Segment,
+            Op::SoftmaxColumns | Op::SoftmaxColumnsGrad
+            | Op::LogSumExpColumns => softmax::Softmax,
+            Op::BatchNormStats | Op::BatchNorm { .. }
+            | Op::BatchNormReduce { .. } | Op::BatchNormGrad { .. }
+            | Op::BatchNormFixedGrad { .. } | Op::BatchNormRunning { .. } => batch_norm::BatchNorm,
+            Op::LayerNorm { .. } | Op::LayerNormReduce { .. }
+            | Op::LayerNormGrad { .. } => layer_norm::LayerNorm,
+            Op::Dropout { .. } => dropout::Dropout,
+            Op::FmInteraction { .. } | Op::FmInteractionGrad { .. }
+            | Op::DotInteraction { .. } | Op::DotInteractionGrad { .. } => interaction::Interaction,
+            Op::Collect | Op::InBatchLse(_)
+            | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => in_batch_softmax::InBatchSoftmax,
+            Op::BceSum | Op::BceGrad | Op::FocalSum(_) | Op::FocalGrad(_) => loss::Loss,
+            Op::Fused(_) => fused::FusedChain,
+        }
+    };
+    ($op:expr, $group:ident => $body:expr, $($pattern:pat => $type:ty,)*) => {
         match $op {
-            Op::Rows { .. }
-            | Op::Numeric { .. }
-            | Op::Label { .. }
-            | Op::Weight { .. }
-            | Op::Param { .. }
-            | Op::Fill { .. } => {
-                type $group = source::Source;
+            $($pattern => {
+                type $group = $type;
                 $body
-            }
-            Op::Gather(_) | Op::GatherArgMax(_) | Op::GatherGrad { .. } => {
-                type $group = gather::Lookup;
-                $body
-            }
-            Op::Linear | Op::MatMulNt | Op::MatMulTn => {
-                type $group = linear::Product;
-                $body
-            }
-            Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) | Op::MulAdd | Op::AddN => {
-                type $group = elementwise::Elementwise;
-                $body
-            }
-            Op::Concat | Op::Slice { .. } | Op::Pad { .. } => {
-                type $group = columns::Columns;
-                $body
-            }
-            Op::SumColumns
-            | Op::RowDot
-            | Op::SumRows { .. }
-            | Op::BroadcastColumns { .. }
-            | Op::BroadcastRows { .. } => {
-                type $group = reduce::Reduction;
-                $body
-            }
-            Op::Repeat { .. }
-            | Op::SegmentSum { .. }
-            | Op::SegmentSoftmax { .. }
-            | Op::SegmentSoftmaxGrad { .. } => {
-                type $group = segment::Segment;
-                $body
-            }
-            Op::SoftmaxColumns | Op::SoftmaxColumnsGrad | Op::LogSumExpColumns => {
-                type $group = softmax::Softmax;
-                $body
-            }
-            Op::BatchNormStats
-            | Op::BatchNorm { .. }
-            | Op::BatchNormReduce { .. }
-            | Op::BatchNormGrad { .. }
-            | Op::BatchNormFixedGrad { .. }
-            | Op::BatchNormRunning { .. } => {
-                type $group = batch_norm::BatchNorm;
-                $body
-            }
-            Op::LayerNorm { .. } | Op::LayerNormReduce { .. } | Op::LayerNormGrad { .. } => {
-                type $group = layer_norm::LayerNorm;
-                $body
-            }
-            Op::Dropout { .. } => {
-                type $group = dropout::Dropout;
-                $body
-            }
-            Op::FmInteraction { .. }
-            | Op::FmInteractionGrad { .. }
-            | Op::DotInteraction { .. }
-            | Op::DotInteractionGrad { .. } => {
-                type $group = interaction::Interaction;
-                $body
-            }
-            Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
-                type $group = in_batch_softmax::InBatchSoftmax;
-                $body
-            }
-            Op::BceSum | Op::BceGrad | Op::FocalSum(_) | Op::FocalGrad(_) => {
-                type $group = loss::Loss;
-                $body
-            }
-            Op::Fused(_) => {
-                type $group = fused::FusedChain;
-                $body
-            }
+            })*
         }
     };
 }
@@ -366,8 +322,8 @@ impl Op {
             Self::Linear => "linear",
             Self::MatMulNt => "matmul_nt",
             Self::MatMulTn => "matmul_tn",
-            Self::Unary(function) => function.name(),
-            Self::UnaryGrad(function) => function.gradient_name(),
+            Self::Unary(function) => function.names().0,
+            Self::UnaryGrad(function) => function.names().1,
             Self::Binary(function) => function.name(),
             Self::MulAdd => "mul_add",
             Self::AddN => "add_n",
@@ -440,7 +396,7 @@ fn add_partials<'a>(
         if lane == 0 {
             out.copy_from_slice(partial);
         } else {
-            kernel::simd!({ kernel::add(out, partial) });
+            simd!({ kernel::add(out, partial) });
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The dense parameters: named matrices in order of creation.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use zillion_feature::random;
 
 use crate::error::{Error, Result};
@@ -81,9 +80,9 @@ impl Params {
     /// values give the same bytes.
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         let tensors = self.iter().map(|(spec, values)| {
-            (spec.name.as_str(), Tensor { shape: [spec.rows, spec.cols], values })
+            Ok((spec.name.as_str(), float_tensor([spec.rows, spec.cols], values)?))
         });
-        Ok(safetensors::serialize(tensors, None)?)
+        Ok(safetensors::serialize(tensors.collect::<Result<Vec<_>>>()?, None)?)
     }
 
     /// Reads the file that [`Params::to_safetensors`] wrote. It must contain every parameter of the
@@ -99,9 +98,18 @@ impl Params {
         bytes: &[u8],
         piece: &mut dyn FnMut(),
     ) -> Result<Self> {
-        const PIECE_FLOATS: usize = 16 << 10;
         let file = SafeTensors::deserialize(bytes)?;
-        let mut tensors: BTreeMap<String, _> = file.tensors().into_iter().collect();
+        Self::from_tensors(specs, file.tensors(), piece)
+    }
+
+    /// Reads the parameters from tensors, and calls `piece` after every few tens of kilobytes.
+    pub(crate) fn from_tensors<'a>(
+        specs: &[ParamSpec],
+        tensors: impl IntoIterator<Item = (String, TensorView<'a>)>,
+        piece: &mut dyn FnMut(),
+    ) -> Result<Self> {
+        const PIECE_FLOATS: usize = 16 << 10;
+        let mut tensors: BTreeMap<String, TensorView<'a>> = tensors.into_iter().collect();
         let mut values = Vec::with_capacity(specs.len());
         for spec in specs {
             let Some(tensor) = tensors.remove(&spec.name) else {
@@ -197,25 +205,7 @@ fn normal(stream: u64, element: u64) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-struct Tensor<'a> {
-    shape: [usize; 2],
-    values: &'a [f32],
-}
-
-impl View for Tensor<'_> {
-    fn dtype(&self) -> Dtype {
-        Dtype::F32
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(bytemuck::cast_slice(self.values))
-    }
-
-    fn data_len(&self) -> usize {
-        size_of_val(self.values)
-    }
+/// Returns floats as a tensor of a safetensors file.
+pub(crate) fn float_tensor(shape: [usize; 2], values: &[f32]) -> Result<TensorView<'_>> {
+    Ok(TensorView::new(Dtype::F32, shape.to_vec(), bytemuck::cast_slice(values))?)
 }

@@ -20,11 +20,15 @@ mod running_sums;
 #[cfg(test)]
 mod tests;
 
+// The files of the passes import these names by `use super::*`.
 use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::NodeId;
 pub(crate) use ir::Ir;
+use ir::Rewrite;
 
 /// A pass over a graph, with its name and purpose.
 struct Pass {

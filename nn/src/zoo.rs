@@ -38,20 +38,18 @@ mod activation;
 mod custom;
 mod dcn;
 mod dcnv2;
-mod deepfm;
 mod din;
 mod dlrm;
 mod dnn;
 mod esmm;
-mod fm;
 mod heads;
 mod inputs;
 mod keys;
 mod loss;
-mod lr;
 mod mlp;
 mod mmoe;
 mod model;
+mod shallow;
 mod shared_bottom;
 mod spec;
 mod task;
@@ -62,24 +60,30 @@ pub use activation::Activation;
 pub use custom::GraphSpec;
 pub use dcn::{DcnSpec, Structure};
 pub use dcnv2::Dcnv2Spec;
-pub use deepfm::DeepFmSpec;
 pub use din::{Attention, DinSpec};
 pub use dlrm::{DlrmSpec, Interaction};
 pub use dnn::DnnSpec;
 pub use esmm::EsmmSpec;
-pub use fm::FmSpec;
 pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
 pub use loss::LossSpec;
-pub use lr::LrSpec;
 pub use mlp::MlpKeys;
 pub use mmoe::MmoeSpec;
 pub use model::Needs;
+pub use shallow::{FmSpec, LrSpec, ShallowKeys};
 pub use shared_bottom::SharedBottomSpec;
 pub use spec::ModelSpec;
 pub use task::{Task, TaskLabel};
 pub use two_tower::{ITEM, LOG_FREQUENCY, TwoTowerSpec, USER};
-pub use wide_deep::WideDeepSpec;
+pub use wide_deep::{DeepFmSpec, WideDeepKeys, WideDeepSpec};
 
+// The files of the models import these names by `use super::*`.
+use serde::{Deserialize, Serialize};
+
+use keys::widths;
+use mlp::DEFAULT_HIDDEN;
+use model::ZooModel;
+
+use crate::checks::not_negative;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, Mode};
@@ -114,7 +118,7 @@ pub fn tasks(spec: &ModelSpec, labels: &[&str]) -> Vec<Task> {
 /// Returns an error if it cannot. The error names the models that learn several labels, or the
 /// number of labels that this model needs.
 pub fn check_labels(spec: &ModelSpec, labels: usize) -> Result<()> {
-    spec.model().check_labels(labels)
+    spec.model().check_labels(spec.kind(), labels)
 }
 
 /// Returns whether the model's training graph reads one more numeric column after those of the
@@ -140,7 +144,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         let reason = format!("{} needs at least one feature; add one to the job", spec.kind());
         return Err(Error::Setting { name: "features", reason });
     }
-    model.check_labels(inputs.labels.len())?;
+    model.check_labels(spec.kind(), inputs.labels.len())?;
     let mut graph_inputs = inputs.to_graph_inputs();
     if reads_log_frequency(spec) && mode == Mode::Train {
         graph_inputs.numeric.push(LOG_FREQUENCY.to_owned());

@@ -54,7 +54,7 @@ impl Backward {
     }
 
     /// Returns whether the gradient of a node of the forward graph is needed.
-    pub(crate) fn wants(&self, id: NodeId) -> bool {
+    pub(crate) fn needs_gradient(&self, id: NodeId) -> bool {
         self.wanted.get(id.0 as usize).copied().unwrap_or(false)
     }
 
@@ -78,8 +78,8 @@ impl Backward {
 
     /// Adds `gradient` to the gradients of a node of the forward graph, if that node needs a
     /// gradient.
-    pub(crate) fn give(&mut self, to: NodeId, gradient: NodeId) {
-        if self.wants(to) {
+    pub(crate) fn add_gradient(&mut self, to: NodeId, gradient: NodeId) {
+        if self.needs_gradient(to) {
             debug_assert_eq!(self.shape(to), self.shape(gradient), "of {}", self.node(to).name);
             self.grads[to.0 as usize].push(gradient);
         }
@@ -94,9 +94,9 @@ impl Backward {
         op: Op,
         inputs: &[NodeId],
     ) -> Result<()> {
-        if self.wants(to) {
+        if self.needs_gradient(to) {
             let gradient = self.push(of, "grad", op, inputs)?;
-            self.give(to, gradient);
+            self.add_gradient(to, gradient);
         }
         Ok(())
     }
@@ -133,12 +133,17 @@ impl Backward {
         Ok(g)
     }
 
-    /// Adds `g`, summed to the shape of an operand that was broadcast, to the operand's gradients, if
-    /// the operand needs a gradient.
-    pub(crate) fn give_reduced(&mut self, of: NodeId, operand: NodeId, g: NodeId) -> Result<()> {
-        if self.wants(operand) {
+    /// Adds `g`, summed to the shape of an operand that was broadcast, to the operand's gradients,
+    /// if the operand needs a gradient.
+    pub(crate) fn add_reduced_gradient(
+        &mut self,
+        of: NodeId,
+        operand: NodeId,
+        g: NodeId,
+    ) -> Result<()> {
+        if self.needs_gradient(operand) {
             let g = self.reduce_to(of, g, operand)?;
-            self.give(operand, g);
+            self.add_gradient(operand, g);
         }
         Ok(())
     }

@@ -5,18 +5,11 @@ use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
-use crate::executor::lane::{Lane, TileBuffers};
-use crate::graph::op::Op;
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::inputs::Inputs;
-use crate::ops::ListColumn;
-use crate::ops::kernel::{StepSeed, Tile, View, ViewMut};
+use super::*;
+use crate::graph::shape::Shape;
+use crate::ops::kernel::{Tile, View, ViewMut};
 use crate::ops::{self, MAX_INPUTS, Partial};
-use crate::params::Params;
-use crate::program::packing::Packing;
-use crate::program::placement::Place;
-use crate::program::{Phase, Program, Step};
-use crate::timeline::{Event, Work};
+use crate::program::{Phase, Step};
 
 /// The state that all threads of a pass read.
 #[derive(Clone, Copy)]

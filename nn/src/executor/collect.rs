@@ -1,20 +1,9 @@
 //! The work between passes: sums of the lanes' partials, values collected from the lanes, and
 //! results.
 
-use std::sync::{Mutex, PoisonError};
+use super::*;
 
-use zillion_device::Workers;
-
-use super::Executor;
-use super::lane::Lane;
-use crate::graph::op::Op;
-use crate::graph::shape::NodeId;
-use crate::inputs::Inputs;
 use crate::ops;
-use crate::params::Params;
-use crate::program::Program;
-use crate::program::placement::Place;
-use crate::timeline::Work;
 
 /// The number of elements of a sum over the batch that one task adds up: small enough to share the
 /// work among threads, and large enough to pay for taking the task from the queue.

@@ -275,11 +275,6 @@ impl GraphBuilder {
         self.binary(name, Binary::Mul, a, b)
     }
 
-    /// Adds the quotient `a / b`, with broadcast.
-    pub fn div(&mut self, name: &str, a: NodeId, b: NodeId) -> Result<NodeId> {
-        self.binary(name, Binary::Div, a, b)
-    }
-
     /// Adds `a·b + c`, in the shape of `a`.
     pub fn mul_add(&mut self, name: &str, a: NodeId, b: NodeId, c: NodeId) -> Result<NodeId> {
         self.push(name, Op::MulAdd, &[a, b, c])

@@ -16,17 +16,12 @@ const FORMAT: u32 = 1;
 /// The maximum number of floats of a parameter: a larger number means a damaged file.
 const MAX_FLOATS: usize = 1 << 40;
 
-#[derive(Serialize)]
-struct Written<'a> {
-    format: u32,
-    graph: &'a Graph,
-}
-
-#[derive(Deserialize)]
+/// The content of a file, with a graph that is owned or borrowed.
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Read {
+struct File<G> {
     format: u32,
-    graph: Graph,
+    graph: G,
 }
 
 impl Graph {
@@ -36,7 +31,7 @@ impl Graph {
     /// Returns an error if the graph has a constant that is not finite, which JSON cannot
     /// represent.
     pub fn to_json(&self) -> Result<Vec<u8>> {
-        let bytes = serde_json::to_vec(&Written { format: FORMAT, graph: self });
+        let bytes = serde_json::to_vec(&File { format: FORMAT, graph: self });
         let bytes = bytes.map_err(|e| refuse_file(e.to_string()))?;
         // JSON writes numbers that are not finite as null, which only a reader would notice, too
         // late.
@@ -55,7 +50,8 @@ impl Graph {
     /// Returns an error if the bytes are not such a file, or if a node does not follow from the
     /// nodes before it.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
-        let read: Read = serde_json::from_slice(bytes).map_err(|e| refuse_file(e.to_string()))?;
+        let read: File<Self> =
+            serde_json::from_slice(bytes).map_err(|e| refuse_file(e.to_string()))?;
         if read.format != FORMAT {
             let reason = format!(
                 "its format is {}, and this program reads format {FORMAT}; use a program of the \

@@ -1,7 +1,7 @@
 //! The vocabulary of operations.
 //!
-//! An operation is a small value. One file of [`ops`](crate::ops) has everything about it but its name:
-//! shape, kernels, gradient, cost, form in ONNX. Backward operations are operations too.
+//! An operation is a small value. One file of [`ops`](crate::ops) has everything about it but its
+//! name: shape, kernels, gradient, cost, form in ONNX. Backward operations are operations too.
 //!
 //! The graph of a version is the serialised form of these types: if a variant or a field is
 //! renamed, old versions become unreadable.

@@ -218,7 +218,8 @@ fn probability_of_logit(logit: f32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{auc, calibration, logloss, logloss_from_logits};
+    use super::super::auc;
+    use super::super::tests::{calibration, logloss, logloss_from_logits};
     use super::*;
     use crate::error::Error;
     use proptest::prelude::*;

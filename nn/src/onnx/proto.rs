@@ -28,12 +28,6 @@ pub(crate) struct ModelProto {
     pub(crate) producer_name: Option<String>,
     #[prost(string, optional, tag = "3")]
     pub(crate) producer_version: Option<String>,
-    #[prost(string, optional, tag = "4")]
-    pub(crate) domain: Option<String>,
-    #[prost(int64, optional, tag = "5")]
-    pub(crate) model_version: Option<i64>,
-    #[prost(string, optional, tag = "6")]
-    pub(crate) doc_string: Option<String>,
     #[prost(message, optional, tag = "7")]
     pub(crate) graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
@@ -66,8 +60,6 @@ pub(crate) struct GraphProto {
     pub(crate) name: Option<String>,
     #[prost(message, repeated, tag = "5")]
     pub(crate) initializer: Vec<TensorProto>,
-    #[prost(string, optional, tag = "10")]
-    pub(crate) doc_string: Option<String>,
     #[prost(message, repeated, tag = "11")]
     pub(crate) input: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "12")]

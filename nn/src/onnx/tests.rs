@@ -270,14 +270,12 @@ proptest! {
             node: nodes,
             name: name.clone(),
             initializer: tensors,
-            doc_string: name.clone(),
             input: inputs,
             output: outputs,
         };
         let model = ModelProto {
             ir_version: version,
-            model_version: version,
-            domain: name.clone(),
+            producer_name: name.clone(),
             graph: Some(graph),
             metadata_props: vec![StringStringEntryProto { key: name.clone(), value: name }],
             ..ModelProto::default()

@@ -48,15 +48,7 @@ pub(crate) struct Writer<'a> {
 impl<'a> Writer<'a> {
     pub(super) fn new(graph: &'a Graph, params: &'a Params, columns: &'a [OnnxColumn]) -> Self {
         // Nodes that no output depends on are left out.
-        let mut is_needed = vec![false; graph.nodes.len()];
-        for (_, id) in &graph.outputs {
-            is_needed[id.0 as usize] = true;
-        }
-        for (index, node) in graph.nodes.iter().enumerate().rev() {
-            if is_needed[index] {
-                node.inputs.iter().for_each(|input| is_needed[input.0 as usize] = true);
-            }
-        }
+        let is_needed = graph.live(graph.outputs.iter().map(|&(_, id)| id));
         Self {
             graph,
             params,
@@ -90,7 +82,7 @@ impl<'a> Writer<'a> {
         };
         let feature = known.columns[column].name.clone();
         let table = known.tables[known.columns[column].table].name.clone();
-        let rows = if of.list { values_of(&feature) } else { BATCH.to_owned() };
+        let rows = if of.list { format!("values_{feature}") } else { BATCH.to_owned() };
         let holds = OnnxHolds::Rows { feature: feature.clone(), table, segment: segment.clone() };
         let shape = [DimensionValue::Symbol(rows), DimensionValue::Number(dim as i64)];
         self.input(format!("{feature}.{segment}"), data::FLOAT, &shape, false, holds)
@@ -124,22 +116,11 @@ impl<'a> Writer<'a> {
         let holds = OnnxHolds::Lengths { feature: feature.clone() };
         let name = format!("{feature}.lengths");
         let lengths = self.input(name, data::INT64, &shape, false, holds)?;
-        let made = self.write_apart(format!("%list.{column}"), &format!("{feature}.rows"), |e| {
-            List::new(e, &lengths)
-        });
+        // The operations that turn lengths into rows do not belong to the current node.
+        self.emitter.begin(format!("%list.{column}"), &format!("{feature}.rows"));
+        let made = List::new(&mut self.emitter, &lengths);
         self.lists[column] = Some(made.clone());
         Ok(Some(made))
-    }
-
-    /// Writes operations that do not belong to the current node, and returns their result.
-    fn write_apart<T>(
-        &mut self,
-        value: String,
-        layer: &str,
-        write: impl FnOnce(&mut Emitter) -> T,
-    ) -> T {
-        self.emitter.begin(value, layer);
-        write(&mut self.emitter)
     }
 
     /// Declares the input of a numeric feature and returns its name.
@@ -216,8 +197,4 @@ impl<'a> Writer<'a> {
         let axis = self.emitter.int(axis);
         self.emitter.op(op_type, &[x, &axis], vec![AttributeProto::int("keepdims", 1)])
     }
-}
-
-fn values_of(feature: &str) -> String {
-    format!("values_{feature}")
 }

@@ -6,16 +6,8 @@
 //! far from zero keeps its variance. Inference normalises by the running statistics with the same
 //! operation.
 
-use super::kernel::{Tile, View, ViewMut, add, simd};
-use super::{Chaining, OpGroup, Partial, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
+use super::kernel::add;
+use super::*;
 
 /// The number of columns that are processed at a time. Their factors then stay in first-level cache
 /// while the rows are read.
@@ -63,7 +55,7 @@ impl OpGroup for BatchNorm {
             {
                 Ok(*running)
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -83,7 +75,7 @@ impl OpGroup for BatchNorm {
             (Op::BatchNormRunning { momentum, variance }, &[running, stats]) => {
                 update_running(*momentum, *variance, tile.total_rows, running, stats, &mut out);
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -93,7 +85,7 @@ impl OpGroup for BatchNorm {
             (Op::BatchNormReduce { eps }, &[g, x, stats]) => {
                 batch_norm_reduce(*eps, tile.rows, g, x, stats, partial);
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -116,7 +108,7 @@ impl OpGroup for BatchNorm {
     ) {
         match op {
             Op::BatchNormStats => combine_stats(partials, out),
-            _ => super::add_partials(partials, start, out),
+            _ => add_partials(partials, start, out),
         }
     }
 
@@ -147,7 +139,7 @@ impl OpGroup for BatchNorm {
         if of_batch {
             let inputs = [g, x, stats, scale, reduced];
             cx.push_gradient(id, x, Op::BatchNormGrad { eps }, &inputs)
-        } else if cx.wants(stats) {
+        } else if cx.needs_gradient(stats) {
             Err(cx.refuse_gradient(id))
         } else {
             cx.push_gradient(id, x, Op::BatchNormFixedGrad { eps }, &[g, stats, scale])

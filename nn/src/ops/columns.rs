@@ -1,15 +1,7 @@
 //! Concatenations of columns, and parts of them. Where possible these are views, which cost
 //! nothing: see [`placement`](crate::program::placement).
 
-use super::kernel::{Tile, View, ViewMut};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
+use super::*;
 
 /// Concatenations of columns, and parts of them.
 pub(super) struct Columns;
@@ -19,7 +11,7 @@ impl OpGroup for Columns {
         match (op, inputs) {
             (Op::Concat, [first, ..]) => {
                 if inputs.iter().any(|s| s.rows != first.rows) {
-                    return Err(format!("rows of {} differ", super::format_shapes(inputs)));
+                    return Err(format!("rows of {} differ", format_shapes(inputs)));
                 }
                 Ok(Shape { rows: first.rows, cols: inputs.iter().map(|s| s.cols).sum() })
             }
@@ -36,7 +28,7 @@ impl OpGroup for Columns {
                     "the input {x} from column {start} on does not fit into {total} columns"
                 )),
             },
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -55,7 +47,7 @@ impl OpGroup for Columns {
                     out[start + x.cols..].fill(0.0);
                 }
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 

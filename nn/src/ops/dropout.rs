@@ -1,15 +1,8 @@
 //! Inverted dropout (Srivastava et al. 2014). The mask is a function of (seed, step, layer, row,
 //! unit): the backward pass computes the mask again instead of reading it from memory.
 
-use super::kernel::{StepSeed, Tile, View, ViewMut, simd};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use std::fmt;
+use super::kernel::StepSeed;
+use super::*;
 use zillion_feature::random;
 
 /// Dropout, which is its own gradient.
@@ -19,12 +12,12 @@ impl OpGroup for Dropout {
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match inputs {
             [x] if x.is_tiled() => Ok(*x),
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
     fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-        let (&Op::Dropout { rate, salt }, &[x]) = (op, inputs) else { return super::reject(op) };
+        let (&Op::Dropout { rate, salt }, &[x]) = (op, inputs) else { return reject(op) };
         let threshold = threshold(rate);
         let factor = 1.0 / (1.0 - rate);
         simd!({

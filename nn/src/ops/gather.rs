@@ -5,18 +5,11 @@
 //! by gather, in ascending order of position. The order of this sum does not depend on threads, and
 //! different rows are independent work.
 
-use super::kernel::{Tile, View, ViewMut, add_scaled, simd};
+use super::kernel::add_scaled;
 use super::list_column::ListColumn;
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Gather, Op};
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
+use super::*;
+use crate::graph::op::Gather;
 use crate::inputs::ColumnView;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
 use zillion_device::prefetch::{prefetch_read, prefetch_write};
 use zillion_feature::Pooling;
 
@@ -73,17 +66,17 @@ impl OpGroup for Lookup {
                     Some(_) => Err("more gradients than gathers".into()),
                 }
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
     fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-        let &[table] = inputs else { return super::reject(op) };
+        let &[table] = inputs else { return reject(op) };
         match op {
             Op::Gather(gather) if gather.pooling.is_none() => values(gather, tile, table, &mut out),
             Op::Gather(gather) => pool(gather, tile, table, &mut out),
             Op::GatherArgMax(gather) => arg_max(gather, tile, table, &mut out),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -359,7 +352,12 @@ fn add_plain<R: BatchRows>(
     let Gather { offset, dim, .. } = source.gather;
     let inverse = source.column.inverse;
     for (row, &key) in inverse.iter().enumerate() {
-        ask(source, stride, &keys, row + AHEAD, row + AHEAD, out);
+        if let Some(&key) = inverse.get(row + AHEAD)
+            && keys.contains(&(key as usize))
+        {
+            source.gradient.prefetch(row + AHEAD);
+            prefetch_write(out, (key as usize - keys.start) * stride + offset);
+        }
         if keys.contains(&(key as usize)) {
             let to = &mut out[(key as usize - keys.start) * stride + offset..][..dim];
             match (to, source.gradient.row(row)) {
@@ -399,24 +397,6 @@ fn add_pooled<R: BatchRows>(
                 }
             }
         }
-    }
-}
-
-/// Prefetches the memory that a later value reads and writes.
-#[inline(always)]
-fn ask<R: BatchRows>(
-    source: &GatherSource<'_, R>,
-    stride: usize,
-    keys: &std::ops::Range<usize>,
-    value: usize,
-    row: usize,
-    out: &[f32],
-) {
-    if let Some(&key) = source.column.inverse.get(value)
-        && keys.contains(&(key as usize))
-    {
-        source.gradient.prefetch(row);
-        prefetch_write(out, (key as usize - keys.start) * stride + source.gather.offset);
     }
 }
 

@@ -1,18 +1,10 @@
 //! Interactions of fields: factorisation machine and pairwise dot products. A row holds F vectors
 //! of `dim` floats, one after another.
 
-use super::kernel::{Tile, View, ViewMut, dot, simd};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
+use super::kernel::dot;
+use super::*;
 use crate::onnx::emit::Emitter;
 use crate::onnx::proto::AttributeProto;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
 
 /// The number of floats of a vector that are processed at a time: one 512-bit register.
 const WIDTH: usize = 16;
@@ -47,7 +39,7 @@ impl OpGroup for Interaction {
             (Op::DotInteractionGrad { .. }, [g, x]) if g.rows == x.rows && pairs(x)? == g.cols => {
                 Ok(*x)
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -94,7 +86,7 @@ impl OpGroup for Interaction {
                     }
                 })
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -194,7 +186,7 @@ fn fm(x: &[f32], dim: usize) -> f32 {
             total[k] += sum[k] * sum[k] - squares[k];
         }
     }
-    0.5 * super::kernel::sum_by(&total, &total, |t, _| t)
+    0.5 * kernel::sum_by(&total, &total, |t, _| t)
 }
 
 #[inline(always)]

@@ -1,14 +1,7 @@
 //! Layer norm over the columns of each row (Ba, Kiros & Hinton 2016).
 
-use super::kernel::{Tile, View, ViewMut, simd, sum_by};
-use super::{Chaining, OpGroup, Partial, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use crate::onnx::writer::{OnnxNode, Writer};
+use super::kernel::sum_by;
+use super::*;
 
 /// Layer norm and its gradients.
 pub(super) struct LayerNorm;
@@ -24,7 +17,7 @@ impl OpGroup for LayerNorm {
             }
             (Op::LayerNormReduce { .. }, [g, x]) if g == x => Ok(Shape::constant(1, 2 * x.cols)),
             (Op::LayerNormGrad { .. }, [g, x, scale]) if g == x && line(scale, x.cols) => Ok(*x),
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -40,13 +33,13 @@ impl OpGroup for LayerNorm {
             (Op::LayerNormReduce { eps }, &[g, x]) => {
                 layer_norm_reduce(*eps, rows, g, x, &mut Partial::new(out.data));
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
     fn accumulate(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
         let (Op::LayerNormReduce { eps }, &[g, x]) = (op, inputs) else {
-            return super::reject(op);
+            return reject(op);
         };
         layer_norm_reduce(*eps, tile.rows, g, x, partial);
     }
@@ -68,7 +61,7 @@ impl OpGroup for LayerNorm {
         else {
             return Err(cx.refuse_gradient(id));
         };
-        if cx.wants(scale) || cx.wants(shift) {
+        if cx.needs_gradient(scale) || cx.needs_gradient(shift) {
             let n = cx.shape(x).cols;
             let reduced = cx.push(id, "grad", Op::LayerNormReduce { eps }, &[g, x])?;
             for (param, start) in [(scale, 0), (shift, n)] {

@@ -1,15 +1,8 @@
 //! Matrix products, forward and backward.
 
-use super::kernel::{Tile, View, ViewMut, add_scaled, dot, map2, simd};
-use super::{Chaining, OpGroup, Partial, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
+use super::kernel::{add_scaled, dot, map2};
+use super::*;
 use crate::onnx::proto::AttributeProto;
-use crate::onnx::writer::{OnnxNode, Writer};
 use zillion_device::matmul::{self, Epilogue, Right, gemm};
 
 /// Matrix products, forward and backward.
@@ -25,7 +18,7 @@ impl OpGroup for Product {
                 if bias.iter().any(|&b| b != Shape::constant(1, w.cols)) {
                     return Err(format!(
                         "a bias {} does not fit a weight {w}",
-                        super::format_shapes(bias)
+                        format_shapes(bias)
                     ));
                 }
                 Ok(Shape { rows: x.rows, cols: w.cols })
@@ -35,7 +28,7 @@ impl OpGroup for Product {
                 _ => Err(format!("the input {g} cannot be multiplied by the transpose of {w}")),
             },
             (Op::MatMulTn, [x, g]) if x.rows == g.rows => Ok(Shape::constant(x.cols, g.cols)),
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -45,7 +38,7 @@ impl OpGroup for Product {
             (Op::Linear, &[x, w, bias]) => linear(tile, x, w, Some(bias), false, out),
             (Op::MatMulNt, &[g, w]) => matmul_nt(tile, g, w, out),
             (Op::MatMulTn, &[x, g]) => matmul_tn(tile.rows, x, g, &mut Partial::new(out.data)),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -147,12 +140,7 @@ fn linear(
     }
     let bias = bias.map(|bias| bias.row(0));
     let epilogue = Epilogue { bias, relu, ..Epilogue::default() };
-    product(tile, x, w, epilogue, out);
-}
-
-/// Computes `x·w` with more than one column, and its epilogue. The bits do not depend on whether
-/// `w` was packed.
-fn product(tile: &Tile<'_>, x: View<'_>, w: View<'_>, epilogue: Epilogue<'_>, out: ViewMut<'_>) {
+    // The bits do not depend on whether the weight was packed.
     let right = match tile.packed {
         Some(panels) => Right::Packed(panels),
         None => Right::Plain(matmul::View::new(w.data, x.cols, out.cols, w.stride)),

@@ -1,8 +1,8 @@
 //! The losses of logits against labels, summed by weight, and their gradients.
 //!
-//! Binary cross-entropy is `max(z, 0) − z·y + ln(1 + e^−|z|)`, which cannot overflow. The focal loss
-//! has a weight for each class and a focus on hard examples (Lin et al. 2017, "Focal Loss for Dense
-//! Object Detection"). With `p` the probability that the model gives to the true label:
+//! Binary cross-entropy is `max(z, 0) − z·y + ln(1 + e^−|z|)`, which cannot overflow. The focal
+//! loss has a weight for each class and a focus on hard examples (Lin et al. 2017, "Focal Loss for
+//! Dense Object Detection"). With `p` the probability that the model gives to the true label:
 //!
 //! ```text
 //! loss = c · (1 − p)^gamma · (−ln p),   c = positive where the label is 1, negative where it is 0
@@ -12,16 +12,8 @@
 //! e^(−softplus(s))`, so that neither end overflows or loses precision. A `gamma` of 0 gives
 //! cross-entropy weighted by class.
 
-use super::kernel::{Tile, View, ViewMut};
-use super::{OpGroup, Partial, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Focal, Op};
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use std::fmt;
-use zillion_device::simd::math;
+use super::*;
+use crate::graph::op::Focal;
 
 /// The weighted sums of losses over the batch, and their gradients.
 pub(super) struct Loss;
@@ -56,27 +48,27 @@ impl OpGroup for Loss {
             {
                 Ok(Shape::batch(1))
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
     fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
-        let &[g, z, y, w] = inputs else { return super::reject(op) };
+        let &[g, z, y, w] = inputs else { return reject(op) };
         match op {
             Op::BceGrad => slopes(tile, [g, z, y, w], out, |z, y| math::sigmoid(z) - y),
             Op::FocalGrad(spec) => slopes(tile, [g, z, y, w], out, |z, y| spec.slope(z, y)),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
     fn accumulate(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
-        let &[z, y, w] = inputs else { return super::reject(op) };
+        let &[z, y, w] = inputs else { return reject(op) };
         let sum = match op {
             Op::BceSum => sum_of(tile, [z, y, w], |z, y| {
                 z.max(0.0) - z * y + math::ln_1p(math::exp(-z.abs()))
             }),
             Op::FocalSum(spec) => sum_of(tile, [z, y, w], |z, y| spec.loss(z, y)),
-            _ => return super::reject(op),
+            _ => return reject(op),
         };
         partial.values[0] = if partial.is_new() { sum } else { partial.values[0] + sum };
     }
@@ -85,7 +77,7 @@ impl OpGroup for Loss {
         let node = cx.node(id).clone();
         let &[z, y, w] = node.inputs.as_slice() else { return Err(cx.refuse_gradient(id)) };
         let op = match node.op {
-            _ if cx.wants(y) || cx.wants(w) => return Err(cx.refuse_gradient(id)),
+            _ if cx.needs_gradient(y) || cx.needs_gradient(w) => return Err(cx.refuse_gradient(id)),
             Op::BceSum => Op::BceGrad,
             Op::FocalSum(spec) => Op::FocalGrad(spec),
             _ => return Err(cx.refuse_gradient(id)),
@@ -116,7 +108,8 @@ fn slopes(
 fn sum_of(tile: &Tile<'_>, [z, y, w]: [View<'_>; 3], loss: impl Fn(f32, f32) -> f32) -> f32 {
     let sum: f64 = (0..tile.rows)
         .map(|i| {
-            // The label of a row with weight 0 may be missing, and its value may then be any number.
+            // The label of a row with weight 0 may be missing, and its value may then be any
+            // number.
             let (loss, w) = (loss(z.at(i), y.at(i)), w.at(i));
             if w == 0.0 { 0.0 } else { f64::from(w * loss) }
         })

@@ -1,14 +1,7 @@
 //! Sums over columns and over rows, and the broadcasts that are their gradients.
 
-use super::kernel::{Tile, View, ViewMut, add, dot, simd, sum_by};
-use super::{Chaining, OpGroup, Partial, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Binary, Op};
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use crate::onnx::writer::{OnnxNode, Writer};
+use super::kernel::{add, dot, sum_by};
+use super::*;
 
 /// Sums over columns and rows, and the broadcasts that are their gradients.
 pub(super) struct Reduction;
@@ -25,7 +18,7 @@ impl OpGroup for Reduction {
             (Op::BroadcastRows { rows, .. }, [x]) if x.rows == Dim::Const(1) => {
                 Ok(Shape { rows: *rows, cols: x.cols })
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -64,7 +57,7 @@ impl OpGroup for Reduction {
                     }
                 })
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -77,7 +70,7 @@ impl OpGroup for Reduction {
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
         match (&node.op, node.inputs.as_slice()) {
-            (Op::SumColumns, &[x]) if cx.shape(x).cols == 1 => cx.give(x, g),
+            (Op::SumColumns, &[x]) if cx.shape(x).cols == 1 => cx.add_gradient(x, g),
             (Op::SumColumns, &[x]) => {
                 let cols = cx.shape(x).cols;
                 cx.push_gradient(id, x, Op::BroadcastColumns { cols }, &[g])?;
@@ -107,7 +100,7 @@ impl OpGroup for Reduction {
         total_rows: usize,
         out: &mut [f32],
     ) {
-        super::add_partials(partials, start, out);
+        add_partials(partials, start, out);
         if let Op::SumRows { mean } = op {
             finish(*mean, total_rows, out);
         }

@@ -3,18 +3,9 @@
 //! A tile of rows owns the values of its rows' lists, which are contiguous: the column's offsets
 //! say which values belong to which row. An empty list has no values to write, and its sum is zero.
 
-use super::kernel::{Tile, View, ViewMut, add, simd};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
+use super::kernel::add;
+use super::*;
 use std::ops::Range;
-use zillion_device::simd::math;
 
 /// The operations between rows of the batch and the values of their lists.
 pub(super) struct Segment;
@@ -36,7 +27,7 @@ impl OpGroup for Segment {
             (Op::SegmentSoftmaxGrad { column }, [g, y]) if g == y && y.rows == values(column)? => {
                 Ok(*y)
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -77,7 +68,7 @@ impl OpGroup for Segment {
                     }
                 }
             }),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 

@@ -1,17 +1,9 @@
 //! Softmax over the columns of each row, and the logarithm of its divisor, the sum of exponentials.
 //! Both subtract the row's largest element first, so that nothing overflows.
 
-use super::kernel::{Tile, View, ViewMut, dot, simd, sum_by};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Binary, Op};
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
+use super::kernel::{dot, sum_by};
+use super::*;
 use crate::onnx::proto::AttributeProto;
-use crate::onnx::writer::{OnnxNode, Writer};
-use zillion_device::simd::math;
 
 /// The softmax over the columns of each row, and the logarithm of its divisor.
 pub(super) struct Softmax;
@@ -22,7 +14,7 @@ impl OpGroup for Softmax {
             (Op::SoftmaxColumns, [x]) => Ok(*x),
             (Op::SoftmaxColumnsGrad, [g, y]) if g == y => Ok(*y),
             (Op::LogSumExpColumns, [x]) => Ok(Shape { rows: x.rows, cols: 1 }),
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -57,7 +49,7 @@ impl OpGroup for Softmax {
                     out.data[i * out.stride] = most + math::ln(sum);
                 }
             }),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -67,7 +59,7 @@ impl OpGroup for Softmax {
             (Op::SoftmaxColumns, &[x]) => {
                 cx.push_gradient(id, x, Op::SoftmaxColumnsGrad, &[g, id])?
             }
-            (Op::LogSumExpColumns, &[x]) if cx.wants(x) => {
+            (Op::LogSumExpColumns, &[x]) if cx.needs_gradient(x) => {
                 let share = cx.push(id, "share", Op::SoftmaxColumns, &[x])?;
                 cx.push_gradient(id, x, Op::Binary(Binary::Mul), &[share, g])?;
             }

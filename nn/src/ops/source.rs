@@ -1,15 +1,7 @@
 //! The inputs of a batch as matrices, and parameters and constants.
 
-use super::kernel::{Tile, View, ViewMut};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{Dim, NodeId, Shape};
+use super::*;
 use crate::onnx::proto::TensorProto;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
 
 /// The inputs of a batch, parameters and constants.
 pub(super) struct Source;
@@ -74,7 +66,7 @@ impl OpGroup for Source {
                     out.row(i).fill(*value);
                 }
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -93,7 +85,7 @@ impl OpGroup for Source {
         Ok(())
     }
 
-    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+    fn onnx(op: &Op, _node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
         let value = match op {
             // Table rows are fed as inputs of the columns that look them up.
             Op::Rows { .. } => String::new(),
@@ -113,7 +105,6 @@ impl OpGroup for Source {
             }
             _ => return Ok(None),
         };
-        let _ = node;
         Ok(Some(value))
     }
 }

@@ -13,9 +13,9 @@ use super::average::{Average, is_average};
 use super::dense::{DenseOptimizer, Slot};
 use super::rule::Rule;
 use super::spec::DenseOptimizerSpec;
-use super::tensors::{SEPARATOR, Tensor, wrong};
+use super::tensors::{SEPARATOR, count_tensor, read_count, wrong};
 use crate::error::Result;
-use crate::params::Params;
+use crate::params::{Params, float_tensor};
 
 /// Writes parameters and optimizer state, and returns the bytes of the file.
 ///
@@ -42,22 +42,21 @@ pub fn write_dense_with(
                 "the name of a parameter must not contain a slash; rename the layer",
             ));
         }
-        tensors.push((spec.name.clone(), Tensor::floats([spec.rows, spec.cols], values)));
+        tensors.push((spec.name.clone(), float_tensor([spec.rows, spec.cols], values)?));
     }
     for slot in optimizer.slots() {
         for (state, values) in Rule::state_names(optimizer.spec()).into_iter().zip(slot.state()) {
             if let Some(state) = state.filter(|_| slot.trainable) {
                 let name = format!("{state}{SEPARATOR}{}", slot.name);
-                tensors.push((name, Tensor::floats(slot.shape, values)));
+                tensors.push((name, float_tensor(slot.shape, values)?));
             }
         }
     }
     let steps = optimizer.steps().to_le_bytes();
-    let count = Tensor { dtype: Dtype::U64, shape: vec![1], bytes: &steps };
-    tensors.push((step_name(optimizer.spec()), count));
+    tensors.push((step_name(optimizer.spec()), count_tensor(&steps)?));
     let averaged = average.map(Average::count).unwrap_or_default().to_le_bytes();
     if let Some(average) = average {
-        tensors.extend(average.tensors(&averaged));
+        tensors.extend(average.tensors(&averaged)?);
     }
     Ok(safetensors::serialize(tensors, None)?)
 }
@@ -75,12 +74,7 @@ impl DenseOptimizer {
         let mut tensors: BTreeMap<String, TensorView<'_>> =
             file.tensors().into_iter().filter(|(name, _)| is_own(name)).collect();
         let step_name = step_name(self.spec());
-        let steps = tensors.remove(&step_name).and_then(|tensor| {
-            let is_count = tensor.dtype() == Dtype::U64;
-            let bytes = <[u8; 8]>::try_from(tensor.data()).ok().filter(|_| is_count)?;
-            Some(u64::from_le_bytes(bytes))
-        });
-        let Some(steps) = steps else {
+        let Some(steps) = tensors.remove(&step_name).and_then(|tensor| read_count(&tensor)) else {
             let reason = "the checkpoint has no state of this optimizer; resume with the optimizer that \
                           wrote it";
             return Err(wrong(&step_name, reason));

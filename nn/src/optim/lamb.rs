@@ -33,8 +33,6 @@ pub(super) struct SqLengths {
 }
 
 impl Lamb {
-    pub(super) const STATE: [Option<&'static str>; 2] = [Some("lamb.m"), Some("lamb.v")];
-
     pub(super) fn at(
         rate: f64,
         (beta1, beta2): (f64, f64),

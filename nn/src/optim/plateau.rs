@@ -8,10 +8,9 @@
 
 use std::fmt;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::spec::{not_negative, positive};
+use crate::checks::{at_least_one, factor, not_negative, positive};
 
 /// The metric that decides whether a validation is a miss. A job writes `"auc"`, `"gauc"`,
 /// `"logloss"`, `"ndcg@10"` or `"recall@10"`.
@@ -76,7 +75,7 @@ impl TryFrom<String> for PlateauMetric {
 #[serde(default, deny_unknown_fields)]
 pub struct PlateauSpec {
     /// The factor of the learning rate at a miss, in `(0, 1]`; 1 leaves the rate unchanged.
-    #[serde(deserialize_with = "shrinking")]
+    #[serde(deserialize_with = "factor")]
     pub factor: f64,
     /// The floor below which the learning rate is never lowered.
     #[serde(deserialize_with = "not_negative")]
@@ -214,19 +213,6 @@ impl Plateau {
     pub fn is_stopped(&self) -> bool {
         self.misses >= self.spec.patience
     }
-}
-
-fn shrinking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value > 0.0 && value <= 1.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be above 0 and at most 1, found {value}")))
-}
-
-fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let value = u32::deserialize(deserializer)?;
-    if value >= 1 { Ok(value) } else { Err(D::Error::custom("must be at least 1, found 0")) }
 }
 
 #[cfg(test)]

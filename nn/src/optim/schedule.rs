@@ -5,10 +5,9 @@
 //! parameters and, by default, those of the tables. The plateau schedule
 //! multiplies both again.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::spec::not_negative;
+use crate::checks::{at_least_one, factor, not_negative, share};
 
 /// The settings of the schedule by steps, as a job writes them: `{ warmup_steps = 1000, decay = {
 /// kind = "cosine", steps = 50000 } }`.
@@ -46,7 +45,7 @@ pub enum Decay {
         #[serde(deserialize_with = "at_least_one")]
         steps: u64,
         /// The share of the full rate at which the decay ends.
-        #[serde(default = "default_to", deserialize_with = "kept")]
+        #[serde(default = "default_to", deserialize_with = "factor")]
         to: f64,
     },
     /// A straight line from the full rate down to the share `to` of it. After `steps` steps the
@@ -56,7 +55,7 @@ pub enum Decay {
         #[serde(deserialize_with = "at_least_one")]
         steps: u64,
         /// The share of the full rate at which the decay ends.
-        #[serde(default = "default_to", deserialize_with = "kept")]
+        #[serde(default = "default_to", deserialize_with = "factor")]
         to: f64,
     },
     /// A decay in steps: `factor ^ floor(n / every)`, never below the share `floor` of the full
@@ -66,7 +65,7 @@ pub enum Decay {
         #[serde(deserialize_with = "at_least_one")]
         every: u64,
         /// The factor of the rate at each change.
-        #[serde(default = "default_factor", deserialize_with = "kept")]
+        #[serde(default = "default_factor", deserialize_with = "factor")]
         factor: f64,
         /// The share of the full rate below which the rate never falls.
         #[serde(default, deserialize_with = "not_negative")]
@@ -136,29 +135,6 @@ fn default_to() -> f64 {
 }
 fn default_factor() -> f64 {
     0.1
-}
-
-/// Reads a number in `(0, 1]`.
-fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value > 0.0 && value <= 1.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be above 0 and at most 1, found {value}")))
-}
-
-/// Reads a number in `[0, 1]`.
-fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if (0.0..=1.0).contains(&value) {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be from 0 to 1, found {value}")))
-}
-
-fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let value = u64::deserialize(deserializer)?;
-    if value >= 1 { Ok(value) } else { Err(D::Error::custom("must be at least 1, found 0")) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The settings of the dense parameters' optimizer, as a job writes them.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
+
+use crate::checks::{below_one, not_negative, positive};
 
 /// The settings of the dense parameters' optimizer: `{ kind = "adam", lr = 1e-3 }`. The formulas
 /// and defaults are PyTorch's.
@@ -12,10 +13,10 @@ pub enum DenseOptimizerSpec {
     /// momentum (and without state).
     Sgd {
         /// The learning rate before any schedule.
-        #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The share of the previous direction that a step keeps, in `[0, 1)`.
-        #[serde(default, deserialize_with = "decay")]
+        #[serde(default, deserialize_with = "below_one")]
         momentum: f64,
     },
     /// AdaGrad (Duchi, Hazan, Singer 2011): `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
@@ -33,13 +34,13 @@ pub enum DenseOptimizerSpec {
     /// Adam (Kingma, Ba 2015): moments corrected for their start at zero, `eps` outside the root.
     Adam {
         /// The learning rate before any schedule.
-        #[serde(default = "default_adam_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The decay of the first moment, in `[0, 1)`.
-        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        #[serde(default = "default_beta1", deserialize_with = "below_one")]
         beta1: f64,
         /// The decay of the second moment, in `[0, 1)`.
-        #[serde(default = "default_beta2", deserialize_with = "decay")]
+        #[serde(default = "default_beta2", deserialize_with = "below_one")]
         beta2: f64,
         /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
@@ -49,10 +50,10 @@ pub enum DenseOptimizerSpec {
     /// b + g`, then `w -= lr * b`, or with Nesterov's form `w -= lr * (g + momentum * b)`.
     Momentum {
         /// The learning rate before any schedule.
-        #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The share of the previous direction that a step keeps, in `[0, 1)`.
-        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        #[serde(default = "default_beta1", deserialize_with = "below_one")]
         momentum: f64,
         /// Whether the step uses Nesterov's form (Sutskever et al. 2013).
         #[serde(default)]
@@ -62,13 +63,13 @@ pub enum DenseOptimizerSpec {
     /// then Adam's step.
     Adamw {
         /// The learning rate before any schedule.
-        #[serde(default = "default_adam_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The decay of the first moment, in `[0, 1)`.
-        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        #[serde(default = "default_beta1", deserialize_with = "below_one")]
         beta1: f64,
         /// The decay of the second moment, in `[0, 1)`.
-        #[serde(default = "default_beta2", deserialize_with = "decay")]
+        #[serde(default = "default_beta2", deserialize_with = "below_one")]
         beta2: f64,
         /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
@@ -82,13 +83,13 @@ pub enum DenseOptimizerSpec {
     /// weights.
     Lamb {
         /// The learning rate before any schedule.
-        #[serde(default = "default_adam_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The decay of the first moment, in `[0, 1)`.
-        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        #[serde(default = "default_beta1", deserialize_with = "below_one")]
         beta1: f64,
         /// The decay of the second moment, in `[0, 1)`.
-        #[serde(default = "default_beta2", deserialize_with = "decay")]
+        #[serde(default = "default_beta2", deserialize_with = "below_one")]
         beta2: f64,
         /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_lamb_eps", deserialize_with = "not_negative")]
@@ -151,7 +152,7 @@ impl DenseOptimizerSpec {
 impl Default for DenseOptimizerSpec {
     fn default() -> Self {
         Self::Adam {
-            lr: default_adam_lr(),
+            lr: default_lr(),
             beta1: default_beta1(),
             beta2: default_beta2(),
             eps: default_adam_eps(),
@@ -159,16 +160,13 @@ impl Default for DenseOptimizerSpec {
     }
 }
 
-fn default_sgd_lr() -> f64 {
-    1e-3
-}
 fn default_adagrad_lr() -> f64 {
     1e-2
 }
 fn default_adagrad_eps() -> f64 {
     1e-10
 }
-fn default_adam_lr() -> f64 {
+fn default_lr() -> f64 {
     1e-3
 }
 fn default_beta1() -> f64 {
@@ -188,31 +186,4 @@ fn default_lamb_eps() -> f64 {
 }
 fn default_ftrl_beta() -> f64 {
     1.0
-}
-
-/// Reads a finite number above zero.
-pub(super) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value.is_finite() && value > 0.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be a number above 0, found {value}")))
-}
-
-/// Reads a finite number, zero or above.
-pub(crate) fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value.is_finite() && value >= 0.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be 0 or above, found {value}")))
-}
-
-/// Reads a number in `[0, 1)`.
-pub(super) fn decay<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if (0.0..1.0).contains(&value) {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be at least 0 and below 1, found {value}")))
 }

@@ -85,13 +85,7 @@ struct Earliest {
 }
 
 fn live_classes(graph: &Graph, roots: &[NodeId]) -> Vec<Option<Class>> {
-    let mut live = vec![false; graph.nodes.len()];
-    roots.iter().for_each(|r| live[r.0 as usize] = true);
-    for (index, node) in graph.nodes.iter().enumerate().rev() {
-        if live[index] {
-            node.inputs.iter().for_each(|i| live[i.0 as usize] = true);
-        }
-    }
+    let live = graph.live(roots.iter().copied());
     let classes = graph.nodes.iter().zip(live).map(|(node, live)| {
         let shapes: Vec<Shape> = node.inputs.iter().map(|&i| graph.shape(i)).collect();
         live.then(|| Class::of(&node.op, node.shape, &shapes))

@@ -1,11 +1,8 @@
 //! Activations by their name in a job.
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
 use crate::graph::op::Unary;
-use crate::graph::shape::NodeId;
 
 /// The activation function between two linear layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,10 +37,10 @@ use zillion_config::ConfigError;
 
 use super::inputs::ModelInputs;
 use super::model::{Needs, ZooModel, check_some_label};
+use crate::checks::not_negative;
 use crate::error::Result as BuildResult;
 use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
 
 use nodes::{NodeOp, NodeSpec};
 
@@ -54,7 +54,7 @@ pub struct GraphSpec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     outputs: BTreeMap<String, String>,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
-    l2: f64,
+    pub(super) l2: f64,
     /// The nodes by name, depth first from the outputs, each after its inputs.
     #[serde(serialize_with = "by_name")]
     nodes: Vec<(String, NodeSpec)>,
@@ -125,10 +125,6 @@ impl GraphSpec {
 }
 
 impl ZooModel for GraphSpec {
-    fn kind(&self) -> &'static str {
-        "graph"
-    }
-
     fn needs(&self) -> Needs {
         let has = |kind: fn(&NodeOp) -> bool| self.nodes.iter().any(|(_, node)| kind(&node.op));
         Needs {
@@ -137,14 +133,10 @@ impl ZooModel for GraphSpec {
         }
     }
 
-    fn l2(&self) -> f64 {
-        self.l2
-    }
-
     /// Refuses a job without labels. Otherwise the graph must name one node for each label, and a
     /// missing one is reported by the name of its label.
-    fn check_labels(&self, labels: usize) -> BuildResult<()> {
-        check_some_label(self.kind(), labels)
+    fn check_labels(&self, kind: &str, labels: usize) -> BuildResult<()> {
+        check_some_label(kind, labels)
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> BuildResult<Vec<NodeId>> {

@@ -1,15 +1,8 @@
 //! Deep & cross network with vector crosses (Wang et al. 2017).
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::inputs::ModelInputs;
-use super::keys::{at_least_one, widths};
-use super::mlp::{DEFAULT_HIDDEN, MlpKeys};
-use super::model::ZooModel;
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use crate::checks::at_least_one;
 
 /// The default number of cross layers.
 pub(super) const DEFAULT_CROSS_LAYERS: usize = 3;
@@ -54,14 +47,6 @@ impl Default for DcnSpec {
 }
 
 impl ZooModel for DcnSpec {
-    fn kind(&self) -> &'static str {
-        "dcn"
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
-    }
-
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let x0 = inputs.deep(b)?;
         let mut crossed = x0;

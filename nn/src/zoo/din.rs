@@ -1,17 +1,7 @@
 //! The deep interest network: attention sums the items of a history, weighted by their relevance to
 //! the candidate item (Zhou et al., KDD 2018).
 
-use serde::{Deserialize, Serialize};
-
-use super::activation::Activation;
-use super::inputs::{ModelInputs, SparseInput};
-use super::keys::widths;
-use super::mlp::MlpKeys;
-use super::model::{Needs, ZooModel};
-use crate::error::{Error, Result};
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use super::*;
 
 /// The default units of the hidden layers.
 const DEFAULT_HIDDEN: [usize; 2] = [200, 80];
@@ -74,16 +64,8 @@ impl Default for DinSpec {
 }
 
 impl ZooModel for DinSpec {
-    fn kind(&self) -> &'static str {
-        "din"
-    }
-
     fn needs(&self) -> Needs {
         Needs { vector: true, linear: self.wide }
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
@@ -116,10 +98,8 @@ impl ZooModel for DinSpec {
             }
         }
         let fields = b.concat("fields", &parts)?;
-        let x = match numeric {
-            Some(numeric) => b.concat("deep", &[fields, numeric])?,
-            None => fields,
-        };
+        let parts: Vec<NodeId> = [fields].into_iter().chain(numeric).collect();
+        let x = b.concat("deep", &parts)?;
         let mut logit = self.mlp.build_logit(b, &self.hidden, x)?;
         if let Some(dim) = dim {
             let pairs = b.fm("fm", fields, dim)?;

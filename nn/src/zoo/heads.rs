@@ -1,13 +1,8 @@
 //! The heads of a model: the comparison of its log odds with labels.
 
-use super::LOSS;
-use super::inputs::ModelInputs;
 use super::loss::averaged;
-use super::task::{Task, TaskLabel};
-use crate::error::{Error, Result};
-use crate::graph::builder::{GraphBuilder, Mode};
+use super::*;
 use crate::graph::op::{Binary, Unary};
-use crate::graph::shape::NodeId;
 
 /// Shifts logits to the odds of the data, if training used another share of zeros (see
 /// [`LabelInput`](super::LabelInput)). Only inference shifts them, because the loss is over the

@@ -2,10 +2,7 @@
 
 use zillion_feature::Pooling;
 
-use super::loss::LossSpec;
-use crate::error::{Error, Result};
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
+use super::*;
 use crate::graph::{ColumnInput, GraphInputs, TableInput};
 
 /// The inputs of a model, in the order of a batch's columns.
@@ -85,11 +82,7 @@ impl ModelInputs {
 
     /// Builds the vector of each sparse feature.
     pub(super) fn vectors(&self, b: &mut GraphBuilder) -> Result<Vec<NodeId>> {
-        let mut vectors = Vec::with_capacity(self.columns.len());
-        for index in 0..self.columns.len() {
-            vectors.push(self.vector(b, index)?);
-        }
-        Ok(vectors)
+        (0..self.columns.len()).map(|index| self.vector(b, index)).collect()
     }
 
     /// Builds the vector of one sparse feature: `[B, dim]`.
@@ -128,20 +121,7 @@ impl ModelInputs {
         bias: bool,
     ) -> Result<NodeId> {
         let weights = self.weights(b)?;
-        let mut parts = Vec::new();
-        if !weights.is_empty() {
-            let weights = b.concat("linear", &weights)?;
-            parts.push(b.sum_columns("linear.sum", weights)?);
-        }
-        if let Some(numeric) = numeric {
-            parts.push(b.linear_no_bias("wide.numeric", numeric, 1)?);
-        }
-        let sum = match parts[..] {
-            [ids, numbers] => b.add("wide.sum", ids, numbers)?,
-            // There is at least one feature: a model without features was refused before.
-            _ => parts[0],
-        };
-        if bias { b.bias("wide", sum) } else { Ok(sum) }
+        add_linear(b, "wide", ("linear", &weights), numeric, bias)
     }
 
     /// Builds the concatenation of all numeric features; `None` if there are none.
@@ -179,6 +159,31 @@ impl ModelInputs {
             }),
         }
     }
+}
+
+/// Builds a linear part from the ids' weights, whose concatenation gets the given name, and from
+/// numbers. At least one of the two must exist.
+pub(super) fn add_linear(
+    b: &mut GraphBuilder,
+    name: &str,
+    (ids, weights): (&str, &[NodeId]),
+    numeric: Option<NodeId>,
+    bias: bool,
+) -> Result<NodeId> {
+    let mut parts = Vec::new();
+    if !weights.is_empty() {
+        let weights = b.concat(ids, weights)?;
+        parts.push(b.sum_columns(&format!("{ids}.sum"), weights)?);
+    }
+    if let Some(numeric) = numeric {
+        parts.push(b.linear_no_bias(&format!("{name}.numeric"), numeric, 1)?);
+    }
+    let sum = match parts[..] {
+        [ids, numbers] => b.add(&format!("{name}.sum"), ids, numbers)?,
+        [only] => only,
+        _ => return Err(refuse_no_features(format!("there is no feature for `{name}`; add one"))),
+    };
+    if bias { b.bias(name, sum) } else { Ok(sum) }
 }
 
 fn refuse_missing_segment(column: &SparseInput, segment: &str) -> Error {

@@ -1,12 +1,8 @@
 //! The MLP block that all deep models share, with its keys in a job.
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::activation::Activation;
-use super::keys::rate;
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
+use crate::checks::below_one;
 
 /// The default units of an MLP's hidden layers, for models without another default.
 pub(super) const DEFAULT_HIDDEN: [usize; 3] = [64; 3];
@@ -21,7 +17,7 @@ pub struct MlpKeys {
     /// Whether batch norm comes between linear layer and activation. Default: false.
     pub batch_norm: bool,
     /// The share of hidden units that are dropped in training. Default: 0.
-    #[serde(deserialize_with = "rate")]
+    #[serde(deserialize_with = "below_one")]
     pub dropout: f32,
 }
 

@@ -1,10 +1,6 @@
 //! The contract of a model of the zoo.
 
-use super::inputs::ModelInputs;
-use super::task::Task;
-use crate::error::{Error, Result};
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
+use super::*;
 
 /// The segments of a row that a model reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +14,6 @@ pub struct Needs {
 /// A model of the zoo, with its hyper-parameters. To add a model, add a file with its keys, their
 /// defaults and this trait, and a variant of [`ModelSpec`](super::ModelSpec).
 pub(super) trait ZooModel {
-    /// Returns the kind, as a job writes it.
-    fn kind(&self) -> &'static str;
-
     /// Returns the keys that a job may leave out and that have no default value.
     fn optional_keys(&self) -> &'static [&'static str] {
         &[]
@@ -31,12 +24,8 @@ pub(super) trait ZooModel {
         Needs { vector: true, linear: false }
     }
 
-    /// Returns the λ of the loss term `(λ/2)·|w|²` over the dense parameters.
-    fn l2(&self) -> f64;
-
-    /// Checks that the model can learn this many labels.
-    fn check_labels(&self, labels: usize) -> Result<()> {
-        let kind = self.kind();
+    /// Checks that the model, which is of this kind, can learn this many labels.
+    fn check_labels(&self, kind: &str, labels: usize) -> Result<()> {
         match labels {
             0 | 1 => Ok(()),
             _ => Err(wrong_labels(format!(

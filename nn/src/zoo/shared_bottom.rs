@@ -1,15 +1,8 @@
 //! A shared MLP, and a tower for each label on top of it (Caruana 1997).
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::inputs::ModelInputs;
-use super::keys::widths;
-use super::mlp::MlpKeys;
-use super::model::{ZooModel, check_some_label};
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use super::model::check_some_label;
 
 /// The default units of the shared hidden layers.
 pub(super) const DEFAULT_BOTTOM: [usize; 2] = [128, 64];
@@ -42,16 +35,8 @@ impl Default for SharedBottomSpec {
 }
 
 impl ZooModel for SharedBottomSpec {
-    fn kind(&self) -> &'static str {
-        "shared_bottom"
-    }
-
-    fn check_labels(&self, labels: usize) -> Result<()> {
-        check_some_label(self.kind(), labels)
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
+    fn check_labels(&self, kind: &str, labels: usize) -> Result<()> {
+        check_some_label(kind, labels)
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {

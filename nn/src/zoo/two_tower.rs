@@ -5,17 +5,10 @@
 //! 2019). Popular items are in a batch more often, so the logarithm of an item's frequency is
 //! subtracted from its score; otherwise the model would learn to avoid popular items.
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::inputs::ModelInputs;
-use super::keys::{at_least_one, positive, widths};
-use super::mlp::MlpKeys;
-use super::model::ZooModel;
-use crate::error::{Error, Result};
-use crate::graph::builder::GraphBuilder;
+use crate::checks::{at_least_one, positive};
 use crate::graph::op::{Binary, InBatch, Op, Unary};
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
 
 /// The input of a training graph with, for each row, the logarithm of the share of all rows that
 /// have its item.
@@ -77,16 +70,8 @@ impl Default for TwoTowerSpec {
 }
 
 impl ZooModel for TwoTowerSpec {
-    fn kind(&self) -> &'static str {
-        "two_tower"
-    }
-
     fn optional_keys(&self) -> &'static [&'static str] {
         &["item_id"]
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
     }
 
     /// Returns the score `user · item / temperature`, `[B, 1]`, then the vectors of both towers.

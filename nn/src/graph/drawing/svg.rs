@@ -174,11 +174,7 @@ fn draw_box(
 ) {
     let Some(&first) = fold.nodes.first() else { return };
     let node = graph.node(first);
-    let cost = fold.nodes.iter().map(|&id| cost(graph, id, sizes));
-    let cost = cost.fold(Cost::default(), |sum, cost| Cost {
-        flops: sum.flops + cost.flops,
-        bytes: sum.bytes + cost.bytes,
-    });
+    let cost: Cost = fold.nodes.iter().map(|&id| cost(graph, id, sizes)).sum();
     let product = matches!(node.op.head(), Op::Linear | Op::MatMulNt | Op::MatMulTn);
     let class = if product { "p" } else { "b" };
     let _ = writeln!(

@@ -3,6 +3,7 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::checks::{below_one, finite};
 use crate::graph::ParamInit;
 use crate::zoo::Activation;
 
@@ -164,7 +165,7 @@ pub(super) struct Fields {
 #[serde(deny_unknown_fields)]
 pub(super) struct Dropout {
     /// The share of the elements that become zero in training.
-    #[serde(deserialize_with = "rate")]
+    #[serde(deserialize_with = "below_one")]
     pub(super) rate: f32,
 }
 
@@ -182,7 +183,7 @@ pub(super) struct MlpNode {
     #[serde(default)]
     pub(super) batch_norm: bool,
     /// The share of units dropped in training. Default: 0.
-    #[serde(default, deserialize_with = "rate")]
+    #[serde(default, deserialize_with = "below_one")]
     pub(super) dropout: f32,
 }
 
@@ -276,20 +277,4 @@ fn hidden<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<usize>, D::E
         in_range::<D::Error>(width, MAX_WIDTH)?;
     }
     Ok(widths)
-}
-
-fn finite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
-    let value = f32::deserialize(deserializer)?;
-    if value.is_finite() {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be a finite number, found {value}")))
-}
-
-fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
-    let value = f32::deserialize(deserializer)?;
-    if (0.0..1.0).contains(&value) {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be at least 0 and below 1, found {value}")))
 }

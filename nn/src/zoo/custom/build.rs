@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::op::{Binary, Unary};
 use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::zoo::inputs::{ModelInputs, SparseInput};
+use crate::zoo::inputs::{ModelInputs, SparseInput, add_linear};
 use crate::zoo::mlp::MlpKeys;
 
 /// The maximum number of columns of one value: a row of 64 MiB is probably a mistake.
@@ -369,7 +369,6 @@ impl<'a> Layer<'a> {
             }
         }
         let name = self.name;
-        let mut parts = Vec::new();
         let mut weights = Vec::with_capacity(ids.len());
         for (index, column) in ids {
             let Some(offset) = column.linear else {
@@ -378,24 +377,16 @@ impl<'a> Layer<'a> {
             let gather = format!("{name}.ids.{}", column.name);
             weights.push(self.b.gather(&gather, index, offset, 1, column.pooling)?);
         }
-        if !weights.is_empty() {
-            let weights = self.b.concat(&format!("{name}.ids"), &weights)?;
-            parts.push(self.b.sum_columns(&format!("{name}.ids.sum"), weights)?);
+        if weights.is_empty() && numbers.is_empty() {
+            return Err(
+                self.refuse("there is no feature to sum over; add a feature to the job".into())
+            );
         }
-        if !numbers.is_empty() {
-            let numbers = self.b.numeric(&format!("{name}.numbers"), &numbers)?;
-            parts.push(self.b.linear_no_bias(&format!("{name}.numeric"), numbers, 1)?);
-        }
-        let sum = match parts[..] {
-            [ids, numbers] => self.b.add(&format!("{name}.sum"), ids, numbers)?,
-            [only] => only,
-            _ => {
-                return Err(self.refuse(
-                    "there is no feature to sum over; add a feature to the job".to_owned(),
-                ));
-            }
+        let numeric = match numbers.is_empty() {
+            true => None,
+            false => Some(self.b.numeric(&format!("{name}.numbers"), &numbers)?),
         };
-        if spec.bias { self.b.bias(name, sum) } else { Ok(sum) }
+        add_linear(self.b, name, (&format!("{name}.ids"), &weights), numeric, spec.bias)
     }
 
     fn numeric(&mut self, spec: &Features) -> Result<NodeId> {

@@ -27,9 +27,10 @@ pub(super) struct NodeSpec {
     pub(super) inputs: Vec<String>,
 }
 
-/// Defines the enum of operations, with the name in a job and the attributes of each operation.
+/// Defines the enum of operations, with the attributes, the name in a job and the numbers of inputs
+/// of each operation.
 macro_rules! operations {
-    ($($(#[$doc:meta])* $variant:ident($attributes:ty) = $name:literal,)*) => {
+    ($($(#[$doc:meta])* $variant:ident($attributes:ty) = $name:literal, $inputs:expr;)*) => {
         /// The operation of a node. Values are matrices `[rows, columns]`. The rows are those of
         /// the batch (`B`) or, for lists that are not pooled, all their values (`V`); a node that
         /// depends only on parameters and constants has constant rows.
@@ -49,6 +50,13 @@ macro_rules! operations {
                 }
             }
 
+            /// Returns the numbers of inputs that the operation accepts.
+            fn takes(&self) -> RangeInclusive<usize> {
+                match self {
+                    $(Self::$variant(_) => $inputs,)*
+                }
+            }
+
             /// Reads the operation with this name and these attributes, which are at `path`.
             fn read(name: &str, attributes: &Value, path: &str) -> Result<Self, ConfigError> {
                 match name {
@@ -62,111 +70,111 @@ macro_rules! operations {
 
 operations! {
     /// The concatenation of the pooled vectors of features: () → `[B, Σ dim]`.
-    Embedding(Features) = "embedding",
+    Embedding(Features) = "embedding", 0..=0;
     /// The sum of the ids' linear weights and of the numbers times one weight each: () → `[B, 1]`.
-    Wide(Wide) = "wide",
+    Wide(Wide) = "wide", 0..=0;
     /// The values of numeric features as columns: () → `[B, n]`.
-    Numeric(Features) = "numeric",
+    Numeric(Features) = "numeric", 0..=0;
     /// The vector of each value of a feature's lists, list after list: () → `[V, dim]`.
-    Values(OneFeature) = "values",
+    Values(OneFeature) = "values", 0..=0;
     /// The value of a learned parameter: () → `shape`.
-    Param(Param) = "param",
+    Param(Param) = "param", 0..=0;
     /// A constant with the same number in every element: () → `shape`.
-    Constant(Constant) = "constant",
+    Constant(Constant) = "constant", 0..=0;
 
     /// The function `max(x, 0)`.
-    Relu(Plain) = "relu",
+    Relu(Plain) = "relu", 1..=1;
     /// The function x, or `slope · x` for negative x.
-    LeakyRelu(Slope) = "leaky_relu",
+    LeakyRelu(Slope) = "leaky_relu", 1..=1;
     /// The function x, or `a · x` for negative x, with one learned `a` for each column.
-    Prelu(Plain) = "prelu",
+    Prelu(Plain) = "prelu", 1..=1;
     /// The logistic function `1 / (1 + e^-x)`.
-    Sigmoid(Plain) = "sigmoid",
+    Sigmoid(Plain) = "sigmoid", 1..=1;
     /// The hyperbolic tangent of x.
-    Tanh(Plain) = "tanh",
+    Tanh(Plain) = "tanh", 1..=1;
     /// The Gaussian error linear unit of x, in its tanh form.
-    Gelu(Plain) = "gelu",
+    Gelu(Plain) = "gelu", 1..=1;
     /// The function `x · sigmoid(x)`.
-    Silu(Plain) = "silu",
+    Silu(Plain) = "silu", 1..=1;
     /// The function `ln(1 + e^x)`.
-    Softplus(Plain) = "softplus",
+    Softplus(Plain) = "softplus", 1..=1;
     /// The square `x²` of x.
-    Square(Plain) = "square",
+    Square(Plain) = "square", 1..=1;
     /// The square root `√x` of x.
-    Sqrt(Plain) = "sqrt",
+    Sqrt(Plain) = "sqrt", 1..=1;
     /// The exponential `e^x` of x.
-    Exp(Plain) = "exp",
+    Exp(Plain) = "exp", 1..=1;
     /// The natural logarithm `ln x` of x.
-    Ln(Plain) = "ln",
+    Ln(Plain) = "ln", 1..=1;
     /// The product `by · x`.
-    Scale(By) = "scale",
+    Scale(By) = "scale", 1..=1;
     /// The sum `x + by`.
-    Offset(By) = "offset",
+    Offset(By) = "offset", 1..=1;
 
     /// The sum of (a, b, ..) from left to right; an operand of one row or one column is broadcast.
-    Add(Plain) = "add",
+    Add(Plain) = "add", 2..=usize::MAX;
     /// The difference `a − b` of (a, b), with broadcast.
-    Sub(Plain) = "sub",
+    Sub(Plain) = "sub", 2..=2;
     /// The product of (a, b, ..) from left to right, with broadcast.
-    Mul(Plain) = "mul",
+    Mul(Plain) = "mul", 2..=usize::MAX;
     /// The quotient `a / b` of (a, b), with broadcast.
-    Div(Plain) = "div",
+    Div(Plain) = "div", 2..=2;
     /// The quotient `a / b` of (a, b), and 0 where `b` is 0.
-    SafeDiv(Plain) = "safe_div",
+    SafeDiv(Plain) = "safe_div", 2..=2;
     /// The sum `a · b + c` of (a, b, c), in the shape of `a`.
-    MulAdd(Plain) = "mul_add",
+    MulAdd(Plain) = "mul_add", 3..=3;
 
     /// The linear layer `x·W + b`: (x) → `[r, width]`.
-    Linear(Linear) = "linear",
+    Linear(Linear) = "linear", 1..=1;
     /// The product `x·w` of (x, w), where `w` is computed from parameters and constants only.
-    Matmul(Plain) = "matmul",
+    Matmul(Plain) = "matmul", 2..=2;
     /// The sum `x + b`, with one learned `b` for each column.
-    Bias(Plain) = "bias",
+    Bias(Plain) = "bias", 1..=1;
     /// The concatenation of the columns of (a, b, ..).
-    Concat(Plain) = "concat",
+    Concat(Plain) = "concat", 2..=usize::MAX;
     /// The columns `start .. start + len` of x.
-    Slice(Slice) = "slice",
+    Slice(Slice) = "slice", 1..=1;
     /// The sum of each row: (x) → `[r, 1]`.
-    SumColumns(Plain) = "sum_columns",
+    SumColumns(Plain) = "sum_columns", 1..=1;
     /// The mean of each row: (x) → `[r, 1]`.
-    MeanColumns(Plain) = "mean_columns",
+    MeanColumns(Plain) = "mean_columns", 1..=1;
     /// The sum of each column, for values computed from parameters and constants only: (x) →
     /// `[1, n]`.
-    SumRows(Plain) = "sum_rows",
+    SumRows(Plain) = "sum_rows", 1..=1;
     /// The mean of each column, for values computed from parameters and constants only: (x) →
     /// `[1, n]`.
-    MeanRows(Plain) = "mean_rows",
+    MeanRows(Plain) = "mean_rows", 1..=1;
     /// The softmax of each row of x.
-    Softmax(Plain) = "softmax",
+    Softmax(Plain) = "softmax", 1..=1;
     /// The dot product of each pair of rows: (a, b of one shape) → `[r, 1]`.
-    RowDot(Plain) = "row_dot",
+    RowDot(Plain) = "row_dot", 2..=2;
     /// The sum of the dot products of all pairs of fields (Rendle 2010): (x) → `[r, 1]`.
-    Fm(Fields) = "fm",
+    Fm(Fields) = "fm", 1..=1;
     /// The dot product of each pair of fields of x (Naumov et al. 2019).
-    DotInteraction(Fields) = "dot_interaction",
+    DotInteraction(Fields) = "dot_interaction", 1..=1;
 
     /// The repetition of each row of x for the values of its list in v: (x, v) → `[V, n]`.
-    Repeat(Plain) = "repeat",
+    Repeat(Plain) = "repeat", 2..=2;
     /// The sum over each list, and 0 for an empty list: (v) → `[B, n]`.
-    SegmentSum(Plain) = "segment_sum",
+    SegmentSum(Plain) = "segment_sum", 1..=1;
     /// The mean over each list, and 0 for an empty list: (v) → `[B, n]`.
-    SegmentMean(Plain) = "segment_mean",
+    SegmentMean(Plain) = "segment_mean", 1..=1;
     /// The softmax over each list, separately for each column.
-    SegmentSoftmax(Plain) = "segment_softmax",
+    SegmentSoftmax(Plain) = "segment_softmax", 1..=1;
 
     /// The normalisation of x over the batch (Ioffe & Szegedy 2015).
-    BatchNorm(Plain) = "batch_norm",
+    BatchNorm(Plain) = "batch_norm", 1..=1;
     /// The normalisation of x over the columns (Ba, Kiros & Hinton 2016).
-    LayerNorm(Plain) = "layer_norm",
+    LayerNorm(Plain) = "layer_norm", 1..=1;
     /// Dropout, which sets a share of the elements of x to zero in training.
-    Dropout(Dropout) = "dropout",
+    Dropout(Dropout) = "dropout", 1..=1;
 
     /// The hidden layers of an MLP over x: linear, batch norm, activation, dropout.
-    Mlp(MlpNode) = "mlp",
+    Mlp(MlpNode) = "mlp", 1..=1;
     /// Cross layers `x0 · (x·w) + b + x` over (x0) or (x0, x) (Wang et al. 2017).
-    Cross(Cross) = "cross",
+    Cross(Cross) = "cross", 1..=2;
     /// Cross layers `x0 ∘ (x·W + b) + x` over (x0) or (x0, x) (Wang et al. 2021).
-    CrossV2(CrossV2) = "cross_v2",
+    CrossV2(CrossV2) = "cross_v2", 1..=2;
 }
 
 /// The two forms of inputs in a job: `inputs = "x"` and `inputs = ["x"]`.
@@ -312,27 +320,5 @@ impl NodeOp {
             Self::SafeDiv(_) => Binary::SafeDiv,
             _ => return None,
         })
-    }
-
-    /// Returns the numbers of inputs that the operation accepts.
-    fn takes(&self) -> RangeInclusive<usize> {
-        match self {
-            Self::Embedding(_)
-            | Self::Wide(_)
-            | Self::Numeric(_)
-            | Self::Values(_)
-            | Self::Param(_)
-            | Self::Constant(_) => 0..=0,
-            Self::Add(_) | Self::Mul(_) | Self::Concat(_) => 2..=usize::MAX,
-            Self::Sub(_)
-            | Self::Div(_)
-            | Self::SafeDiv(_)
-            | Self::Matmul(_)
-            | Self::Repeat(_)
-            | Self::RowDot(_) => 2..=2,
-            Self::MulAdd(_) => 3..=3,
-            Self::Cross(_) | Self::CrossV2(_) => 1..=2,
-            _ => 1..=1,
-        }
     }
 }

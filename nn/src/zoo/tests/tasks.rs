@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use zillion_device::Workers;
 
-use super::super::{LOGITS, LOSS, LabelInput, ModelSpec, PROBABILITIES, build, tasks};
+use super::super::{EsmmSpec, LOGITS, LOSS, LabelInput, ModelSpec, PROBABILITIES, build, tasks};
 use super::batch::{TestBatch, UNIQUE};
 use super::reference::{Matrix, Reference, map, one};
 use super::spec;
@@ -118,7 +118,7 @@ fn scores(reference: &Reference<'_>, spec: &ModelSpec) -> Vec<Vec<f64>> {
                 tower(label, s.tower.len(), s.mlp.activation, mixed)
             })
         }
-        ModelSpec::Esmm(s) => {
+        ModelSpec::Esmm(EsmmSpec(s)) => {
             let mut two = each(&|label| tower(label, s.hidden.len(), s.mlp.activation, x.clone()));
             let sigma = |z: f64| 1.0 / (1.0 + (-z).exp());
             let both = two[0].iter().zip(&two[1]).map(|(&a, &b)| {
