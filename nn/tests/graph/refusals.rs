@@ -21,7 +21,7 @@ fn shapes_by_the_name_of_the_layer() {
     assert_eq!(message(|b| b.numeric("x", &[99])), "layer `x`: there is no numeric column 99");
     assert_eq!(
         message(|b| b.gather("g", 0, 6, 4, Pooling::Sum)),
-        "layer `g`: [U0, 8] has no 4 floats from 6"
+        "layer `g`: the rows [U0, 8] have no 4 floats from float 6 on"
     );
     assert_eq!(
         message(|b| b.gather("g", 9, 0, 4, Pooling::Sum)),

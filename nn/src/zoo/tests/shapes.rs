@@ -136,7 +136,7 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
     tables.tables.push(tables.tables[0].clone());
     tables.columns[2].table = 1;
     for (text, reason) in [
-        ("kind = 'din'".to_owned(), "at least one pair"),
+        ("kind = 'din'".to_owned(), "has no pair; name at least one"),
         (din("c9", "c1"), "unknown feature \"c9\""),
         (din("c0", "c3"), "\"c3\" is not a history; set kind = \"sequence\" for it"),
         (din("c1", "c1"), "\"c1\" is a list"),
