@@ -225,7 +225,7 @@ fn errors_of_the_job_are_named() {
         ("exclude = \"history\"", "exclude = \"histery\"", "did you mean `history`?"),
         ("metric = \"recall@5\"", "metric = \"recall@7\"", "is recall@7, which is not measured"),
         ("metric = \"recall@5\"", "metric = \"auc\"", "which needs labels, and the job has none"),
-        ("metric = \"recall@5\"", "metric = \"recal@5\"", "is no metric; choose auc"),
+        ("metric = \"recall@5\"", "metric = \"recal@5\"", "unknown metric `recal@5`; choose auc"),
         ("recall_at = [5, 10]", "recall_at = [0]", "must be at least 1, found 0"),
         (
             "by = \"item\"",
@@ -233,7 +233,7 @@ fn errors_of_the_job_are_named() {
             "is in the item's tower, but is no column of side table",
         ),
         ("user = [\"history\"]", "user = [\"history\", \"item\"]", "is named 2 times"),
-        ("item = [\"item\", \"kind\"]", "item = [\"item\"]", "is in no tower"),
+        ("item = [\"item\", \"kind\"]", "item = [\"item\"]", "is in neither tower"),
         (
             "item = [\"item\", \"kind\"]",
             "item = [\"kind\", \"item\"]",

@@ -199,7 +199,7 @@ fn errors_of_the_job_are_named() {
         (
             "kind = \"mmoe\"\nexperts = 2\nexpert = [16]\ntower = [8]\ndropout = 0.1",
             "kind = \"deepfm\"",
-            "deepfm learns one label, and there are 2; leave one, or choose a model that learns several: \
+            "deepfm learns one label, and the job has 2; keep one, or choose a model that learns several: \
              shared_bottom, mmoe, esmm",
         ),
         ("task = \"liked\"", "task = \"like\"", "did you mean `liked`?"),
