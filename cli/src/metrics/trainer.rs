@@ -288,13 +288,13 @@ impl TrainerMetrics {
         }
     }
 
-    pub(crate) fn checkpointed(&self, report: &CheckpointReport) {
+    pub(crate) fn report_checkpoint(&self, report: &CheckpointReport) {
         self.checkpoint_seconds.observe(report.seconds);
         self.checkpoint_bytes.set(whole(report.bytes));
         self.checkpoint_at.set(now());
     }
 
-    pub(crate) fn published(&self, report: &PublishReport<'_>) {
+    pub(crate) fn report_version(&self, report: &PublishReport<'_>) {
         self.publish_seconds.observe(report.seconds);
         let Some(published) = report.published else { return self.publish_failures.inc() };
         self.published_version.set(whole(published.version.version.0));
