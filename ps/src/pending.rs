@@ -1,10 +1,10 @@
-//! An answer that may still be on its way.
+//! The answer of a call to a parameter service, which may not have arrived yet.
 
 use crate::error::Result;
 
-/// The answer of a call. The local client answers at once; a remote client reads the answer when it
-/// is waited for, so that several calls can be on the wire together.
-#[must_use = "a call's error comes with its answer: wait for it"]
+/// The answer of a call. The answer of the local client is ready at once; a remote client reads the
+/// answer in [`Pending::wait`], so that several calls can be sent before the first answer arrives.
+#[must_use = "the error of a call is in its answer; call `wait`"]
 pub struct Pending<T> {
     inner: Inner<T>,
 }
@@ -20,15 +20,15 @@ impl<T> Pending<T> {
         Self { inner: Inner::Ready(answer) }
     }
 
-    /// Wraps an answer that `wait` fetches.
+    /// Wraps an answer that `wait` receives later.
     pub fn deferred(wait: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
         Self { inner: Inner::Deferred(Box::new(wait)) }
     }
 
-    /// Returns the answer, and blocks until it has arrived.
+    /// Waits for the answer and returns it.
     ///
     /// # Errors
-    /// An error that came up after the call was accepted.
+    /// Returns the error of the call, if it failed after it was accepted.
     pub fn wait(self) -> Result<T> {
         match self.inner {
             Inner::Ready(answer) => Ok(answer),

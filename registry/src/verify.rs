@@ -1,4 +1,4 @@
-//! Verification: reads everything that a version consists of, and reports the first problem.
+//! Verification: reads all files of a version and of its ancestors, and reports the first problem.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::version::{VersionId, VersionManifest};
 
-/// The amount of verified data.
+/// The counts of the verified versions, files and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// The number of versions of the chain.
     pub versions: u64,
-    /// The number of files.
+    /// The number of files of these versions.
     pub files: u64,
-    /// The number of bytes of the files.
+    /// The number of bytes of these files.
     pub bytes: u64,
     /// The number of keys in the layers.
     pub rows: u64,
@@ -27,10 +27,10 @@ pub struct Verified {
 
 impl Model {
     /// Verifies a version and its ancestors, the base first: the chain of hashes, the bytes of
-    /// every file, the order of keys, the directories. Calls `seen` before each version.
+    /// every file, the order of keys, and the directories. Calls `seen` before each version.
     ///
     /// # Errors
-    /// The first version, file and row with a problem.
+    /// Returns an error that names the first version, file or row with a problem.
     pub fn verify(
         &self,
         version: VersionId,
@@ -69,8 +69,8 @@ impl Model {
         Ok(verify_layer(&place, &version.layer, &layouts, pace)?)
     }
 
-    /// Verifies a version in a bucket: fetches its files to a folder of their own, which hashes
-    /// them on arrival, and looks at them there.
+    /// Verifies a version in a bucket. Fetches its files into a temporary cache, which verifies
+    /// their hashes, and verifies the layer there.
     fn verify_remote(&self, version: &VersionManifest, pace: &mut dyn Throttle) -> Result<()> {
         let scratch = Scratch::new()?;
         let cache = Cache::open(&scratch.0, &self.name, Files::new().scratch())?;
@@ -84,7 +84,7 @@ impl Model {
     }
 }
 
-/// A folder for temporary files, removed when dropped.
+/// A temporary folder that is removed when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {

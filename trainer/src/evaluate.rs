@@ -1,4 +1,5 @@
-//! Evaluation: the scores of a data set, compared with its labels or handed out.
+//! Evaluation: computes the scores of a data set, and compares them with its labels or passes them
+//! to a function.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use crate::pipeline::{Pipeline, Planned};
 use crate::retrieval::{Candidates, Towers};
 use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
 
-/// The figures of an evaluated data set. Figures without a name are the first task's.
+/// The figures of an evaluated data set. The figures outside of `tasks` are those of the first
+/// task.
 #[derive(Clone, Debug, Serialize)]
 pub struct EvalReport {
     /// The area under the ROC curve; absent where all rows are of one class.
@@ -29,33 +31,34 @@ pub struct EvalReport {
     pub gauc: Option<f64>,
     /// The mean log loss of the rows.
     pub logloss: Option<f64>,
-    /// The predicted positives over the observed ones.
+    /// The sum of the predicted probabilities divided by the number of positive rows.
     pub calibration: Option<f64>,
     /// The number of rows that have the label, where there are several labels.
     pub rows: u64,
-    /// The rows that were left out as bad.
+    /// The number of bad rows that were left out.
     pub rejected_rows: u64,
-    /// The rows whose label is 1.
+    /// The number of rows whose label is 1.
     pub positives: u64,
-    /// The `ndcg@k` and `recall@k` inside each group, or of retrieval among all candidates.
+    /// The figures `ndcg@k` and `recall@k`, inside each group or, for retrieval, among all
+    /// candidates.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub ranking: Vec<RankingFigure>,
-    /// The figures of a ranking by how often each candidate occurs in the training data.
+    /// The figures of a ranking by the candidates' frequencies in the training data, for
+    /// comparison.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub popularity: Vec<RankingFigure>,
     /// The number of candidates that were ranked for each row.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: u64,
-    /// The rows whose item is not a candidate and cannot be retrieved.
+    /// The number of rows whose item is not a candidate and cannot be retrieved.
     #[serde(skip_serializing_if = "is_zero")]
     pub unknown_items: u64,
     /// The figures of each task, the first one included; empty where the model has only one.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub tasks: Vec<(String, TaskReport)>,
-    /// The unique keys that the tables did not have and answered with the default, summed over
-    /// batches.
+    /// The number of unique keys without a row, which were read as unknown, summed over batches.
     pub missing_keys: u64,
-    /// The rows whose key a side table does not have, by side table; absent where every row was
+    /// The number of rows whose key is not in a side table, by side table; absent if every key was
     /// found.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
@@ -66,8 +69,8 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl EvalReport {
-    /// Returns the figure that a schedule judges by.
-    pub(crate) fn judged(&self, metric: PlateauMetric, task: Option<&str>) -> Option<f64> {
+    /// Returns the value of the metric that a schedule follows.
+    pub(crate) fn metric_value(&self, metric: PlateauMetric, task: Option<&str>) -> Option<f64> {
         let task = self.task(task);
         match metric {
             PlateauMetric::Auc => task.auc,
@@ -105,14 +108,14 @@ impl EvalReport {
     }
 }
 
-/// Names counts of rows, which are in the schema's order of side tables, and drops those that are
-/// 0.
+/// Maps the name of each side table to its count, without counts of 0. `counts` are in the order of
+/// the schema.
 pub(crate) fn missing_side_rows(job: &Job, counts: &[u64]) -> BTreeMap<String, u64> {
     let sides = job.schema.sides.iter().zip(counts);
     sides.filter(|&(_, &n)| n > 0).map(|(side, &n)| (side.name.clone(), n)).collect()
 }
 
-/// The parts that scoring and ranking a data set need.
+/// The model, the rows and the settings that an evaluation needs.
 pub(crate) struct Judge<'a> {
     pub(crate) job: &'a Job,
     pub(crate) scorer: &'a mut Scorer,
@@ -125,7 +128,7 @@ pub(crate) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Scores every row of `dataset` in file order and compares the scores with its labels or its
+    /// Scores every row of `dataset` in file order, and compares the scores with the labels or the
     /// items.
     pub(crate) fn evaluate(self, dataset: &Dataset) -> Result<EvalReport> {
         let Self { job, scorer, mut towers, frequencies, source, params, workers } = self;
@@ -190,18 +193,19 @@ pub(crate) fn add(sums: &mut [u64], counts: &[u64]) {
     sums.iter_mut().zip(counts).for_each(|(sum, &count)| *sum += count);
 }
 
-/// The outcome of scoring a data set.
+/// The counts of a data set that was scored.
 pub(crate) struct Scored {
-    /// The unique keys that were unknown, summed over batches.
+    /// The number of unique keys without a row, summed over batches.
     pub(crate) missing: u64,
-    /// The rows that were left out as bad.
+    /// The number of bad rows that were left out.
     pub(crate) rejected: u64,
-    /// The positions of the bad rows that no batch came after.
+    /// The positions of the bad rows after the end of the last batch.
     pub(crate) rejected_last: Vec<u64>,
 }
 
-/// Scores every row in file order until the sink says `false`. The sink also gets the positions of
-/// the bad rows that were left out from the batch before up to the end of this one.
+/// Scores every row in file order until `sink` returns `false`. The arguments of `sink` are a
+/// batch, its scores, and the positions of the bad rows between the end of the previous batch and
+/// the end of this one.
 pub(crate) fn for_each_scored(
     job: &Job,
     dataset: &Dataset,
@@ -226,7 +230,7 @@ pub(crate) fn for_each_scored(
     Ok(Scored { missing, rejected, rejected_last })
 }
 
-/// Returns the rows of a data set in file order.
+/// Makes a pipeline over the rows of a data set in file order.
 fn pipeline(job: &Job, dataset: &Dataset, workers: &Arc<Workers>) -> Result<Pipeline> {
     let order = BatchOrder {
         seed: 0,

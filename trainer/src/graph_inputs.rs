@@ -1,7 +1,7 @@
 //! The inputs of a model's graph: the place of each feature's numbers in the rows of tables.
 //!
-//! This file knows features, tables and models and no [`Job`](crate::Job), so that the validation
-//! of a job can build its graph.
+//! This module does not depend on [`Job`](crate::Job), so the validation of a job can build its
+//! graph.
 
 use zillion_feature::{FeatureKind, Schema};
 use zillion_nn::TableInput;

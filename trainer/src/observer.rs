@@ -1,10 +1,12 @@
-//! The reports of a run to its caller. The trainer reports; showing is the caller's business.
+//! The interface by which a run reports to its caller. The trainer prints nothing itself.
 
 mod figures;
 mod reports;
 
 pub use figures::RunFigures;
-pub use reports::{CheckpointReport, EpochReport, Look, PublishReport, StepReport, Stepped};
+pub use reports::{
+    CheckpointReport, EpochReport, InspectOptions, InspectedStep, PublishReport, StepReport,
+};
 
 /// An observer of a run. Every method has an empty default.
 pub trait Observer {
@@ -12,35 +14,37 @@ pub trait Observer {
     fn step(&mut self, report: &StepReport) {
         let _ = report;
     }
-    /// Returns what the observer wants to see of each step. It is asked once, before the first
-    /// step.
-    fn look(&self) -> Look {
-        Look::default()
+    /// Returns the values of each step that the observer needs. This method is called once, before
+    /// the first step.
+    fn inspect_options(&self) -> InspectOptions {
+        InspectOptions::default()
     }
-    /// Shows a step that is done. It is called for every step where [`Observer::look`] asks for
-    /// anything. Looking changes nothing.
-    fn stepped(&mut self, step: &Stepped<'_>) {
+    /// Reports the requested values of a step. This method is called after every step if
+    /// [`Observer::inspect_options`] requests any value. The values are copies, so the result does
+    /// not change.
+    fn inspect(&mut self, step: &InspectedStep<'_>) {
         let _ = step;
     }
-    /// Reports an epoch that is done, validated and checkpointed.
+    /// Reports the outcome of an epoch, after its validation and its checkpoint.
     fn epoch(&mut self, report: &EpochReport) {
         let _ = report;
     }
-    /// Returns whether [`Observer::figures`] is called. It is asked once, before the first step.
-    fn wants_figures(&self) -> bool {
+    /// Returns whether [`Observer::figures`] is to be called. This method is called once, before
+    /// the first step.
+    fn needs_figures(&self) -> bool {
         false
     }
-    /// Reports the counts of the run, a few times a second while it trains, and after other work
+    /// Reports the counts of the run, a few times a second while it trains, and after work other
     /// than a step.
     fn figures(&mut self, figures: RunFigures) {
         let _ = figures;
     }
     /// Reports a checkpoint that was written.
-    fn checkpointed(&mut self, report: &CheckpointReport) {
+    fn report_checkpoint(&mut self, report: &CheckpointReport) {
         let _ = report;
     }
     /// Reports a version that was published, or a publication that failed.
-    fn published(&mut self, report: &PublishReport<'_>) {
+    fn report_version(&mut self, report: &PublishReport<'_>) {
         let _ = report;
     }
     /// Reports an event in one line of text.

@@ -21,14 +21,14 @@ impl TableAccess for LocalClient {
         mut buffer: RowBuffer,
     ) -> Result<Pending<(RowBuffer, LookupReport)>> {
         self.check_whole()?;
-        self.order.nothing_waits("lookup")?;
+        self.order.check_settled("lookup")?;
         let report = self.tables.lookup(&self.workers, plan, &mut buffer)?;
         Ok(Pending::ready((buffer, report)))
     }
 
     fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64> {
         self.check_whole()?;
-        self.order.nothing_waits("prefill")?;
+        self.order.check_settled("prefill")?;
         Ok(self.tables.prefill(&self.workers, table, keys)?)
     }
 
@@ -39,7 +39,7 @@ impl TableAccess for LocalClient {
         rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted> {
         self.check_whole()?;
-        self.order.nothing_waits("adopt")?;
+        self.order.check_settled("adopt")?;
         let adopted = self.tables.adopt(table, from, rows);
         self.note_failure(adopted)
     }

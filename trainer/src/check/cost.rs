@@ -95,7 +95,7 @@ pub(super) fn tables(
     tables
 }
 
-/// Fills in the memory and disk of a table of this many rows.
+/// Fills in the memory and disk of a table, given its rows.
 fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
     let waiting = spec.candidate_memory(table.candidates);
     let (bytes, spill) = super::limits::memory(job, spec, table.rows, waiting);
@@ -111,13 +111,14 @@ fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
         };
 }
 
-/// Estimates the ids that come `at_least` times in `epochs` passes over data of `scale` times the
-/// sample; `all` are the ids that come at all. It is exact where the sample is all of the data.
+/// Estimates the number of ids that occur `at_least` times or more in `epochs` passes over the
+/// data. The data has `scale` times the rows of the sample, and `all` is the estimate of all ids.
+/// The result is exact if the sample is all of the data.
 ///
-/// Where the threshold is more than one occurrence in the sample, an id's occurrences in the sample
-/// are scaled up (within twice the root of the threshold, for the chance of the draw). Below that
-/// the sample cannot tell: the ids that come `n` times are then about as many as come at all in the
-/// `n`th part of the data.
+/// If the threshold is more than one occurrence in the sample, the occurrences of each id in the
+/// sample are compared with it (within twice the square root of the threshold, for the error of
+/// sampling). A lower threshold cannot be compared: then about as many ids occur `n` times in the
+/// data as occur at all in an `n`th part of the data.
 fn admitted(
     sampled: &Sampled,
     table: usize,
@@ -148,8 +149,8 @@ fn admitted(
     }
 }
 
-/// Returns the number of rows that the buckets of a table's features make, the one of missing
-/// values included.
+/// Returns the number of rows for the buckets of a table's features, including the bucket of
+/// missing values.
 fn buckets(job: &Job, table: usize) -> f64 {
     let of_feature = |f: &zillion_feature::FeatureSpec| match &f.kind {
         FeatureKind::Bucketized { buckets, table: own } if own.index() == table => match buckets {
@@ -171,7 +172,7 @@ fn limits(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings)
         findings.error(
             &about,
             format!(
-                "{limit} rows are fewer than the ids of the table, at least {:.0}; raise the limit, or make the table dynamic \
+                "{limit} rows are fewer than the ids of the table, which are at least {:.0}; raise the limit, or make the table dynamic \
                  (`dense = false`)",
                 estimate.low
             ),
@@ -180,14 +181,14 @@ fn limits(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings)
         findings.warning(
             &about,
             format!(
-                "{limit} rows may be fewer than the ids of the table, {:.0} by estimate",
+                "{limit} rows may be fewer than the ids of the table, which are about {:.0}; raise the limit",
                 estimate.value
             ),
         );
     }
 }
 
-/// Estimates the memory of the whole job; `None` where the model cannot be built.
+/// Estimates the memory of the whole job. Returns `None` if the model cannot be built.
 pub(super) fn memory(
     job: &Job,
     tables: &[TableCheck],
@@ -239,7 +240,7 @@ pub(super) fn memory(
             findings.warning(
                 "tables",
                 format!(
-                    "by the upper bound {} MiB will be needed of {} MiB",
+                    "up to {} MiB may be needed and the machine has {} MiB; limit the tables (train.max_table_bytes)",
                     mib(needed_high),
                     mib(total)
                 ),
@@ -248,7 +249,7 @@ pub(super) fn memory(
             findings.warning(
                 "tables",
                 format!(
-                    "about {} MiB will be needed and {} MiB are free now",
+                    "about {} MiB will be needed and only {} MiB are free now; end other programs",
                     mib(needed),
                     mib(memory.available.unwrap_or(0))
                 ),
@@ -258,7 +259,8 @@ pub(super) fn memory(
     Some(memory)
 }
 
-/// Returns the number of copies of the dense parameters that not every job has.
+/// Returns the number of optional copies of the dense parameters: the sum over the batches of a
+/// step, and the average.
 fn copies(job: &Job) -> u64 {
     u64::from(job.train.accumulate.get() > 1) + u64::from(job.train.average.is_some())
 }
@@ -270,7 +272,7 @@ const USUAL_LIST: usize = 8;
 /// parameters.
 fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     if job.schema.labels.is_empty() {
-        return Err(Error::Unsupported("a job needs a label".to_owned()));
+        return Err(Error::Unsupported("`labels` is empty; add at least one label".to_owned()));
     }
     let settings = job.train.settings()?;
     let graph = job.graph(Mode::Train)?;

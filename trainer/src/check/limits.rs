@@ -1,8 +1,8 @@
 //! The limits of tables: the sizes that they allow, and the limits that contradict each other.
 //!
 //! Rows are estimated by the forecasts of `zillion_embedding`, which the tables use themselves, so
-//! that a run keeps what a check promises. A setting that a run would refuse is an error, one that
-//! makes its result worse than it reads is a warning, and one without effect is a note.
+//! a run agrees with its check. A setting that a run would refuse is an error, a setting that makes
+//! the result worse than expected is a warning, and a setting without effect is a note.
 
 use zillion_embedding::{SpillForecast, forecast_spill, rows_within_shared_limit};
 use zillion_rows::TableSpec;
@@ -44,7 +44,7 @@ pub(super) fn share(job: &Job, tables: &mut [TableCheck], findings: &mut Finding
     }
 }
 
-/// Returns the memory of a table of this many rows, and the forecast of its spilling. Rows on disk
+/// Returns the memory of a table of `rows` rows, and the forecast of its spilling. Rows on disk
 /// take memory for their keys only.
 pub(super) fn memory(
     job: &Job,
@@ -62,7 +62,7 @@ pub(super) fn memory(
     (spec.max_bytes.map_or(bytes, |limit| bytes.min(limit.0)), None)
 }
 
-/// Returns the memory of all tables, which their shared limit caps.
+/// Returns the sum of a figure in bytes over all tables, capped by their shared limit.
 pub(super) fn together(job: &Job, tables: &[TableCheck], of: impl Fn(&TableCheck) -> u64) -> u64 {
     let sum = |dense_only: bool| {
         let counted = tables.iter().zip(&job.tables).filter(|(_, spec)| spec.dense || !dense_only);
@@ -75,7 +75,7 @@ pub(super) fn together(job: &Job, tables: &[TableCheck], of: impl Fn(&TableCheck
     }
 }
 
-/// Names settings that contradict each other.
+/// Reports limits that contradict each other or the memory of the machine, which is `total`.
 pub(super) fn contradictions(
     job: &Job,
     sampled: &Sampled,
@@ -95,7 +95,7 @@ pub(super) fn contradictions(
     let mut beyond = |about: &str, bytes: u64| {
         if bytes > total {
             let text = format!(
-                "{} MiB are more than the machine's {} MiB, so that the limit has no effect",
+                "{} MiB are more than the machine's {} MiB, so the limit has no effect; lower it",
                 bytes >> 20,
                 total >> 20
             );
@@ -135,7 +135,7 @@ fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
         findings.warning(
             &about,
             format!(
-                "the table holds {most} rows, and {} ids are pinned: the rows that come first stay, pinned or not; raise the limit, \
+                "the table holds {most} rows, and {} ids are pinned: the first rows stay, pinned or not; raise the limit, \
                  or pin fewer ids",
                 spec.pinned.len()
             ),
@@ -152,7 +152,7 @@ fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
     {
         findings.warning(
             &format!("tables.{}.max_bytes", spec.name),
-            format!("{own} are never reached: {SHARED} gives all tables together {all}"),
+            format!("{own} are never reached, because {SHARED} allows {all} for all tables together; lower or remove this limit"),
         );
     }
 }
@@ -210,14 +210,15 @@ fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings
     }
 }
 
-/// Compares the shared limit with what is always needed: vocabularies, and the keys of a step.
+/// Compares the shared limit with the rows that are always needed: vocabularies, and the keys of a
+/// step.
 fn shared(job: &Job, steps: &[u64], tables: &[TableCheck], findings: &mut Findings) {
     let Some(limit) = job.train.max_table_bytes else { return };
     let dense = job.tables.iter().zip(tables).filter(|(spec, _)| spec.dense);
     let vocabularies: u64 = dense.map(|(_, table)| table.bytes).sum();
     if vocabularies >= limit.0 {
         let text = format!(
-            "tables with a vocabulary take {} MiB of {limit}, so that no other table gets a row; raise the limit, or make them dynamic \
+            "tables with a vocabulary take {} MiB of {limit}, so no other table gets a row; raise the limit, or make them dynamic \
              (`dense = false`)",
             vocabularies >> 20
         );

@@ -1,9 +1,9 @@
 //! The writing of a checkpoint while training goes on.
 //!
-//! At its beginning, everything but the tables is copied; the tables' rows are written in small
-//! pieces beside the steps (see
-//! [`Checkpointing::begin_checkpoint`](zillion_ps::Checkpointing::begin_checkpoint)). When the rows
-//! are written, a background task writes the rest, gives the folder its name, and removes the
+//! At the beginning of a checkpoint, everything except the tables is copied. The rows of tables are
+//! written in small pieces while steps go on (see
+//! [`Checkpointing::begin_checkpoint`](zillion_ps::Checkpointing::begin_checkpoint)). Then a
+//! background task writes the rest, renames the folder to its final name, and removes the
 //! checkpoints that are not kept any more.
 //!
 //! # Crash consistency
@@ -24,21 +24,21 @@ use super::{DENSE, FileDigest, MANIFEST, Manifest};
 use crate::error::Result;
 use crate::frequencies::{self, Frequencies};
 
-/// The work to do when the folder has its name.
+/// The work to do after the folder was renamed to its final name.
 pub(crate) type Then = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// A function that makes the manifest of what was written.
+/// A function that makes the manifest from the digests of the files and the parts of the tables.
 pub(crate) type MakeManifest =
     Box<dyn FnOnce(FileDigest, Option<FileDigest>, Vec<TableParts>) -> Manifest + Send>;
 
-/// A checkpoint that was written.
+/// The size, the hash and the mark of a checkpoint that was written.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// The bytes of all its files.
+    /// The size of all files of the checkpoint, in bytes.
     pub(crate) bytes: u64,
-    /// The BLAKE3 of its manifest.
+    /// The BLAKE3 of the checkpoint's manifest.
     pub(crate) blake3: String,
-    /// The mark that the next one can stand on, where checkpoints are followed.
+    /// The mark from which the next checkpoint can hold changes; absent if changes are not tracked.
     pub(crate) mark: Option<SnapshotMark>,
 }
 
@@ -52,7 +52,7 @@ enum State {
     Closing(Task<Result<Written>>),
 }
 
-/// The parts of a checkpoint beside its tables, as they were at its beginning.
+/// The contents of a checkpoint other than its tables, copied at its beginning.
 struct Rest {
     stage: Stage,
     dense: Vec<u8>,
@@ -68,8 +68,8 @@ impl std::fmt::Debug for Rest {
 }
 
 impl Writing {
-    /// Begins a checkpoint of this moment, which becomes `target`. With `since` it holds the
-    /// changes since another one.
+    /// Begins a checkpoint of the present state, in the folder `target`. With `since`, the
+    /// checkpoint holds the changes since that mark.
     pub(crate) fn begin(
         target: &Path,
         files: &Files,
@@ -89,7 +89,8 @@ impl Writing {
         Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, then })))
     }
 
-    /// Continues without waiting. Returns `true` where [`Writing::finish`] would not wait either.
+    /// Continues the checkpoint without waiting. Returns `true` if [`Writing::finish`] would not
+    /// wait either.
     pub(crate) fn poll(
         self,
         client: &mut dyn TrainClient,
@@ -112,7 +113,7 @@ impl Writing {
         }
     }
 
-    /// Writes the rest of the checkpoint.
+    /// Writes everything that is left of the checkpoint, and waits for it.
     pub(crate) fn finish(self, client: &mut dyn TrainClient) -> Result<Written> {
         match self.0 {
             State::Tables(ticket, rest) => {
@@ -123,7 +124,7 @@ impl Writing {
         }
     }
 
-    /// Abandons the checkpoint: nothing is written any more, and its folder is removed.
+    /// Abandons the checkpoint: stops writing and removes its folder.
     pub(crate) fn abandon(self, client: &mut dyn TrainClient) {
         match self.0 {
             State::Tables(ticket, _) => client.abandon_checkpoint(ticket),
@@ -133,7 +134,8 @@ impl Writing {
 }
 
 impl Rest {
-    /// Writes the parts of a checkpoint beside its tables, and gives the folder its name.
+    /// Writes the contents of a checkpoint other than its tables, and renames the folder to its
+    /// final name.
     fn write(self, tables: Vec<TableParts>, mark: Option<SnapshotMark>) -> Result<Written> {
         let Self { stage, dense, frequencies, manifest, then } = self;
         stage.write_bytes(DENSE, &dense)?;

@@ -1,7 +1,7 @@
-//! The differences between two jobs that forbid to continue one from the other's checkpoint.
+//! The differences between two jobs that prevent one from continuing the other's checkpoint.
 //!
-//! A job may differ in the place of its data, the length of training, and the frequency of
-//! checkpoints. Every other difference would silently make a third job of the two.
+//! The jobs can differ in the place of the data, the length of training, and the frequency of
+//! checkpoints. Any other difference would silently mix two jobs in one result.
 
 use toml::Value;
 
@@ -31,14 +31,14 @@ const FREE: [&str; 14] = [
     "name",
 ];
 
-/// Returns the first key (dotted) in which two portable jobs differ in a way that matters, with
-/// both values.
+/// Returns the first dotted key in which two portable jobs differ, with both values. Keys that a
+/// resumed run may change are left out.
 pub(crate) fn difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {
     differ("", Some(saved), Some(given)).or_else(|| order_differs(saved, given))
 }
 
-/// Returns the first difference outside of the sections that a run from another's checkpoint
-/// decides anew: its data, its training and its evaluation.
+/// Returns the first difference outside of the sections that a new run from another run's
+/// checkpoint can change: data, training and evaluation.
 pub(crate) fn difference_of_model(
     saved: &Value,
     given: &Value,
@@ -53,8 +53,8 @@ pub(crate) fn difference_of_model(
     difference(&model(saved), &model(given))
 }
 
-/// Compares the order of features, which is the order of the model's inputs. Equal tables may
-/// differ in it.
+/// Compares the order of features and of labels, which is the order of the model's inputs. TOML
+/// tables are equal even if their order differs.
 fn order_differs(saved: &Value, given: &Value) -> Option<(String, String, String)> {
     ["features", "labels"].into_iter().find_map(|section| {
         let names = |job: &Value| -> Vec<String> {
