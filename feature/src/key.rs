@@ -20,7 +20,7 @@ pub const HASH_ID: &str = "splitmix64+xxh3-64/1";
 
 const MISSING_TAG: &[u8] = b"zillion:missing:";
 
-/// A mixed 64-bit key. Every `u64` is legal; there is no sentinel.
+/// A mixed 64-bit key of a table. Every `u64` is a valid key; no value has a special meaning.
 #[derive(
     Clone,
     Copy,
@@ -41,8 +41,8 @@ const MISSING_TAG: &[u8] = b"zillion:missing:";
 pub struct FeatureKey(pub u64);
 
 impl FeatureKey {
-    /// Returns the key of a signed id, which is that of [`FeatureKey::from_u64`] for non-negative
-    /// values.
+    /// Returns the key of a signed id. A non-negative id has the same key as in
+    /// [`FeatureKey::from_u64`].
     #[inline(always)]
     pub fn from_i64(id: i64) -> Self {
         Self::from_u64(id as u64)
@@ -82,7 +82,7 @@ impl FeatureKey {
         z.wrapping_sub(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Returns the virtual slot, `0..SLOTS`.
+    /// Returns the virtual slot of the key, a number in `0..SLOTS`.
     #[inline(always)]
     pub fn slot(self) -> usize {
         (self.0 >> (64 - SLOT_BITS)) as usize
@@ -92,7 +92,7 @@ impl FeatureKey {
 /// A hasher of keys for the standard library's maps and sets, which does not mix again.
 pub type MixedHasher = BuildHasherDefault<KeyHasher>;
 
-/// The hasher of [`MixedHasher`], which hands on the bits of a key.
+/// The hasher of [`MixedHasher`], which returns the bits of a key unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHasher(u64);
 
@@ -113,7 +113,7 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// A table's position in [`Schema::tables`](crate::Schema).
+/// The position of a table in [`Schema::tables`](crate::Schema).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TableId(pub u16);

@@ -1,14 +1,14 @@
 //! The encoding of a request: its raw values become a batch for the model.
 //!
-//! The transforms are the same as in training, feature by feature: keys by the declared type,
-//! numbers through the frozen statistics, side tables joined by key, sequences cut, crosses
-//! computed. Nothing is guessed: an input that a feature reads must be present (`null` stands for a
-//! missing value), and an input that nothing reads is refused, because its name is probably
-//! misspelt.
+//! The transforms of each feature are the same as in training: ids become keys by their declared
+//! type, numbers are transformed with the frozen statistics, side tables are joined by key,
+//! sequences are shortened and crosses are computed. Nothing is guessed: an input that a feature
+//! reads must be present (`null` stands for a missing value), and an input that no feature reads is
+//! refused, because its name is probably misspelt.
 //!
-//! Inputs are named after the feature that reads them, or after the column that the feature was
-//! trained from. A feature of a side table is not an input; the column that holds the side table's
-//! key is.
+//! An input has the name of the feature that reads it, or of the column of the training data. A
+//! feature of a side table is not an input; the column with the side table's key is an input
+//! instead.
 
 mod shape;
 
@@ -45,7 +45,7 @@ pub enum RawValues<'a> {
 pub struct RawColumn<'a> {
     /// The values, row after row.
     pub values: RawValues<'a>,
-    /// The number of values of each row; `None` stands for one value a row.
+    /// The number of values of each row; `None` stands for one value in each row.
     pub lengths: Option<Vec<usize>>,
     /// Whether the column has one row, which all rows of the request share.
     pub is_shared: bool,
@@ -121,8 +121,8 @@ impl Encoder {
     /// Returns an encoder for a schema with its statistics and side tables (in the schema's order).
     ///
     /// # Errors
-    /// Statistics that a feature needs and that are not there, side tables that are not the
-    /// schema's.
+    /// Returns an error if statistics that a feature needs are absent, or if the side tables are
+    /// not those of the schema.
     pub fn new(
         schema: &Schema,
         statistics: &Statistics,
@@ -188,8 +188,8 @@ impl Encoder {
         })
     }
 
-    /// Returns the inputs, in the order of the schema. A column that several features read is
-    /// several inputs with one [`InputSpec::column`].
+    /// Returns the inputs, in the order of the schema. If several features read one column, each of
+    /// them has an input of its own with the same [`InputSpec::column`].
     pub fn inputs(&self) -> impl Iterator<Item = &InputSpec> {
         self.inputs.iter().map(|input| &input.spec)
     }
@@ -210,10 +210,11 @@ impl Encoder {
         &self.schema
     }
 
-    /// Encodes `rows` rows.
+    /// Encodes the inputs of a request of `rows` rows as a batch.
     ///
     /// # Errors
-    /// [`RequestError`] names the input and, where it has one, the row.
+    /// Returns an error if an input is missing or unknown, or if a value cannot be used. The error
+    /// names the input and, if one value is refused, its row.
     pub fn encode(&self, rows: usize, columns: &RawColumns<'_>) -> Result<Batch, RequestError> {
         self.refuse_unread(columns)?;
         let mut batch = Batch::empty(&self.schema);
@@ -262,14 +263,14 @@ impl Encoder {
                         (None, Some(missing)) => *missing,
                         (None, None) => {
                             return Err(
-                                "the value is missing, and the feature declares nothing for it",
+                                "the value is missing, but the feature needs one; send a number",
                             );
                         }
                     };
                     if y.is_finite() {
                         Ok(y)
                     } else {
-                        Err("the value is too large for 32-bit floats")
+                        Err("the value is too large for a 32-bit float; send a smaller number")
                     }
                 };
                 batch.numeric[input.at] = shape.single(input, number)?;
@@ -288,7 +289,7 @@ impl Encoder {
                     let key = key_of(*raw, &value(row))?;
                     match key.and_then(|key| join.table.index.row(key)) {
                         None if join.needed_by.is_some() => Err(
-                            "the side table has no row of this key, and a numeric feature without `missing` needs one",
+                            "the side table has no row with this key, but a numeric feature without `missing` needs one; send a key that the side table has",
                         ),
                         row => Ok(row.unwrap_or(absent)),
                     }
@@ -396,19 +397,23 @@ impl RawValues<'_> {
     }
 }
 
-/// Returns the message about a refused value, in the words of a request.
+/// Returns the message about a refused value, for the sender of the request.
 fn explain(error: ValueError) -> &'static str {
     match error {
         ValueError::NotWhole => {
             "the value is not a whole number; send a whole number or its digits"
         }
-        ValueError::Beyond64Bits => "the value does not fit the 64-bit type of the feature",
-        ValueError::Negative => "the value is negative, and the type of the feature is u64",
-        ValueError::NotNumber => "the value is text, and the feature is a number; send a number",
+        ValueError::Beyond64Bits => {
+            "the value does not fit the 64-bit type of the feature; send an id of the training data"
+        }
+        ValueError::Negative => {
+            "the value is negative, but the type of the feature is u64; send a number from 0 on"
+        }
+        ValueError::NotNumber => "the value is text, but the feature is a number; send a number",
         ValueError::NotFinite => "the value is not finite; give `null` for a missing value",
         ValueError::NotUtf8 => "the value is not UTF-8; send UTF-8 text",
         ValueError::NoText => {
-            "the value is a number with a fraction, and the type of the feature is text; send a string"
+            "the value is a number with a fraction, but the type of the feature is text; send a string"
         }
     }
 }

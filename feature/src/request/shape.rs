@@ -8,7 +8,7 @@ use crate::key::FeatureKey;
 /// The assignment of values to rows.
 pub(super) struct Shape {
     rows: usize,
-    /// The end of each row's values in the column; `None` stands for one value a row.
+    /// The end of each row's values in the column; `None` stands for one value in each row.
     ends: Option<Vec<usize>>,
     is_shared: bool,
 }
@@ -24,7 +24,8 @@ impl Shape {
         let ends = match &column.lengths {
             None => {
                 if values != wanted {
-                    let reason = format!("{values} values for {wanted} rows; give one value a row");
+                    let reason =
+                        format!("{values} values for {wanted} rows; give one value for each row");
                     return Err(input.refuse(None, reason));
                 }
                 None
@@ -40,12 +41,12 @@ impl Shape {
             }
             Some(lengths) => {
                 if !input.spec.is_list {
-                    return Err(input
-                        .refuse(None, "some rows have a list, and the input has one value a row"));
+                    let reason = "some rows have a list; give one value for each row";
+                    return Err(input.refuse(None, reason));
                 }
                 if lengths.len() != wanted {
                     let reason = format!(
-                        "{} lengths for {wanted} rows; give one length a row",
+                        "{} lengths for {wanted} rows; give one length for each row",
                         lengths.len()
                     );
                     return Err(input.refuse(None, reason));
@@ -61,7 +62,9 @@ impl Shape {
                 match ends.filter(|_| end == values) {
                     Some(ends) => Some(ends),
                     None => {
-                        let reason = format!("the lengths do not add up to the {values} values");
+                        let reason = format!(
+                            "the sum of the lengths is not {values}, the number of values; correct the lengths"
+                        );
                         return Err(input.refuse(None, reason));
                     }
                 }
@@ -70,7 +73,7 @@ impl Shape {
         Ok(Self { rows, ends, is_shared: column.is_shared })
     }
 
-    /// Returns one result for each row.
+    /// Computes one result for each row with `of`, which receives the row.
     pub(super) fn single<T: Clone>(
         &self,
         input: &Input,
@@ -118,5 +121,6 @@ impl Shape {
 }
 
 fn offset(input: &Input, values: usize) -> Result<i32, RequestError> {
-    i32::try_from(values).map_err(|_| input.refuse(None, "more than 2^31 values in one request"))
+    let reason = "the request has 2^31 values or more; send fewer rows";
+    i32::try_from(values).map_err(|_| input.refuse(None, reason))
 }

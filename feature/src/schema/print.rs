@@ -106,7 +106,7 @@ fn side_section(side: &SideSpec) -> (String, Value) {
     (side.name.clone(), Value::Table(Table::from_iter(section)))
 }
 
-/// Returns a setting of a closed vocabulary as a job file writes it.
+/// Returns the spelling in a job file of a setting that is an enum.
 fn word(setting: &impl Serialize) -> Value {
     Value::try_from(setting).expect("a unit variant is a string")
 }
