@@ -1,8 +1,9 @@
 //! The counter-based random numbers, which are pure functions of their arguments.
 //!
-//! Nothing in Zillion carries a random state that could depend on the order of threads. A dropout
-//! mask is a function of (seed, step, row, unit), an initial row of (seed, key, unit), the order of
-//! rows of (seed, epoch). The functions are small enough to be inlined into vectorised loops.
+//! Zillion keeps no random state, because such a state could depend on the order of threads. A
+//! dropout mask is a function of (seed, step, row, unit), an initial row is a function of (seed,
+//! key, unit), and the order of rows is a function of (seed, epoch). The functions are small enough
+//! to be inlined into vectorised loops.
 
 /// Mixes 64 bits: the splitmix64 finaliser (a bijection).
 #[inline(always)]

@@ -379,7 +379,7 @@ impl RawValues<'_> {
         }
     }
 
-    /// Returns whether there is no value.
+    /// Returns whether the column has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

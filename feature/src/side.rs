@@ -46,7 +46,7 @@ impl SideIndex {
         self.rows.len() as u32
     }
 
-    /// Returns whether there is no row.
+    /// Returns whether the side table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -92,8 +92,8 @@ pub enum SideColumn {
     Numbers(Vec<f64>),
 }
 
-/// The transformed values of one feature: one for each row of the side table, and one more for a key
-/// that the side table does not have.
+/// The transformed values of one feature: one for each row of the side table, and one more for an
+/// unknown key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
     target: Target,
@@ -163,8 +163,8 @@ impl Attribute {
         Ok(Self { target, values })
     }
 
-    /// Fills the feature's column of `batch`: row i of the batch receives the value of row `rows[i]`
-    /// of the side table.
+    /// Fills the feature's column of `batch`: row i of the batch receives the value of row
+    /// `rows[i]` of the side table.
     ///
     /// # Panics
     /// Panics if a row is beyond the side table's length (the length itself stands for a missing

@@ -1,4 +1,4 @@
-//! A reader of files as Arrow record batches, from any row on; conversions read through it.
+//! A reader of files as Arrow record batches, from any row on, for conversions.
 //!
 //! Text is decoded by the decoders of training, chunk by chunk on the pool, into columns of
 //! declared types. Parquet and Arrow files keep the types that their columns have.
@@ -24,7 +24,7 @@ use crate::source::{ArraySource, Batches, DataFile};
 use crate::text::OtherColumns;
 pub use columns::ColumnType;
 
-/// The rows of some files, and the position of the next row.
+/// A reader of the rows of some files as Arrow record batches.
 pub struct ArrowRows {
     source: RowSource,
     schema: SchemaRef,
@@ -48,14 +48,14 @@ enum RowSource {
     },
 }
 
-/// Some rows that have been read and not yet been made into one batch.
+/// The rows of one read, before they become one record batch.
 pub struct RowSpan {
     values: Values,
     /// The number of rows of the data that the span covers.
     pub span: u64,
-    /// The number of those rows that are left.
+    /// The number of rows that the batch will have.
     pub rows: u64,
-    /// The number of those rows that were left out as bad.
+    /// The number of rows of the span that were left out as bad.
     pub bad: u64,
 }
 
@@ -70,8 +70,9 @@ impl ArrowRows {
     /// `max_bad_rows` bad rows are left out.
     ///
     /// # Errors
-    /// The files cannot be read, are a mixture of text and arrays, or have other columns than the
-    /// first file or `columns`; or there is no row at all.
+    /// Returns an error if a file cannot be read, if text files and files with types are mixed, if
+    /// the columns of a file differ from those of the first file or from `columns`, or if there is
+    /// no row.
     pub fn open(
         config: &DataConfig,
         paths: &[PathBuf],
@@ -87,7 +88,7 @@ impl ArrowRows {
         match (files.iter().find(|f| is_text(f)), files.iter().find(|f| !is_text(f))) {
             (Some(text), Some(other)) => Err(ReaderError::Setting {
                 problem: format!(
-                    "the file is text, and {} has columns with types of its own; convert them one after the other",
+                    "the file is text, but {} is Parquet or Arrow; convert them in separate runs",
                     other.path().display()
                 ),
                 key: text.path().display().to_string(),
@@ -121,7 +122,7 @@ impl ArrowRows {
         check_names(&arrow)?;
         check_columns(columns, &files)?;
         let files = Arc::new(files);
-        // A column for which no type was chosen must not get lost silently.
+        // A column without a type must not be lost silently.
         let rules = text_rules(config);
         let mut reading = Reading::new(&files, fields, rules, OtherColumns::Refuse)?;
         if reading.units.is_empty() {
@@ -145,7 +146,7 @@ impl ArrowRows {
     ) -> Result<Self> {
         if !columns.is_empty() {
             return Err(ReaderError::Setting {
-                problem: "the columns of this file have types of their own, which are kept; leave the types out".to_owned(),
+                problem: "types were given, but the file is Parquet or Arrow and keeps the types of its columns; leave the types out".to_owned(),
                 key: files[0].path().display().to_string(),
             });
         }
@@ -184,6 +185,9 @@ impl ArrowRows {
     }
 
     /// Reads up to `limit` rows of the data; returns `None` at the end.
+    ///
+    /// # Errors
+    /// Returns an error if rows cannot be read, or if too many of them are bad.
     pub fn next(&mut self, limit: usize) -> Result<Option<RowSpan>> {
         let span = match &mut self.source {
             RowSource::Text { feed, types, .. } => {
@@ -242,6 +246,9 @@ impl ArrowRows {
 
 impl RowSpan {
     /// Returns the rows as one record batch.
+    ///
+    /// # Errors
+    /// Returns an error if the rows hold more text than the offsets of a record batch can count.
     pub fn batch(self, schema: &SchemaRef) -> Result<RecordBatch> {
         let together = match self.values {
             Values::Pieces(pieces, types) => {
@@ -259,10 +266,7 @@ impl RowSpan {
                 own.and_then(|own| concat_batches(schema, &own))
             }
         };
-        together.map_err(|error| ReaderError::Setting {
-            problem: format!("rows cannot be put together: {error}"),
-            key: "group rows".to_owned(),
-        })
+        together.map_err(columns::batch_error)
     }
 }
 
@@ -303,7 +307,7 @@ fn other_columns(first: &Schema, found: &Schema, path: &Path) -> ReaderError {
     };
     ReaderError::Setting {
         problem: format!(
-            "the file has the columns ({}), and the first file has ({}); convert them one after the other",
+            "the file has the columns ({}), but the first file has ({}); convert them in separate runs",
             list(found),
             list(first)
         ),
@@ -316,20 +320,20 @@ fn check_names(fields: &[ArrowField]) -> Result<()> {
     match fields.iter().find(|field| !names.insert(field.name())) {
         None => Ok(()),
         Some(field) => Err(ReaderError::Setting {
-            problem: "two columns would have this name; rename one of them".to_owned(),
+            problem: "two columns of the new file would have this name; rename one of them".to_owned(),
             key: field.name().clone(),
         }),
     }
 }
 
-/// Checks that every column of every file has a type: a column without one would get lost.
+/// Checks that every column of every file has a type, because a column without one would be lost.
 fn check_columns(columns: &[(String, ColumnType)], files: &[DataFile]) -> Result<()> {
     for file in files {
         let is_typed = |name: &str| columns.iter().any(|(typed, _)| typed == name);
         if let Some(name) = file.columns().into_iter().find(|name| !is_typed(name)) {
             return Err(ReaderError::Setting {
                 problem: format!(
-                    "the file has a column `{name}` that the first file does not have; convert them one after the other"
+                    "the file has a column `{name}` that the first file does not have; convert them in separate runs"
                 ),
                 key: file.path().display().to_string(),
             });

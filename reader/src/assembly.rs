@@ -22,7 +22,7 @@ pub(crate) struct Assembly {
     max_lens: Vec<Option<usize>>,
 }
 
-/// A join: the position of its field, and the columns that are filled from rows of its side table.
+/// A join: its side table, and the attributes that are filled from rows of the side table.
 #[derive(Clone, Debug)]
 struct Joined {
     side: usize,
@@ -32,8 +32,12 @@ struct Joined {
 }
 
 impl Assembly {
-    /// Returns the plan for batches with the wanted features, given by their positions in the
-    /// schema; the columns of other features stay empty.
+    /// Returns the plan for batches with the features for which `wanted` is true, by their
+    /// positions in the schema; the columns of other features stay empty.
+    ///
+    /// # Errors
+    /// Returns an error if statistics that a transform needs are absent, or if a value of a side
+    /// table is infinite after its transform.
     pub(crate) fn new(
         schema: &Arc<Schema>,
         sides: &SideTables,
@@ -60,6 +64,9 @@ impl Assembly {
     }
 
     /// Assembles pieces, which were decoded for `fields`, into a batch.
+    ///
+    /// # Errors
+    /// Returns an error if a column of lists has more ids than offsets of 32 bits can count.
     pub(crate) fn batch(&self, pieces: &[Piece], fields: &[Field]) -> Result<Batch> {
         let mut batch = Batch::empty(&self.schema);
         let rows = pieces.iter().map(|piece| piece.rows).sum();
@@ -137,6 +144,7 @@ fn refuse_infinite(schema: &Schema, feature: usize, attribute: &Attribute) -> Re
     })
 }
 
+/// Returns the labels of one field from all pieces.
 pub(crate) fn gather_label(pieces: &[Piece], rows: usize, i: usize, role: &Role) -> LabelColumn {
     let labels =
         values(pieces, rows, |b| column_of!(b, i, Column::Labels { values, .. } => values));

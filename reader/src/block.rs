@@ -1,7 +1,7 @@
-//! A block of decoded rows in columns.
+//! The block of decoded rows that one decoding task returns.
 //!
-//! A decoding task returns one block. The block holds one column for each field, whatever the
-//! schema calls it; only an [`Assembly`](crate::assembly::Assembly) knows the places of a batch.
+//! A block holds one column for each field. An [`Assembly`](crate::assembly::Assembly) moves the
+//! columns to their places in a batch.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Block {
     }
 }
 
-/// The values of one field.
+/// The decoded values of one field.
 #[derive(Debug)]
 pub(crate) enum Column {
     Keys(Vec<FeatureKey>),
@@ -71,13 +71,13 @@ pub(crate) enum Column {
     Times(Vec<i64>),
 }
 
-/// Some texts, one after another in one buffer.
+/// A column of texts, stored one after another in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     pub(crate) bytes: Vec<u8>,
     /// The end of each text in the buffer.
     pub(crate) ends: Vec<usize>,
-    /// Whether each row has a text.
+    /// The flag of each row that tells whether the row has a text.
     pub(crate) there: Vec<bool>,
 }
 
@@ -185,7 +185,7 @@ impl Column {
         }
     }
 
-    /// Appends a row that takes the place of a bad one until it is removed.
+    /// Appends a row that takes the place of a bad row until it is removed.
     pub(crate) fn push_stand_in(&mut self) {
         match self {
             Self::Keys(x) => x.push(FeatureKey::default()),
@@ -267,7 +267,7 @@ impl Column {
     }
 }
 
-/// Removes lists; returns for each of their values whether it stays.
+/// Removes the lists of the rows `gone`; returns for each value of all lists whether it stays.
 fn remove_lists(offsets: &mut Vec<i32>, gone: &[u32]) -> Vec<bool> {
     let mut gone = gone.iter().peekable();
     let mut stays = Vec::with_capacity(offsets.last().map_or(0, |&end| end as usize));
@@ -290,7 +290,7 @@ fn retain<T>(values: &mut Vec<T>, stays: &[bool]) {
     values.retain(|_| stays.next().is_some_and(|&stays| stays));
 }
 
-/// Ends the list of a row.
+/// Ends the list of a row by appending its end to the offsets.
 pub(crate) fn end_list<I>(offsets: &mut Vec<i32>, ids: &[I]) -> Outcome<()> {
     offsets.push(i32::try_from(ids.len()).map_err(|_| Refusal::TooManyIds)?);
     Ok(())
@@ -307,8 +307,8 @@ macro_rules! column_of {
     };
 }
 
-/// Some consecutive rows of a block: the rows that the columns hold, and the rows of the data that
-/// they cover.
+/// A run of consecutive rows of a block: the rows that the columns hold, and the rows of the data
+/// that they cover.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) block: Arc<Block>,

@@ -41,8 +41,8 @@ pub struct DataConfig {
     /// The character between the ids of a multi-hot cell.
     pub list_separator: Byte,
     /// The number of bad rows that a pass over the data may leave out; with 0 the first one is an
-    /// error. [`ReaderError::is_about_one_row`] says which errors make a row bad. Side tables may
-    /// not have any.
+    /// error. [`ReaderError::is_about_one_row`] tells which errors make a row bad. A bad row of a
+    /// side table is always an error.
     #[serde(skip_serializing_if = "is_default")]
     pub max_bad_rows: u64,
     /// The file to which the bad rows are written, one JSON object per line, each row once.
@@ -89,15 +89,15 @@ impl DataConfig {
     /// [`DataConfig::root`]. The entries keep their order; the files of each entry are sorted.
     ///
     /// # Errors
-    /// An entry matches no file, or two entries match the same file.
+    /// Returns an error if an entry matches no file, or if two entries match the same file.
     pub fn files(&self, paths: &Paths) -> Result<Vec<PathBuf>> {
         files::expand(&self.root, &paths.0)
     }
 
-    /// Returns whether a file is text, by these settings and the ending of the file.
+    /// Returns whether a file is text, according to these settings and the ending of the file.
     ///
     /// # Errors
-    /// Neither the settings nor the ending name a format.
+    /// Returns an error if neither the settings nor the ending name a format.
     pub fn is_text(&self, path: &std::path::Path) -> Result<bool> {
         let format = format_of(path, self.format)?;
         Ok(matches!(format, FileFormat::Text(..)))
@@ -115,7 +115,7 @@ impl DataConfig {
         }
         if self.rejects.is_some() && self.max_bad_rows == 0 {
             return Err(ReaderError::Setting {
-                problem: "no bad row is left out; set `data.max_bad_rows` to how many may be"
+                problem: "`data.max_bad_rows` is 0, so the first bad row is an error; set it to the number of bad rows that may be left out"
                     .to_owned(),
                 key: "data.rejects".to_owned(),
             });
@@ -127,8 +127,8 @@ impl DataConfig {
     /// that is kept.
     ///
     /// # Errors
-    /// The settings name a label that the schema does not have, or no label although the schema has
-    /// several.
+    /// Returns an error if the settings name a label that the schema does not have, or no label
+    /// although the schema has several.
     pub fn negatives(&self, schema: &Schema) -> Result<Option<(usize, f64)>> {
         let Some(NegativesConfig { keep, label }) = &self.negatives else { return Ok(None) };
         let refuse = |problem: String| ReaderError::Setting {
@@ -143,7 +143,7 @@ impl DataConfig {
             None if names.len() == 1 => 0,
             None => {
                 return Err(refuse(format!(
-                    "name the label whose zeros are thinned out (labels: {})",
+                    "the schema has several labels; name the one whose zeros are sampled (labels: {})",
                     names.join(", ")
                 )));
             }
@@ -350,7 +350,7 @@ impl Quote {
     /// The setting under which quotes have no meaning.
     pub const NONE: Self = Self(None);
 
-    /// Returns the setting for this character, or for none.
+    /// Returns the setting for this quote character; `None` stands for no quotes.
     pub fn new(character: Option<Byte>) -> Self {
         Self(character)
     }

@@ -26,14 +26,14 @@ use crate::text::{OtherColumns, TextFile};
 /// enough that they are still in a cache when batches are cut from them.
 const PLAIN_WINDOW: usize = 8192;
 
-/// Whether the data must have the columns that only training and evaluation need: labels, weights,
-/// groups, times.
+/// The requirement for the columns that only training and evaluation need: labels, weights, groups
+/// and event times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
     /// A file without such a column is an error.
     #[default]
     Required,
-    /// A column that some file lacks is left out of the batches, as prediction wants it.
+    /// A column that some file lacks is left out of the batches, as prediction needs it.
     Optional,
 }
 
@@ -58,8 +58,8 @@ impl Dataset {
     /// Opens files (see [`DataConfig::files`]) and checks them before any row is read.
     ///
     /// # Errors
-    /// A file cannot be read, is empty or truncated, or lacks a column; a column has a type that
-    /// does not fit; there is no row at all.
+    /// Returns an error if a file cannot be read, is empty or truncated, or lacks a column, if the
+    /// type of a column does not fit, or if there is no row.
     pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         Self::open_with(config, files, schema, Labels::Required)
     }
@@ -96,8 +96,8 @@ impl Dataset {
     }
 
     /// Opens a dataset of one text stream, such as standard input, which can be read once. The
-    /// format is the text format that `data.format` names, or else CSV; the compression is
-    /// recognised; `name` stands for the stream in messages.
+    /// format is the text format that `data.format` names, or else CSV. The compression is
+    /// recognised from the first bytes. `name` is the name of the stream in messages.
     ///
     /// # Errors
     /// See [`Dataset::open`].
@@ -188,7 +188,8 @@ impl Dataset {
         Ok(self)
     }
 
-    /// Returns the rows that all passes so far have left out as bad, each once, by file and row.
+    /// Returns the rows that all passes so far have left out as bad, each once, sorted by file and
+    /// row.
     /// The list is empty unless `data.rejects` names a file.
     pub fn rejects(&self) -> Vec<Reject> {
         self.rejects.rows()
@@ -199,10 +200,10 @@ impl Dataset {
         self.rejects.examples()
     }
 
-    /// Returns the counts of what all passes so far have read and left out; clones of a dataset
-    /// share them.
+    /// Returns the counts of bytes and bad rows over all passes so far; clones of a dataset share
+    /// the counts.
     pub fn counts(&self) -> ReadCounts {
-        self.counts.now()
+        self.counts.snapshot()
     }
 
     /// Returns whether bad rows may be left out; all passes must leave out the same rows.
@@ -210,7 +211,7 @@ impl Dataset {
         self.policy.max_bad > 0
     }
 
-    /// Returns whether a field reads a label or similar column that the files do not have.
+    /// Returns whether the files lack the column of a field that only training needs.
     pub(crate) fn lacks(&self, field: &Field) -> bool {
         self.lacking.contains(&field.slot)
     }
@@ -256,7 +257,8 @@ impl Dataset {
     /// places in the order.
     ///
     /// # Errors
-    /// A transform needs statistics that [`Dataset::with_statistics`] was not given.
+    /// Returns an error if a transform needs statistics that [`Dataset::with_statistics`] was not
+    /// given.
     pub fn batches(
         &self,
         order: BatchOrder,

@@ -1,9 +1,9 @@
 //! The feed: units in order, decoded ahead by the pool and returned as windows of rows.
 //!
 //! # Invariants
-//! * The rows of the windows, one after another, are the rows of the units in their order, whatever
-//!   the number of threads and however decoding was divided.
-//! * An error is the one that reading row by row would meet first.
+//! * The rows of the windows, one after another, are the rows of the units in their order. Neither
+//!   the number of threads nor the division of the work changes them.
+//! * An error is always the first one in the order of rows.
 //! * Memory is bounded: at most one window plus [`Feed::in_flight`] chunks of text are decoded.
 //!
 //! # Concurrency
@@ -33,24 +33,24 @@ const FIELDS_OF_A_PART: usize = 4;
 pub(crate) struct Feed {
     reading: Arc<Reading>,
     workers: Arc<Workers>,
-    /// Whether the rows are no longer wanted.
+    /// Whether the reading was cancelled, because no rows are needed any more.
     cancelled: Arc<AtomicBool>,
     order: Vec<u32>,
     /// The position in `order` of the next unit to open.
     next_unit: usize,
     open: Option<Open>,
-    /// Whether a piece of a row group is in flight while more of the group follows. The piece holds
-    /// the decoders until it ends, and nothing may overtake it.
+    /// Whether a piece of a row group is in flight that is not the last piece of its group. The
+    /// piece holds the decoders until it ends, so no later piece can start before.
     awaiting: bool,
     flight: VecDeque<Flight>,
     /// The decoded rows behind the last window.
     spill: VecDeque<Piece>,
-    /// An error that is reported after everything launched before it has landed.
+    /// An error that is reported after all tasks that were spawned before it have been joined.
     failed: Option<ReaderError>,
-    /// The number of rows that have landed, of the text file at the front of the flight.
+    /// The number of joined rows of the text file at the front of the flight.
     rows_of_file: u64,
-    /// The number of rows whose decoding has been launched, of the text file that is open; counted
-    /// only where a row's number decides whether the row is drawn.
+    /// The number of rows of the open text file whose decoding has begun; counted only if a row's
+    /// number decides whether the row is drawn.
     launched: u64,
     /// The number of rows to skip before the first window.
     skip: u64,
@@ -201,7 +201,7 @@ impl Feed {
         match &reading.plans[file] {
             FilePlan::Groups(plan) => {
                 let count = self.parts(rows);
-                reading.counts.read(plan.bytes(group));
+                reading.counts.add_bytes(plan.bytes(group));
                 let bound = |part: usize| part * reading.fields.len() / count;
                 let start = Start { group, rows_before, row };
                 let path = reading.files[file].path();
@@ -255,7 +255,7 @@ impl Feed {
     ) {
         let reading = self.reading.clone();
         let file = reading.units[unit].file;
-        reading.counts.read(chunk.bytes.len() as u64);
+        reading.counts.add_bytes(chunk.bytes.len() as u64);
         if starts_file {
             self.launched = 0;
         }
@@ -281,7 +281,7 @@ impl Feed {
                     parts.extend(part);
                     match (decoded, &mut whole) {
                         (Ok(decoded), None) => whole = Some(decoded),
-                        (Ok(decoded), Some(whole)) => whole.beside(decoded),
+                        (Ok(decoded), Some(whole)) => whole.append_columns(decoded),
                         (Err(error), _) => first_error = Some(earlier(first_error, error)),
                     }
                 }
@@ -314,7 +314,7 @@ impl Feed {
         Ok(Piece::whole(block))
     }
 
-    /// Returns a decoded piece of a row group without the rows that are bad in some column.
+    /// Returns a decoded piece of a row group without the rows that are bad in any column.
     fn without_bad(&self, file: usize, decoded: Decoded) -> Result<Block> {
         let Decoded { mut columns, mut kept, mut bad } = decoded;
         // If a row has several bad values, the one of the first column is reported, as it would be
@@ -335,8 +335,8 @@ impl Feed {
         Ok(Block { rows: kept.rows, columns, span: kept.span, kept: kept.places, rejected })
     }
 
-    /// Returns an error if one block has more bad rows than it may have. The bad rows of the whole
-    /// pass are counted where the pass takes windows.
+    /// Returns an error if one block alone has more bad rows than the pass may have. The bad rows
+    /// of the whole pass are counted by the stream that takes the windows.
     fn refuse_many(&self, bad: usize) -> Result<()> {
         match bad as u64 > self.reading.max_bad() {
             true => Err(self.reading.too_many_bad_rows()),
@@ -387,8 +387,8 @@ impl Feed {
         Ok(())
     }
 
-    /// Skips up to `rows` rows of a text file; returns how many are still to be skipped behind the
-    /// file.
+    /// Skips up to `rows` rows of a text file; returns the number of rows that must still be
+    /// skipped behind the file.
     fn pass_over_text(&mut self, unit: usize, plan: Arc<TextPlan>, rows: u64) -> Result<u64> {
         let mut chunks = plan.chunks()?;
         let mut left = rows;

@@ -13,7 +13,7 @@ use crate::value::Transform;
 /// One use of one column of the data. Two features that read the same column are two fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// The use of the column in messages: "feature `user`", "label `click`", "`columns.weight`".
+    /// The name of the use in messages: "feature `user`", "label `click`", "`columns.weight`".
     pub(crate) used_by: String,
     /// The column of the data.
     pub(crate) column: String,
@@ -140,9 +140,9 @@ pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
 }
 
 /// Returns the fields of a schema before its statistics are known; files are checked against them.
-/// A feature that needs statistics stands as [`Role::Number`], which accepts the same columns and
-/// refuses the same rows. The only other refusal, a number that leaves the range of `f32` when it
-/// is standardised, does not occur in the data that the statistics are computed from.
+/// A feature that needs statistics has [`Role::Number`] here, which accepts the same columns and
+/// refuses the same rows. The only other refusal, a standardised number that does not fit an `f32`,
+/// does not occur in the data that the statistics are computed from.
 pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Field>> {
     let role = |feature: &FeatureSpec| match feature.needs_statistics() {
         true => Ok(Role::Number { needed: feature.needs_value() }),
@@ -164,8 +164,7 @@ pub(crate) fn resolved(
     Ok(fields)
 }
 
-/// Returns the fields that the chosen features read, by their positions in the schema, and no
-/// others.
+/// Returns the fields of the features for which `wanted` is true, by their positions in the schema.
 pub(crate) fn resolved_where(
     schema: &Schema,
     sides: &SideTables,
@@ -207,7 +206,7 @@ fn of_features(
     Ok(fields)
 }
 
-/// Returns the field that finds the rows of a join.
+/// Returns the field that looks up the rows of a join.
 pub(crate) fn side_row(schema: &Schema, sides: &SideTables, number: usize, join: &Join) -> Field {
     let side = &schema.sides[join.side];
     Field {
@@ -266,8 +265,8 @@ fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
     })
 }
 
-/// Returns the role that decodes a feature's column in the file of its side table. The values stay
-/// as they are, because transforms need statistics, which are computed from the joined values.
+/// Returns the role that decodes a feature's column in the file of its side table. The values are
+/// not transformed here, because a transform needs statistics of the joined values.
 pub(crate) fn role_in_side_table(feature: &FeatureSpec) -> Role {
     match feature.kind {
         FeatureKind::Id { raw, .. } => {

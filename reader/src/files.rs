@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ReaderError, Result};
 
-/// Returns the files that `entries` stand for. The entries keep their order; the files of each
-/// entry are sorted.
+/// Returns the files that the entries of a list match. The entries keep their order; the files of
+/// each entry are sorted.
+///
+/// # Errors
+/// Returns an error if an entry is not a valid glob or matches no file, or if two entries match the
+/// same file.
 pub(crate) fn expand(root: &Path, entries: &[String]) -> Result<Vec<PathBuf>> {
     let mut seen = BTreeSet::new();
     let mut files = Vec::new();

@@ -1,5 +1,5 @@
-//! Arrow IPC files (Feather V2): memory-mapped and decoded record batch by record batch, without a
-//! copy of buffers that are not compressed.
+//! The reader of Arrow IPC files (Feather V2), which maps a file into memory and decodes it record
+//! batch by record batch, without a copy of buffers that are not compressed.
 //!
 //! The mapping of a batch lives as long as the batch, so memory does not grow with the file. Every
 //! size and position in the file is checked before it is used.
@@ -51,13 +51,12 @@ struct IpcGroups {
     schema: SchemaRef,
     version: MetadataVersion,
     batches: Arc<Vec<Block>>,
-    /// The dictionaries, decoded once for all batches, because any projection of the schema may use
-    /// them.
+    /// The blocks of the dictionaries and their bytes, which any projection of the schema may use.
     dictionaries: Arc<Vec<(Block, Bytes)>>,
-    /// The type, text or a number, that each column of the file is read as if its own type is null.
+    /// The type as which each column of the file is read if its own type is the null type.
     null_types: Vec<DataType>,
-    /// Whether the dictionary of each string column is kept: such columns are hashed entry by
-    /// entry.
+    /// The flag of each column that tells whether a dictionary of strings is kept, so that each
+    /// entry is hashed once.
     keep_dictionary: Vec<bool>,
 }
 
@@ -93,7 +92,7 @@ impl IpcFile {
             let what = if bytes[0] == 0xff { "an Arrow stream" } else { "Feather version 1" };
             return Err(ReaderError::Setting {
                 problem: format!(
-                    "the file is {what}, which has no directory of its batches; write it as an Arrow IPC file (`pyarrow.feather.write_feather`, `pyarrow.ipc.new_file`)"
+                    "the file is {what}, which has no list of its batches; write it as an Arrow IPC file (`pyarrow.feather.write_feather`, `pyarrow.ipc.new_file`)"
                 ),
                 key: path.display().to_string(),
             });
@@ -184,7 +183,7 @@ impl IpcFile {
         self.schema.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// Returns the columns with the types of their values, whatever the encoding.
+    /// Returns the columns with the types of their values, without the encoding.
     pub(crate) fn plain_schema(&self) -> SchemaRef {
         let plain = |field: &Arc<ArrowField>| {
             field.as_ref().clone().with_data_type(plain_type(field.data_type()))
@@ -193,6 +192,10 @@ impl IpcFile {
     }
 
     /// Reads all columns of the file, batch after batch.
+    ///
+    /// # Errors
+    /// Returns an error if the dictionaries of the file cannot be read; the iterator returns an
+    /// error if a batch cannot be decoded.
     pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let width = self.schema.fields().len();
         let source = self.groups_as(vec![DataType::Int64; width], vec![false; width])?;
@@ -222,7 +225,7 @@ struct IpcBatches {
     source: IpcGroups,
     roots: Vec<usize>,
     block: Block,
-    /// The mapped block, until it is decoded.
+    /// The mapped bytes of the block, until the block is decoded.
     bytes: Bytes,
     batch: Option<RecordBatch>,
     row: usize,
@@ -344,8 +347,8 @@ fn message<'a>(
 fn rows_of(bytes: &Bytes, block: &Block) -> std::result::Result<u64, String> {
     let bytes = within(bytes, block)?;
     let (message, _) = message(&bytes, block)?;
-    let batch = message.header_as_record_batch().ok_or("a block is no record batch")?;
-    u64::try_from(batch.length()).map_err(|_| "a record batch of less than zero rows".to_owned())
+    let batch = message.header_as_record_batch().ok_or("a block is not a record batch")?;
+    u64::try_from(batch.length()).map_err(|_| "a record batch has a negative length".to_owned())
 }
 
 /// Refuses buffers that lie outside of the body or that declare an impossible size.
@@ -353,7 +356,7 @@ fn check_sizes(bytes: &[u8], block: &Block) -> std::result::Result<(), String> {
     let (message, body) = message(bytes, block)?;
     let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());
     let Some(batch) = message.header_as_record_batch().or(dictionary) else {
-        return Err("a block is no record batch".to_owned());
+        return Err("a block is not a record batch".to_owned());
     };
     for buffer in batch.buffers().iter().flatten() {
         let range =

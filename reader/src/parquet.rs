@@ -1,5 +1,5 @@
-//! Parquet files: checked against the schema from their metadata alone, decoded row group by row
-//! group.
+//! The reader of Parquet files, which checks a file against the schema by its metadata alone and
+//! decodes it row group by row group.
 
 mod batches;
 mod groups;
@@ -42,7 +42,7 @@ impl ParquetFile {
     /// Opens a file and reads its metadata.
     ///
     /// # Errors
-    /// The file cannot be read, is empty or is not Parquet.
+    /// Returns an error if the file cannot be read, is empty or is not Parquet.
     pub fn open(path: &Path) -> Result<Self> {
         let failed =
             |source| ReaderError::Io { what: "open the file", source, path: path.to_owned() };
@@ -65,7 +65,7 @@ impl ParquetFile {
             path: path.to_owned(),
             metadata: metadata.metadata().clone(),
             schema: metadata.schema().clone(),
-            groups: groups.map_err(|_| damaged("a row group of less than zero rows".to_owned()))?,
+            groups: groups.map_err(|_| damaged("a row group has a negative number of rows".to_owned()))?,
         })
     }
 
@@ -113,7 +113,7 @@ impl ParquetFile {
         Ok(GroupPlan { source: Arc::new(source), columns })
     }
 
-    /// Returns whether all of a column is written as a dictionary.
+    /// Returns whether all pages of a column are encoded with a dictionary.
     fn is_dictionary(&self, column: usize) -> bool {
         let descriptor = self.metadata.file_metadata().schema_descr();
         let Some(leaf) =

@@ -34,7 +34,7 @@ const QUANTILES_OF_A_PASS: usize = 4;
 /// sample beyond that.
 ///
 /// # Errors
-/// An error of reading the rows, or a feature without a single present value.
+/// Returns an error if rows cannot be read, or if a feature has no present value.
 pub fn statistics(dataset: &Dataset, workers: &Arc<Workers>) -> Result<Statistics> {
     let mut statistics = Statistics::default();
     let features = &dataset.schema().features;
@@ -152,12 +152,14 @@ fn one_pass(
             key: format!("features.{}", feature.name),
         };
         if moments.count == 0 {
-            return Err(refuse("no row of the training data has a value; leave the feature out"));
+            return Err(refuse(
+                "no row of the training data has a value; remove the feature from the job",
+            ));
         }
         let std = moments.std();
         if !std.is_finite() {
             return Err(refuse(
-                "the values spread too far for a standard deviation; scale the column",
+                "the values are too large for a standard deviation; scale the column",
             ));
         }
         let boundaries = sample.zip(quantiles(feature)).map(|(s, count)| s.boundaries(count));
@@ -177,7 +179,7 @@ fn one_pass(
 /// before the first step. Each table is given with the maximum number of keys that it may have.
 ///
 /// # Errors
-/// An error of reading the rows, or a table with more keys than it may have.
+/// Returns an error if rows cannot be read, or if a table has more keys than its maximum.
 pub fn vocabulary(
     dataset: &Dataset,
     tables: &[(TableId, usize)],
@@ -217,12 +219,13 @@ pub fn vocabulary(
     Ok(keys.into_iter().map(sorted).collect())
 }
 
-/// Decodes every row to columns (keys mixed or hashed, numbers transformed), drops them and returns
-/// their number. It measures the cost of reading before batches are assembled.
+/// Decodes every row to columns (keys mixed or hashed, numbers transformed), drops the columns and
+/// returns the number of rows. A benchmark measures with it the cost of reading without the
+/// assembly of batches.
 ///
 /// # Errors
-/// An error of reading the rows, or statistics that a transform needs and the dataset was not
-/// given.
+/// Returns an error if rows cannot be read, or if the dataset was not given statistics that a
+/// transform needs.
 pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> {
     let mut fields = field::resolved(dataset.schema(), dataset.sides(), dataset.statistics())?;
     fields.retain(|field| !dataset.lacks(field));
@@ -238,7 +241,7 @@ pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> 
 /// `feature` is its position in the schema.
 ///
 /// # Errors
-/// An error of reading the rows.
+/// Returns an error if rows cannot be read.
 pub fn frequencies(
     dataset: &Dataset,
     feature: usize,
@@ -274,8 +277,8 @@ fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<b
     read
 }
 
-/// Returns the fields that a pass wants. If bad rows may be left out, all other fields follow,
-/// although their values are not used: a row is bad in every pass or in none.
+/// Returns the fields that a pass reads. If bad rows may be left out, all other fields follow,
+/// although their values are not used, because a row must be bad in every pass or in none.
 fn with_all(
     dataset: &Dataset,
     mut fields: Vec<Field>,
@@ -293,7 +296,7 @@ fn with_all(
     Ok(fields)
 }
 
-/// Decodes `fields` of every row and passes them on window by window, in file order.
+/// Decodes `fields` of every row and calls `show` with each window, in file order.
 fn visit(
     dataset: &Dataset,
     fields: Vec<Field>,

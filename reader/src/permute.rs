@@ -1,9 +1,9 @@
 //! The permutation of the rows of a window.
 //!
-//! A window is permuted as a whole, column by column, before batches are cut from it. Gathering
-//! each batch out of the unordered window was rejected: every batch would touch every page of every
-//! column, far beyond what caches and translation buffers hold. A single column nearly fits the
-//! second-level cache.
+//! A window is permuted as a whole, column by column, before batches are cut from it. To gather
+//! each batch from the unordered window was rejected: every batch would touch every page of every
+//! column, which is far more than caches and translation buffers hold. A single column nearly fits
+//! the second-level cache.
 
 use std::sync::Arc;
 

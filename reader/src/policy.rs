@@ -83,7 +83,7 @@ impl RowPolicy {
 }
 
 impl Picker {
-    /// Returns whether any rows are sampled, so that their numbers must be known.
+    /// Returns whether rows are sampled, so that the number of each row must be known.
     pub(crate) fn thins(&self) -> bool {
         self.sample.is_some() || self.negatives.is_some()
     }
@@ -95,8 +95,8 @@ impl Picker {
     }
 }
 
-/// The rows of a block that are kept, recorded row by row. Recording costs nothing until the first
-/// row is not kept.
+/// The record of the rows of a block that are kept. The record needs no memory until the first row
+/// is left out.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// The number of rows that were recorded.

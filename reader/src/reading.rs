@@ -1,4 +1,4 @@
-//! One pass over the data: the state that all its tasks share.
+//! The state of one pass over the data, which all tasks of the pass share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::rejects::RejectLog;
 use crate::source::{DataFile, FilePlan, Unit};
 use crate::text::OtherColumns;
 
-/// One pass over a list of files.
+/// The state of one pass over a list of files.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) files: Arc<Vec<DataFile>>,
@@ -41,7 +41,8 @@ impl Reading {
     /// Plans a pass that decodes `fields` of every row.
     ///
     /// # Errors
-    /// A file lacks the column of a field, or the column has a type that does not fit.
+    /// Returns an error if a file lacks the column of a field, or if the type of the column does
+    /// not fit.
     pub(crate) fn new(
         files: &Arc<Vec<DataFile>>,
         fields: Vec<Field>,
@@ -67,7 +68,7 @@ impl Reading {
         })
     }
 
-    /// Makes the pass leave out rows in this epoch and log the bad ones.
+    /// Sets the rows that the pass leaves out in this epoch, and the log for the bad ones.
     pub(crate) fn leave_out(
         &mut self,
         policy: &RowPolicy,
@@ -90,7 +91,7 @@ impl Reading {
 
     /// Counts and logs a bad row.
     pub(crate) fn reject(&self, file: usize, error: &ReaderError, line: Option<&[u8]>) {
-        self.counts.left_out(error);
+        self.counts.add_bad_row(error);
         let path = self.files[file].path();
         let name = path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy();
         self.rejects.add(file, &name, error, line);

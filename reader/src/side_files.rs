@@ -1,4 +1,4 @@
-//! The reading of a side table's files, as a whole, with the decoders of the data.
+//! The reading of all files of a side table, with the decoders of the data.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ impl SideTables {
     /// they have their own header.
     ///
     /// # Errors
-    /// An error of reading a file; a key that is missing or stands in two rows; a numeric feature
-    /// without `missing` for which some row has no value.
+    /// Returns an error if a file cannot be read, if a key is missing or stands in two rows, or if
+    /// some row has no value for a numeric feature without `missing`.
     pub fn load(config: &DataConfig, schema: &Schema) -> Result<Self> {
         let tables =
             (0..schema.sides.len()).map(|side| load_table(config, schema, side).map(Arc::new));
@@ -82,8 +82,8 @@ fn load_table(config: &DataConfig, schema: &Schema, side: usize) -> Result<SideT
     Ok(SideTable { index: Arc::new(index), columns })
 }
 
-/// Returns the name of the other row for the message about a key that stands in rows `first` and
-/// `second`. The message itself is about the first row of the last file that has the key.
+/// Returns the name of the other row for the message about a key that stands in the rows `first`
+/// and `second`. The message is about the first row with the key in the last file.
 fn other_row(starts: &[(u32, PathBuf)], first: u32, second: u32) -> String {
     let file = starts.partition_point(|&(start, _)| start <= first) - 1;
     let (start, path) = &starts[file];
@@ -125,15 +125,15 @@ impl SideFile<'_> {
         Ok(pieces)
     }
 
-    /// Returns the error about a key that is missing or stands in `other` too. The key as it is
-    /// written is only in the file, so the file is read again.
+    /// Returns the error about a key that is missing, or that the row `other` has too. The file is
+    /// read again, because only the file has the text of the key.
     fn refuse(&self, twice: FeatureKey, other: String) -> ReaderError {
         let rule = Rule::Unique { twice, other };
         let lookup = SideLookup { raw: self.spec.raw, rule };
         match self.read(vec![key_field(self.spec, Role::SideRow(lookup))]) {
             Err(error) => error,
             Ok(_) => ReaderError::Setting {
-                problem: "the file of the side table has changed while it was read; read it again"
+                problem: "the file of the side table has changed while it was read; try again"
                     .to_owned(),
                 key: format!("side.{}", self.spec.name),
             },

@@ -1,8 +1,7 @@
-//! A trait for opened files of every format.
+//! The trait for opened files of every format.
 //!
-//! Each format is one file in this folder. It says which columns and rows a file has and how fields
-//! are decoded from it. All other code in the crate uses a [`Source`] and never asks which format
-//! it is.
+//! Each format has one file in this folder, with the columns and rows of its files and the decoding
+//! of fields. All other code of the crate uses a [`Source`] and does not depend on the format.
 
 mod arrow;
 mod open;
@@ -41,8 +40,11 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     /// are left out.
     fn units(&self, file: usize) -> Vec<Unit>;
 
-    /// Finds and checks the columns of the fields. `first` is the first file of the list, if this
-    /// is another one. `others` says what happens to columns of a text file that no field reads.
+    /// Finds and checks the columns of the fields. `first` is the first file of the list if this is
+    /// a later one. `others` is the treatment of columns of a text file that no field reads.
+    ///
+    /// # Errors
+    /// Returns an error if a column is missing or has a type that does not fit its field.
     fn plan(
         self: Arc<Self>,
         fields: &[Field],
@@ -63,13 +65,14 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
 
 /// A file whose columns have types of their own and are read as Arrow arrays.
 pub trait ArraySource {
-    /// Returns the columns with the types of their values, whatever the encoding.
+    /// Returns the columns with the types of their values, without the encoding.
     fn schema(&self) -> SchemaRef;
 
     /// Reads all columns of the file from its beginning, batch after batch.
     ///
     /// # Errors
-    /// The file cannot be opened; the iterator returns an error if a batch cannot be decoded.
+    /// Returns an error if the file cannot be opened; the iterator returns an error if a batch
+    /// cannot be decoded.
     fn batches(&self) -> Result<Batches>;
 }
 

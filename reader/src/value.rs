@@ -1,5 +1,5 @@
-//! The conversion of one raw value to its form in a batch, for text and Parquet alike, so that they
-//! agree.
+//! The conversion of one raw value to its form in a batch, which text and Parquet share so that
+//! their batches agree.
 
 use std::sync::Arc;
 
@@ -32,17 +32,18 @@ impl From<ValueError> for Refusal {
 
 pub(crate) type Outcome<T> = Result<T, Refusal>;
 
-/// The length of the longest piece of a refused text that a message shows.
+/// The maximum number of characters of a refused text that a message shows.
 const SHOWN: usize = 48;
 
 impl Refusal {
-    /// Returns whether the problem is of this row alone, so that the row can be left out. Only
-    /// [`Refusal::TooManyIds`] is a problem of several rows together.
+    /// Returns whether the problem concerns one row alone, so that the row can be left out. Only
+    /// [`Refusal::TooManyIds`] concerns several rows together.
     pub(crate) fn is_about_one_row(self) -> bool {
         self != Self::TooManyIds
     }
 }
 
+/// Returns a refused text for a message, escaped and cut to [`SHOWN`] characters.
 pub(crate) fn shorten(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(SHOWN) {
@@ -96,7 +97,8 @@ pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
 }
 
-/// Returns a number as a label: 0 or 1 itself, or the result of comparing it with a threshold.
+/// Returns the label of a number: the number itself, which must be 0 or 1, or the result of
+/// comparing it with a threshold.
 #[inline]
 pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
     match at_least {

@@ -19,12 +19,11 @@ use crate::side_lookup::SideLookup;
 use crate::value::{self, Refusal};
 
 /// Appends an array, with a stand-in for each bad row, and adds the bad values to `bad`. If a piece
-/// of the array is refused, its values are removed and its two halves are tried again. So no
-/// decoder has to continue behind a value that it refuses, and a few bad rows cost a few small
-/// pieces.
+/// of the array is refused, its values are removed and its two halves are tried again. Thus no
+/// decoder has to continue behind a refused value, and a few bad rows cost a few small pieces.
 ///
 /// # Errors
-/// An error that is not about one row.
+/// Returns an error if a refusal is not about one row alone.
 pub(crate) fn append_or_reject(
     column: &mut Column,
     role: &Role,
@@ -54,6 +53,9 @@ pub(crate) fn append_or_reject(
 }
 
 /// Appends an array to the column of a field.
+///
+/// # Errors
+/// Returns the first value of the array that the role refuses.
 pub(crate) fn append(
     column: &mut Column,
     role: &Role,

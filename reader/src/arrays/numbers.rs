@@ -1,8 +1,8 @@
 //! The conversion of arrays of numbers and booleans.
 //!
 //! The common cases (numbers that cannot be refused) are loops over slices that vectorise. If such
-//! a loop meets a value that may be refused, the array goes through the slow loops instead, value
-//! by value through the functions that also read text; the slow loops find the first bad row.
+//! a loop meets a value that may be refused, a slow loop decodes the array instead, value by value,
+//! with the functions that also decode text; the slow loop finds the first bad row.
 
 use std::fmt::Display;
 
@@ -196,7 +196,8 @@ pub(super) fn numbers(
     })
 }
 
-/// Transforms and appends all values of an array, also the undefined contents of its null places.
+/// Transforms and appends all values of an array, including the undefined values at its null
+/// places.
 fn extend<T: ArrowPrimitiveType>(
     floats: &mut Vec<f32>,
     array: &PrimitiveArray<T>,

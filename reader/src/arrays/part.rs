@@ -1,4 +1,4 @@
-//! The decoder of some columns of one row group, which continues where its last piece ended.
+//! The decoder of some columns of one row group, which decodes the rows piece by piece.
 //!
 //! A row group is decoded piece by piece, because it may be larger than a window. A large row group
 //! is decoded by several parts in parallel, because columns do not depend on each other.
@@ -68,9 +68,9 @@ pub(crate) struct BadValue {
 }
 
 impl Decoded {
-    /// Appends the columns that another part has decoded from the same rows; they belong to the
-    /// fields that follow.
-    pub(crate) fn beside(&mut self, other: Self) {
+    /// Appends the columns that another part has decoded from the same rows, for the fields that
+    /// follow.
+    pub(crate) fn append_columns(&mut self, other: Self) {
         self.columns.extend(other.columns);
         self.bad.extend(other.bad);
     }

@@ -44,7 +44,7 @@ pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the place of a row group as messages show it.
+    /// Returns the row group as the second coordinate of a place in messages.
     fn near(&self, group: usize) -> Near;
 
     /// Returns the error for a row group that cannot be decoded.

@@ -1,4 +1,4 @@
-//! The types of converted columns: the role that decodes a cell, and the array of the values.
+//! The types of converted columns: the role that decodes each cell, and the array of the values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use crate::block::{Column, Piece};
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role, Slot};
 
-/// The type of a column that is made of text.
+/// The type of a column that a conversion makes from text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
     /// Signed whole numbers of 64 bits.
@@ -90,7 +90,7 @@ impl FromStr for ColumnType {
     }
 }
 
-/// Returns the field that decodes a column of a type.
+/// Returns the field that decodes a text column to a type.
 pub(super) fn field(name: &str, of: ColumnType) -> Field {
     let role = match of {
         ColumnType::Int64 => Role::RawId { raw: RawType::I64 },
@@ -104,7 +104,7 @@ pub(super) fn field(name: &str, of: ColumnType) -> Field {
     Field { used_by: format!("column `{name}`"), column: name.to_owned(), role, slot: Slot::Pass }
 }
 
-/// Returns the column or columns of the new file.
+/// Returns the columns of the new file for one column of a text file.
 pub(super) fn arrow_fields(name: &str, of: ColumnType) -> Vec<ArrowField> {
     let plain = |name: &str, of: DataType| ArrowField::new(name, of, true);
     let list = |name: &str, of: DataType| {
@@ -208,7 +208,7 @@ pub(super) fn array_of(pieces: &[Piece], field: usize, of: ColumnType) -> Result
             let item = Arc::new(ArrowField::new_list_field(DataType::Float32, false));
             let ends: OffsetBuffer<i32> = lists.offsets().clone();
             let weights = ListArray::try_new(item, ends, Arc::new(Float32Array::from(all)), None);
-            vec![without_nulls(lists)?, Arc::new(weights.map_err(not_built)?)]
+            vec![without_nulls(lists)?, Arc::new(weights.map_err(batch_error)?)]
         }
     })
 }
@@ -238,19 +238,23 @@ fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
     let ends = ScalarBuffer::from(ends);
     let nulls = Some(NullBuffer::from(there)).filter(|nulls| nulls.null_count() > 0);
     let texts = StringArray::try_new(OffsetBuffer::new(ends), Buffer::from_vec(bytes), nulls);
-    Ok(Arc::new(texts.map_err(not_built)?))
+    Ok(Arc::new(texts.map_err(batch_error)?))
 }
 
 /// Returns the list array with a type that says that its values are never null.
 fn without_nulls(lists: ListArray) -> Result<ArrayRef> {
     let (field, offsets, values, _) = lists.into_parts();
     let item = Arc::new(ArrowField::new_list_field(field.data_type().clone(), false));
-    let lists = ListArray::try_new(item, offsets, values, None).map_err(not_built)?;
+    let lists = ListArray::try_new(item, offsets, values, None).map_err(batch_error)?;
     Ok(Arc::new(lists))
 }
 
-fn not_built(error: arrow_schema::ArrowError) -> ReaderError {
-    ReaderError::Setting { problem: error.to_string(), key: "group rows".to_owned() }
+/// Returns the error for rows that Arrow refuses as one record batch.
+pub(super) fn batch_error(error: arrow_schema::ArrowError) -> ReaderError {
+    ReaderError::Setting {
+        problem: format!("the rows do not fit one record batch ({error}); lower the setting"),
+        key: "group_rows".to_owned(),
+    }
 }
 
 /// Panics because a column does not have the variant of its role: a defect of this crate.

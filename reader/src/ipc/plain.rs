@@ -1,6 +1,6 @@
 //! The conversion of encodings with the same meaning (large, fixed-size and dictionary types) to
-//! the one that is decoded. Values are not copied, except from dictionaries of values that are not
-//! hashed.
+//! one encoding, which the decoders accept. Values are copied only from dictionaries that are not
+//! kept.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use zillion_feature::RawType;
 use crate::arrays::plain_type;
 use crate::field::Role;
 
-/// Returns the type that a column of the null type is read as; all its values are missing.
+/// Returns the type as which a column of the null type is read; all its values are missing.
 pub(super) fn type_of_nulls(role: &Role) -> DataType {
     match role {
         Role::Id { raw, .. } | Role::Ids { raw } | Role::RawId { raw } | Role::RawIds { raw }
@@ -80,7 +80,7 @@ fn list_of<O: ArrowNativeType>(
         _ => (0, 0),
     };
     if last < first || last > values.len() || last - first > i32::MAX as usize {
-        return Err("a list does not end where it may".to_owned());
+        return Err("a list ends outside of its values".to_owned());
     }
     let values = plain(&values.slice(first, last - first), null_type, false)?;
     let ends = offsets.iter().map(|end| end.as_usize().wrapping_sub(first) as i32);

@@ -23,6 +23,10 @@ impl ParquetFile {
     }
 
     /// Reads all columns of the file, batch after batch.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be opened; the iterator returns an error if a batch
+    /// cannot be decoded.
     pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let path = self.path.clone();
         let damaged = |reason: String| ReaderError::Damaged {

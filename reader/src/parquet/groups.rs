@@ -1,4 +1,4 @@
-//! The row groups of a Parquet file, each of which is opened alone.
+//! The row groups of a Parquet file, which are opened one by one.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
-//! The decoding of a column straight from its pages, without Arrow arrays in between.
+//! The decoding of a column directly from its pages, without Arrow arrays.
 //!
-//! Most columns of a log are dictionaries: few different values, numbered. The result of a role for
-//! a value is computed once for each entry (mixed, hashed, transformed), and rows are gathered from
-//! the results. This path is for flat columns of numbers and strings without errors. In every other
+//! Most columns of a log are dictionaries: a few different values, which are numbered. Each entry
+//! of the dictionary is decoded once (mixed, hashed, transformed), and rows are gathered from the
+//! results. This path is for flat columns of numbers and strings without errors. In every other
 //! case (a value that may be refused, an encoding that this module does not know, damaged bytes)
-//! this path gives up, and the row group is decoded through Arrow from the same row on, which
+//! this path gives up. Then the row group is decoded through Arrow from the same row on, which
 //! reports the error.
 
 use std::sync::Arc;
@@ -305,7 +305,7 @@ impl PagedColumn {
     }
 }
 
-/// A decompressor that all columns of a part share.
+/// The decompressor of pages that all columns of a part share.
 #[derive(Default)]
 struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
 

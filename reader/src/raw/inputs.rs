@@ -1,5 +1,4 @@
-//! The inputs of a schema's requests: the fields that they read, and their values from decoded
-//! rows.
+//! The inputs of a schema's requests, with the fields that they read and their values.
 
 use std::borrow::Cow;
 
@@ -33,7 +32,8 @@ impl Inputs {
     /// Returns the inputs, and the fields from which they are decoded.
     ///
     /// # Errors
-    /// Two inputs have the same name and no value of a request can serve both.
+    /// Returns an error if a feature and a join have the same input name, but need values of
+    /// different types or columns.
     pub(super) fn of(schema: &Schema) -> Result<(Self, Vec<Field>)> {
         let mut inputs = Vec::new();
         let mut fields = Vec::new();
@@ -115,7 +115,7 @@ fn shared(kind: Kind, side: RawType) -> Option<Kind> {
 fn not_told_apart(feature: &Field, by: &str, side: &str) -> ReaderError {
     ReaderError::Setting {
         problem: format!(
-            "{} and the join with side table `{side}` are inputs of one name in a request, and no value is right for both; give the feature another name, with `column = \"{}\"`",
+            "{} and the join with side table `{side}` are one input of a request, but no value fits both; give the feature another name, with `column = \"{}\"`",
             feature.used_by, feature.column
         ),
         key: format!("features.{by}"),

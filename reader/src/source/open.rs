@@ -19,7 +19,8 @@ impl DataFile {
     /// Opens a file in the format that the settings or its ending name.
     ///
     /// # Errors
-    /// The format is not known; the file cannot be read, is empty or is damaged.
+    /// Returns an error if the format is not known, or if the file cannot be read, is empty or is
+    /// damaged.
     pub fn open(config: &DataConfig, path: &Path) -> Result<Self> {
         Ok(Self(match format_of(path, config.format)? {
             FileFormat::Parquet => Arc::new(ParquetFile::open(path)?),

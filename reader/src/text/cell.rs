@@ -16,8 +16,8 @@ pub(super) trait Cell {
     fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>>;
     /// Appends the ids of a list that are not missing.
     fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()>;
-    /// Appends the text of the value, spelled as an id of type string; returns whether there is
-    /// one.
+    /// Appends the text of the value, in the spelling of an id of type string; returns whether the
+    /// value has one.
     fn text(&self, to: &mut Vec<u8>) -> Outcome<bool> {
         let text = self.id::<RawValue<'static>>(RawType::String)?;
         if let Some(RawValue::Text(text)) = &text {
@@ -29,8 +29,8 @@ pub(super) trait Cell {
     fn label(&self) -> Outcome<Option<f32>>;
     fn group(&self) -> Outcome<Option<u64>>;
     fn time(&self) -> Outcome<Option<i64>>;
-    /// Returns the value as messages show it.
-    fn shown(&self) -> Vec<u8>;
+    /// Returns the text of the value for messages.
+    fn format(&self) -> Vec<u8>;
 }
 
 /// The list of a row while its ids are appended.
@@ -137,7 +137,7 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
     Ok(())
 }
 
-/// A text that stands for one value.
+/// A value that is written as a text, with the settings by which it is read.
 #[derive(Clone, Copy)]
 pub(super) struct TextCell<'a> {
     pub(super) text: &'a [u8],
@@ -193,7 +193,7 @@ impl Cell for TextCell<'_> {
         self.present().map(value::time_from_cell).transpose()
     }
 
-    fn shown(&self) -> Vec<u8> {
+    fn format(&self) -> Vec<u8> {
         self.text.to_vec()
     }
 }

@@ -1,4 +1,4 @@
-//! A text file or stream whose columns are known.
+//! The text file or stream whose columns are known.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,8 @@ impl TextFile {
     /// Opens a file, reads its header or its first rows, and checks whether it has rows.
     ///
     /// # Errors
-    /// The file cannot be read, is empty or not UTF-8, or its first rows cannot be read.
+    /// Returns an error if the file cannot be read, is empty or not UTF-8, or if its first rows
+    /// cannot be decoded.
     pub(crate) fn open(
         path: &Path,
         compression: Compression,
@@ -106,7 +107,7 @@ impl TextFile {
         &self.path
     }
 
-    /// Returns the names of the columns: those of the header, or of the first rows.
+    /// Returns the names of the columns, which the header or the first rows have.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
@@ -144,7 +145,7 @@ impl TextFile {
     /// Opens the chunks from the first data row on.
     ///
     /// # Errors
-    /// The file cannot be read, or the stream has been read before.
+    /// Returns an error if the file cannot be read, or if the stream has been read before.
     pub fn chunks(&self) -> Result<Chunks> {
         let compression = match &self.origin {
             Origin::File(compression) => *compression,
@@ -162,7 +163,10 @@ impl TextFile {
         Ok(chunks)
     }
 
-    /// Finds the column of each field.
+    /// Finds the column of each field and returns the plan that decodes the rows.
+    ///
+    /// # Errors
+    /// Returns an error if a column is missing or does not fit its field.
     pub(crate) fn row_plan(
         &self,
         fields: &[Field],
@@ -199,7 +203,7 @@ impl TextFile {
                 let rows = format!("none of the first {FIRST_ROWS} rows has it");
                 let remedy = match self.settings.grammar {
                     Grammar::Json => {
-                        "; where a key is that rare, write it in the first row too, as null"
+                        "; if the key is rare, write it in the first row too, as null"
                     }
                     _ => "",
                 };

@@ -2,7 +2,7 @@
 
 use super::settings::Grammar;
 
-/// The lines of a chunk that hold a row, without their ends.
+/// An iterator over the lines of a chunk that hold a row, without their line ends.
 #[derive(Clone, Debug)]
 pub struct Lines<'a> {
     grammar: Grammar,
@@ -22,7 +22,7 @@ impl<'a> Lines<'a> {
         self.start
     }
 
-    /// Returns the next line with a row; a line without one (white space, a comment of libsvm) is
+    /// Returns the next line that holds a row. Lines of white space and comments of libsvm are
     /// skipped.
     #[inline]
     pub fn advance(&mut self) -> Option<&'a [u8]> {

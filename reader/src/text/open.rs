@@ -1,4 +1,4 @@
-//! The bytes of a text file, decompressed while they are read.
+//! The opening of text files and streams, which are decompressed while they are read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,11 +26,12 @@ pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> 
     decompress(Box::new(file), compression).map_err(failed)
 }
 
-/// Opens a stream as the text that it holds; its compression is recognised from its first bytes.
-/// `path` is its name in messages.
+/// Opens a stream of text; the compression is recognised from the first bytes. `path` is the name
+/// of the stream in messages.
 ///
 /// # Errors
-/// The stream cannot be read, or is Parquet or Arrow, which have their directory at the end.
+/// Returns an error if the stream cannot be read, or if it is Parquet or Arrow, whose metadata is
+/// at the end of the file.
 pub fn open_stream(mut stream: Box<dyn Read + Send>, path: &Path) -> Result<Box<dyn Read + Send>> {
     let failed = |source| ReaderError::Io { what: "read", source, path: path.to_owned() };
     let mut start = Vec::new();

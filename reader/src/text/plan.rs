@@ -11,7 +11,7 @@ use crate::error;
 use crate::field::Field;
 use crate::policy::Picker;
 
-/// A text file and the columns of it to decode.
+/// A text file and the plan by which its rows are decoded.
 #[derive(Debug)]
 pub(crate) struct TextPlan {
     pub(crate) file: Arc<TextFile>,
@@ -29,8 +29,11 @@ impl TextPlan {
         count_rows(chunk, self.file.grammar())
     }
 
-    /// Decodes a chunk without its first `skip` rows. The chunk's first row is row `first` of its
-    /// file, counted from 0; if no rows are sampled, `first` is not used.
+    /// Decodes a chunk without its first `skip` rows. The first row of the chunk is row `first` of
+    /// its file, counted from 0; `first` is used only if rows are sampled.
+    ///
+    /// # Errors
+    /// Returns the first bad row that must not be left out.
     pub(crate) fn decode(
         &self,
         chunk: &Chunk,

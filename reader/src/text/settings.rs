@@ -13,11 +13,11 @@ pub enum Grammar {
     Cells(Dialect),
     /// Lines with one JSON object each.
     Json,
-    /// Lines with one sparse vector each: libsvm and its relatives.
+    /// Lines with one sparse vector each: libsvm, libfm and libffm.
     Svm,
 }
 
-/// The grammar of the text files of a dataset, and the texts that stand for a missing value.
+/// The settings by which the text files of a dataset are read.
 #[derive(Clone, Debug)]
 pub(crate) struct TextSettings {
     pub(crate) grammar: Grammar,

@@ -24,17 +24,20 @@ use crate::value;
 use cell::SvmCell;
 use row::{FEATURES, FIELD, LABEL, QUERY};
 
-/// The column that each field reads.
+/// The plan for libsvm and libffm: the column that each field reads.
 #[derive(Clone, Debug)]
 pub(super) struct SvmPlan {
-    /// Whether entries have a field.
+    /// Whether the entries of the first rows have fields, as in libffm.
     with_fields: bool,
     reads: Vec<SvmColumn>,
     others: OtherColumns,
 }
 
 impl SvmPlan {
-    /// Checks that the role of each field fits the kind of its column.
+    /// Returns the plan for the fields.
+    ///
+    /// # Errors
+    /// Returns an error if the role of a field does not fit the kind of its column.
     pub(super) fn new(
         columns: &[String],
         fields: &[Field],
@@ -61,7 +64,7 @@ impl SvmPlan {
                 return Err(ReaderError::ColumnType {
                     column: field.column.clone(),
                     mismatch: format!(
-                        "the indices and values of sparse vectors, which {} cannot read; declare `kind = \"ids\"`, whose weights the values are",
+                        "a list of indices and values, which {} cannot read; declare `kind = \"ids\"`, which reads the values as weights",
                         field.used_by
                     ),
                     path: path.to_owned(),
@@ -110,10 +113,10 @@ impl LinePlan for SvmPlan {
             let index = value::shorten(other.index);
             return Err(match with_fields {
                 true => format!(
-                    "the entry with index {index} has no field, which the first rows' entries have (`field:index:value`)"
+                    "the entry with index {index} has no field, but the first rows have fields; write it as `field:index:value`"
                 ),
                 false => format!(
-                    "the entry with index {index} has a field, which the first rows' entries do not have (`index:value`)"
+                    "the entry with index {index} has a field, but the first rows have none; write it as `index:value`"
                 ),
             });
         }
@@ -134,11 +137,11 @@ impl LinePlan for SvmPlan {
     }
 }
 
-/// Returns the columns of some rows. Rows that cannot be read are skipped, unless no row can be
-/// read.
+/// Returns the columns of the rows of a text. A row that cannot be read is skipped if another row
+/// can be read.
 ///
 /// # Errors
-/// The problem of the first row.
+/// Returns the problem of the first row if no row can be read.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
     let mut lines = Lines::new(Grammar::Svm, text);
     let mut with_query = false;

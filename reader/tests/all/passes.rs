@@ -74,7 +74,7 @@ fn a_feature_without_a_value_has_no_statistics() {
     let dataset = folder.open(&["a.csv"], &job).unwrap();
     assert_eq!(
         statistics(&dataset, &workers(1)).unwrap_err().to_string(),
-        "`features.age`: no row of the training data has a value; leave the feature out"
+        "`features.age`: no row of the training data has a value; remove the feature from the job"
     );
 }
 

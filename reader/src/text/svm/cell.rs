@@ -1,4 +1,4 @@
-//! The decoding of values of sparse vectors by roles, with the rules of all text.
+//! The decoding of values of sparse vectors by roles, with the same rules as for other text.
 
 use zillion_feature::RawType;
 use zillion_feature::raw_value::{RawId, id_from_cell};
@@ -8,7 +8,7 @@ use crate::text::cell::{Cell, List, TextCell};
 use crate::text::settings::TextSettings;
 use crate::value::{Outcome, Refusal};
 
-/// A column of a row.
+/// The value of one column of a libsvm row.
 pub(crate) struct SvmCell<'a> {
     pub(in crate::text) read: SvmColumn,
     pub(in crate::text) row: &'a SvmRow<'a>,
@@ -27,7 +27,7 @@ impl SvmCell<'_> {
 }
 
 impl Cell for SvmCell<'_> {
-    fn shown(&self) -> Vec<u8> {
+    fn format(&self) -> Vec<u8> {
         if let Ok(cell) = self.text() {
             return cell.text.to_vec();
         }
