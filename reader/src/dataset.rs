@@ -67,7 +67,7 @@ impl Dataset {
     /// Opens files as [`Dataset::open`] does, with a choice about labels.
     ///
     /// # Errors
-    /// See [`Dataset::open`].
+    /// Returns an error in the same cases as [`Dataset::open`].
     pub fn open_with(
         config: &DataConfig,
         files: &[PathBuf],
@@ -81,7 +81,7 @@ impl Dataset {
     /// the same schema.
     ///
     /// # Errors
-    /// See [`Dataset::open`].
+    /// Returns an error in the same cases as [`Dataset::open`].
     pub fn open_beside(
         config: &DataConfig,
         files: &[PathBuf],
@@ -100,7 +100,7 @@ impl Dataset {
     /// recognised from the first bytes. `name` is the name of the stream in messages.
     ///
     /// # Errors
-    /// See [`Dataset::open`].
+    /// Returns an error in the same cases as [`Dataset::open`].
     pub fn from_reader(
         config: &DataConfig,
         stream: impl Read + Send + 'static,
@@ -177,7 +177,7 @@ impl Dataset {
     /// `data.negatives` keep. The first passes read the sample with all its rows of label 0.
     ///
     /// # Errors
-    /// See [`DataConfig::negatives`].
+    /// Returns an error in the same cases as [`DataConfig::negatives`].
     pub fn thinned(mut self, config: &DataConfig, seed: u64) -> Result<Self> {
         let negatives = config.negatives(&self.schema)?;
         self.policy.thinning = Thinning {

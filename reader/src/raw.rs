@@ -99,7 +99,7 @@ impl RawRows {
     /// Opens files as [`RawRows::open`] does, with the labels that all the files have.
     ///
     /// # Errors
-    /// See [`RawRows::open`].
+    /// Returns an error in the same cases as [`RawRows::open`].
     pub fn open_labelled(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         Self::open_with(config, files, schema, |sources| {
             let labels = field::labels(schema, true).map(|field| {

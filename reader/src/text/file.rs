@@ -66,7 +66,7 @@ impl TextFile {
     /// Opens a stream, which can be read once. `name` is its name in messages.
     ///
     /// # Errors
-    /// See [`TextFile::open`].
+    /// Returns an error in the same cases as [`TextFile::open`].
     pub(crate) fn open_stream(
         stream: Box<dyn Read + Send>,
         name: &str,
