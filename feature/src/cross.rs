@@ -7,7 +7,7 @@
 use crate::batch::{Batch, KeyColumn};
 use crate::key::FeatureKey;
 use crate::random;
-use crate::schema::{FeatureKind, Schema};
+use crate::schema::{FeatureKind, FeatureSpec, Schema};
 
 /// Returns the key of a combination: a chain of [`random::combine`], so the order of members
 /// matters. The chain is part of the rules that [`HASH_ID`](crate::HASH_ID) names.
@@ -27,18 +27,14 @@ pub struct Crosses {
 impl Crosses {
     /// Returns the crosses of a schema.
     pub fn of(schema: &Schema) -> Self {
-        let mut columns = Vec::new();
-        // The position among the sparse features of each feature so far.
-        let mut positions = Vec::with_capacity(schema.features.len());
-        let mut sparse = 0;
-        for feature in &schema.features {
-            positions.push(sparse);
-            if let FeatureKind::Cross { of, .. } = &feature.kind {
-                columns.push((sparse, of.iter().map(|&member| positions[member]).collect()));
+        let positions = schema.column_positions();
+        let column = |(feature, &position): (&FeatureSpec, &usize)| match &feature.kind {
+            FeatureKind::Cross { of, .. } => {
+                Some((position, of.iter().map(|&member| positions[member]).collect()))
             }
-            sparse += usize::from(feature.table().is_some());
-        }
-        Self { columns }
+            _ => None,
+        };
+        Self { columns: schema.features.iter().zip(&positions).filter_map(column).collect() }
     }
 
     /// Computes the crosses of a batch whose other columns are filled. A member comes before its

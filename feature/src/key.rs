@@ -10,6 +10,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 
+use crate::random::mix64;
+
 /// The number of virtual slots. A key's slot is its top 12 bits; shards and servers own slot
 /// ranges.
 pub const SLOTS: usize = 1 << SLOT_BITS;
@@ -52,10 +54,7 @@ impl FeatureKey {
     /// bijection.
     #[inline(always)]
     pub fn from_u64(id: u64) -> Self {
-        let z = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Self(z ^ (z >> 31))
+        Self(mix64(id))
     }
 
     /// Returns the key of a string value (its UTF-8 bytes).

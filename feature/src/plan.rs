@@ -160,13 +160,10 @@ impl PlanScratch {
             self.cells = vec![Cell::default(); wanted];
             self.generation = 0;
         }
-        self.generation = match self.generation.checked_add(1) {
-            Some(next) => next,
-            None => {
-                self.cells.fill(Cell::default());
-                1
-            }
-        };
+        self.generation = self.generation.checked_add(1).unwrap_or_else(|| {
+            self.cells.fill(Cell::default());
+            1
+        });
         self.first_seen.clear();
         self.counts.clear();
     }

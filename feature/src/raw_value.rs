@@ -33,9 +33,10 @@ pub enum ValueError {
 }
 
 /// One raw value of a request or a file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum RawValue<'a> {
     /// A missing value, such as an empty cell or a null.
+    #[default]
     Missing,
     /// A whole number that an `i64` holds.
     Int(i64),
@@ -285,17 +286,13 @@ fn parse_digits(digits: &[u8]) -> Result<u64, ValueError> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(ValueError::NotWhole);
     }
-    let step = |value: u64, digit: u8| value * 10 + u64::from(digit - b'0');
+    let mut digits = digits.iter().map(|digit| u64::from(digit - b'0'));
     // Nineteen digits always fit.
     if digits.len() <= 19 {
-        return Ok(digits.iter().fold(0, |value, &digit| step(value, digit)));
+        return Ok(digits.fold(0, |value, digit| value * 10 + digit));
     }
-    digits.iter().try_fold(0u64, |value, &digit| {
-        value
-            .checked_mul(10)
-            .and_then(|v| v.checked_add(u64::from(digit - b'0')))
-            .ok_or(ValueError::Beyond64Bits)
-    })
+    let value = digits.try_fold(0u64, |value, digit| value.checked_mul(10)?.checked_add(digit));
+    value.ok_or(ValueError::Beyond64Bits)
 }
 
 /// Parses a text as a floating-point number, in the spelling of Rust, C and Python. NaN and

@@ -96,15 +96,9 @@ pub enum SideColumn {
 /// unknown key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    target: Target,
+    /// The position of the column among the sparse or the numeric columns of a batch.
+    at: usize,
     values: Values,
-}
-
-/// The column of a batch that is filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
-    Sparse(usize),
-    Numeric(usize),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -133,12 +127,6 @@ impl Attribute {
         statistics: &Statistics,
     ) -> Result<Self, SchemaError> {
         let spec = &schema.features[feature];
-        let before = &schema.features[..feature];
-        let sparse = before.iter().filter(|f| f.table().is_some()).count();
-        let target = match spec.table() {
-            Some(_) => Target::Sparse(sparse),
-            None => Target::Numeric(feature - sparse),
-        };
         let absent = FeatureKey::missing(&spec.name);
         let values = match (&spec.kind, column) {
             (FeatureKind::Id { .. }, SideColumn::Keys(keys)) => {
@@ -160,7 +148,7 @@ impl Attribute {
             }
             (kind, column) => panic!("{kind:?} is not made of {column:?}"),
         };
-        Ok(Self { target, values })
+        Ok(Self { at: schema.column_positions()[feature], values })
     }
 
     /// Fills the feature's column of `batch`: row i of the batch receives the value of row
@@ -170,12 +158,12 @@ impl Attribute {
     /// Panics if a row is beyond the side table's length (the length itself stands for a missing
     /// row), or if the lists of a batch have 2³¹ values or more.
     pub fn fill(&self, rows: &[u32], batch: &mut Batch) {
-        match (&self.values, self.target) {
-            (Values::Keys(keys), Target::Sparse(at)) => {
+        match &self.values {
+            Values::Keys(keys) => {
                 let keys = rows.iter().map(|&row| keys[row as usize]).collect();
-                batch.sparse[at] = KeyColumn::single(keys);
+                batch.sparse[self.at] = KeyColumn::single(keys);
             }
-            (Values::Lists { offsets, keys, weights }, Target::Sparse(at)) => {
+            Values::Lists { offsets, keys, weights } => {
                 let mut ends = Vec::with_capacity(rows.len() + 1);
                 let mut joined = Vec::with_capacity(rows.len());
                 let mut joined_weights = weights.as_ref().map(|_| Vec::new());
@@ -190,13 +178,12 @@ impl Attribute {
                     let end = i32::try_from(joined.len());
                     ends.push(end.expect("a batch holds fewer than 2^31 values a column"));
                 }
-                batch.sparse[at] =
+                batch.sparse[self.at] =
                     KeyColumn { offsets: Some(ends), keys: joined, weights: joined_weights };
             }
-            (Values::Numbers(numbers), Target::Numeric(at)) => {
-                batch.numeric[at] = rows.iter().map(|&row| numbers[row as usize]).collect();
+            Values::Numbers(numbers) => {
+                batch.numeric[self.at] = rows.iter().map(|&row| numbers[row as usize]).collect();
             }
-            (_, target) => unreachable!("`new` chose {target:?} by the same table"),
         }
     }
 

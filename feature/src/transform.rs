@@ -83,16 +83,12 @@ impl Bucketizer {
         Ok(Self { boundaries })
     }
 
-    /// Returns the bucket of a value, which is the number of boundaries that are at most `x`.
-    #[inline]
-    pub fn bucket(&self, x: f64) -> usize {
-        self.boundaries.partition_point(|&b| f64::from(b) <= x)
-    }
-
-    /// Returns the key of a value's bucket.
+    /// Returns the key of a value's bucket. The number of the bucket is the number of boundaries
+    /// that are at most `x`.
     #[inline]
     pub fn key(&self, x: f64) -> FeatureKey {
-        FeatureKey::from_u64(self.bucket(x) as u64)
+        let bucket = self.boundaries.partition_point(|&b| f64::from(b) <= x);
+        FeatureKey::from_u64(bucket as u64)
     }
 }
 
@@ -128,6 +124,6 @@ mod tests {
     #[test]
     fn a_boundary_belongs_to_the_bucket_above() {
         let b = Bucketizer { boundaries: vec![0.0, 1.0, 2.0] };
-        assert_eq!([-1.0, 0.0, 0.5, 1.0, 2.0, 9.0].map(|x| b.bucket(x)), [0, 1, 1, 2, 3, 3]);
+        assert_eq!([-1.0, 0.0, 0.5, 1.0, 2.0, 9.0].map(|x| b.key(x).unmix()), [0, 1, 1, 2, 3, 3]);
     }
 }

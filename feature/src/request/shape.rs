@@ -22,7 +22,15 @@ impl Shape {
         let values = column.values.len();
         let wanted = if column.is_shared { 1 } else { rows };
         let ends = match &column.lengths {
-            None => {
+            // Some clients send every value as a list of one; only other lists are refused.
+            Some(lengths)
+                if !input.spec.is_list
+                    && (lengths.len() != values || lengths.iter().any(|&length| length != 1)) =>
+            {
+                let reason = "some rows have a list; give one value for each row";
+                return Err(input.refuse(None, reason));
+            }
+            lengths if lengths.is_none() || !input.spec.is_list => {
                 if values != wanted {
                     let reason =
                         format!("{values} values for {wanted} rows; give one value for each row");
@@ -30,20 +38,8 @@ impl Shape {
                 }
                 None
             }
-            // Some clients give every value as a list of one.
-            Some(lengths)
-                if !input.spec.is_list
-                    && lengths.len() == wanted
-                    && values == wanted
-                    && lengths.iter().all(|&length| length == 1) =>
-            {
-                None
-            }
-            Some(lengths) => {
-                if !input.spec.is_list {
-                    let reason = "some rows have a list; give one value for each row";
-                    return Err(input.refuse(None, reason));
-                }
+            lengths => {
+                let lengths = lengths.as_deref().unwrap_or_default();
                 if lengths.len() != wanted {
                     let reason = format!(
                         "{} lengths for {wanted} rows; give one length for each row",
@@ -59,15 +55,13 @@ impl Shape {
                         Some(end)
                     })
                     .collect();
-                match ends.filter(|_| end == values) {
-                    Some(ends) => Some(ends),
-                    None => {
-                        let reason = format!(
-                            "the sum of the lengths is not {values}, the number of values; correct the lengths"
-                        );
-                        return Err(input.refuse(None, reason));
-                    }
-                }
+                let sum_differs = || {
+                    let reason = format!(
+                        "the sum of the lengths is not {values}, the number of values; correct the lengths"
+                    );
+                    input.refuse(None, reason)
+                };
+                Some(ends.filter(|_| end == values).ok_or_else(sum_differs)?)
             }
         };
         Ok(Self { rows, ends, is_shared: column.is_shared })

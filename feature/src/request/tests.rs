@@ -180,6 +180,11 @@ fn what_does_not_fit_is_refused_by_name_and_row() {
     }
 }
 
+/// Returns the key of a value, or the message of a request about it.
+fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
+    Ok(value.id(raw)?)
+}
+
 #[test]
 fn ids_agree_between_types() {
     let forms =
@@ -201,11 +206,11 @@ fn truth_and_empty_text_are_what_they_are_in_files() {
     let text = |t: &'static str| RawValue::Text(t.into());
     assert_eq!(key(RawType::String, RawValue::Bool(true)), key(RawType::String, text("true")));
     assert_eq!(key(RawType::I64, RawValue::Bool(true)), key(RawType::I64, RawValue::Int(1)));
-    assert_eq!(number_of(&RawValue::Bool(false)), Ok(Some(0.0)));
+    assert_eq!(RawValue::Bool(false).number(), Ok(Some(0.0)));
     for raw in [RawType::String, RawType::I64, RawType::U64] {
         assert_eq!(key(raw, text("")), Ok(None));
     }
-    assert_eq!(number_of(&text("")), Ok(None));
+    assert_eq!(text("").number(), Ok(None));
     assert_eq!(key(RawType::U64, text(" -0 ")), key(RawType::U64, RawValue::Int(0)));
     assert!(key(RawType::U64, text("-1")).unwrap_err().contains("negative"));
 }

@@ -57,6 +57,16 @@ impl Schema {
         self.features.iter().filter(|f| f.table().is_none())
     }
 
+    /// Returns the position of each feature among the sparse or the numeric columns of a batch.
+    pub fn column_positions(&self) -> Vec<usize> {
+        let (mut sparse, mut numeric) = (0.., 0..);
+        let next = |f: &FeatureSpec| match f.table() {
+            Some(_) => sparse.next(),
+            None => numeric.next(),
+        };
+        self.features.iter().filter_map(next).collect()
+    }
+
     /// Returns the table of each sparse column.
     pub fn sparse_tables(&self) -> Vec<TableId> {
         self.features.iter().filter_map(FeatureSpec::table).collect()

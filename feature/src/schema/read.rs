@@ -1,8 +1,6 @@
 //! The reading of a schema from the sections of a job.
 
-use std::collections::BTreeSet;
-
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use super::{
@@ -85,12 +83,12 @@ fn section_table<'a>(
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct LabelConfig {
-    column: Option<String>,
-    at_least: Option<f64>,
-    weight: Option<f32>,
+pub(super) struct LabelConfig {
+    pub(super) column: Option<String>,
+    pub(super) at_least: Option<f64>,
+    pub(super) weight: Option<f32>,
 }
 
 impl LabelConfig {
@@ -113,22 +111,22 @@ impl LabelConfig {
     }
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-struct ColumnsConfig {
-    weight: Option<String>,
-    group: Option<String>,
-    event_time: Option<String>,
-    event_time_unit: Option<TimeUnit>,
+pub(super) struct ColumnsConfig {
+    pub(super) weight: Option<String>,
+    pub(super) group: Option<String>,
+    pub(super) event_time: Option<String>,
+    pub(super) event_time_unit: Option<TimeUnit>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct SideConfig {
-    path: String,
-    key: String,
+pub(super) struct SideConfig {
+    pub(super) path: String,
+    pub(super) key: String,
     #[serde(rename = "type", default)]
-    raw: RawType,
+    pub(super) raw: RawType,
 }
 
 /// The keys of all kinds of features; a key that belongs to another kind is refused.
@@ -180,9 +178,8 @@ impl KindName {
 impl FeatureConfig {
     fn refuse_foreign_keys(&self, value: &Value, path: &str) -> Result<(), ConfigError> {
         let allowed = self.kind.keys();
-        let given: BTreeSet<&String> =
-            value.as_table().into_iter().flat_map(|t| t.keys()).collect();
-        match given.into_iter().find(|k| !allowed.contains(&k.as_str())) {
+        let given = value.as_table().into_iter().flat_map(|table| table.keys());
+        match given.filter(|key| !allowed.contains(&key.as_str())).min() {
             Some(key) => Err(ConfigError::unknown_key(path, key, allowed)),
             None => Ok(()),
         }
@@ -250,9 +247,9 @@ impl Resolver<'_> {
             tables.push(name.to_owned());
             tables.len() - 1
         });
-        u16::try_from(position)
-            .map(TableId)
-            .map_err(|_| self.refuse("table", "more than 65,536 tables; let features share a table"))
+        u16::try_from(position).map(TableId).map_err(|_| {
+            self.refuse("table", "more than 65,536 tables; let features share a table")
+        })
     }
 
     fn side(

@@ -42,16 +42,6 @@ impl TimeUnit {
         };
         PLAUSIBLE_MS.contains(&ms).then_some(ms)
     }
-
-    /// Returns the unit as a job writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Second => "s",
-            Self::Millisecond => "ms",
-            Self::Microsecond => "us",
-            Self::Nanosecond => "ns",
-        }
-    }
 }
 
 impl fmt::Display for TimeUnit {
