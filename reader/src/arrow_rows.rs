@@ -13,12 +13,13 @@ use arrow_schema::{Field as ArrowField, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use zillion_device::Workers;
 
+use crate::arrays::TextRules;
 use crate::block::Piece;
 use crate::config::DataConfig;
 use crate::error::{ReaderError, Result};
 use crate::feed::Feed;
 use crate::policy::{RowPolicy, Thinning};
-use crate::reading::{Reading, text_rules};
+use crate::reading::Reading;
 use crate::rejects::{Reject, RejectLog};
 use crate::source::{ArraySource, Batches, DataFile};
 use crate::text::OtherColumns;
@@ -40,10 +41,9 @@ enum RowSource {
         taken: usize,
     },
     Arrays {
-        files: Vec<DataFile>,
-        /// The index of the file after the one that is open.
-        next: usize,
-        open: Option<Batches>,
+        /// The batches of all files, which are opened one after another.
+        batches: Batches,
+        /// The rows of the last batch that have not been returned yet.
         rest: Option<RecordBatch>,
     },
 }
@@ -81,27 +81,21 @@ impl ArrowRows {
         workers: &Arc<Workers>,
         from: u64,
     ) -> Result<Self> {
-        config.check()?;
-        let files: Vec<DataFile> =
-            paths.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
-        let is_text = |file: &DataFile| file.text().is_some();
-        match (files.iter().find(|f| is_text(f)), files.iter().find(|f| !is_text(f))) {
-            (Some(text), Some(other)) => Err(ReaderError::Setting {
-                problem: format!(
+        let files = DataFile::open_all(config, paths)?;
+        let is_text = |file: &&DataFile| file.text().is_some();
+        match (files.iter().find(is_text), files.iter().find(|file| !is_text(file))) {
+            (Some(text), Some(other)) => Err(ReaderError::setting(
+                text.path().display(),
+                format!(
                     "the file is text, but {} is Parquet or Arrow; convert them in separate runs",
                     other.path().display()
                 ),
-                key: text.path().display().to_string(),
-            }),
-            (None, None) => Err(ReaderError::Setting {
-                problem: "no files are given; name at least one".to_owned(),
-                key: "inputs".to_owned(),
-            }),
+            )),
             (Some(_), None) => {
                 let policy = RowPolicy { max_bad: max_bad_rows, thinning: Thinning::default() };
                 Self::open_text(config, files, columns, policy, workers, from)
             }
-            (None, Some(_)) => Self::open_arrays(files, columns, from),
+            (None, _) => Self::open_arrays(files, columns, from),
         }
     }
 
@@ -123,12 +117,9 @@ impl ArrowRows {
         check_columns(columns, &files)?;
         let files = Arc::new(files);
         // A column without a type must not be lost silently.
-        let rules = text_rules(config);
+        let rules = TextRules::new(config);
         let mut reading = Reading::new(&files, fields, rules, OtherColumns::Refuse)?;
-        if reading.units.is_empty() {
-            let path = files[0].path().to_owned();
-            return Err(ReaderError::NoRows { files: files.len(), path });
-        }
+        reading.refuse_empty()?;
         let log = Arc::new(RejectLog::new(true));
         reading.leave_out(&policy, 0, &log, Path::new(""));
         let order = (0..reading.units.len() as u32).collect();
@@ -145,10 +136,10 @@ impl ArrowRows {
         from: u64,
     ) -> Result<Self> {
         if !columns.is_empty() {
-            return Err(ReaderError::Setting {
-                problem: "types were given, but the file is Parquet or Arrow and keeps the types of its columns; leave the types out".to_owned(),
-                key: files[0].path().display().to_string(),
-            });
+            return Err(ReaderError::setting(
+                files[0].path().display(),
+                "types were given, but the file is Parquet or Arrow and keeps the types of its columns; leave the types out",
+            ));
         }
         let mut schema: Option<SchemaRef> = None;
         for file in &files {
@@ -160,11 +151,15 @@ impl ArrowRows {
                 Some(schema) => return Err(other_columns(schema, &found, file.path())),
             }
         }
-        let Some(schema) = schema else {
-            let path = files[0].path().to_owned();
-            return Err(ReaderError::NoRows { files: files.len(), path });
-        };
-        let source = RowSource::Arrays { files, next: 0, open: None, rest: None };
+        let schema = schema.ok_or_else(|| DataFile::no_rows(&files))?;
+        let batches = files.into_iter().flat_map(|file| match batches(&file) {
+            Ok(batches) => batches,
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        });
+        let is_empty =
+            |batch: &Result<RecordBatch>| batch.as_ref().is_ok_and(|batch| batch.num_rows() == 0);
+        let batches = Box::new(batches.filter(move |batch| !is_empty(batch)));
+        let source = RowSource::Arrays { batches, rest: None };
         let mut rows = Self { source, schema, at: 0 };
         while rows.at < from {
             let step = (from - rows.at).min(1 << 16) as usize;
@@ -197,17 +192,12 @@ impl ArrowRows {
                 let bad = pieces.iter().map(|piece| piece.rejected().count() as u64).sum();
                 RowSpan { values: Values::Pieces(pieces, types.clone()), span, rows, bad }
             }
-            RowSource::Arrays { files, next, open, rest } => {
+            RowSource::Arrays { batches: source, rest } => {
                 let mut batches = Vec::new();
                 let mut have = 0;
                 while have < limit {
-                    let batch = match rest.take() {
-                        Some(batch) => batch,
-                        None => match next_batch(files, next, open)? {
-                            Some(batch) => batch,
-                            None => break,
-                        },
-                    };
+                    let next = rest.take().map(Ok).or_else(|| source.next());
+                    let Some(batch) = next.transpose()? else { break };
                     let taken = batch.num_rows().min(limit - have);
                     if taken < batch.num_rows() {
                         *rest = Some(batch.slice(taken, batch.num_rows() - taken));
@@ -275,25 +265,6 @@ fn batches(file: &DataFile) -> Result<Batches> {
     file.arrays().map_or_else(|| Ok(Box::new(std::iter::empty()) as Batches), ArraySource::batches)
 }
 
-fn next_batch(
-    files: &[DataFile],
-    next: &mut usize,
-    open: &mut Option<Batches>,
-) -> Result<Option<RecordBatch>> {
-    loop {
-        if let Some(batch) = open.as_mut().and_then(Iterator::next) {
-            let batch = batch?;
-            if batch.num_rows() > 0 {
-                return Ok(Some(batch));
-            }
-            continue;
-        }
-        let Some(file) = files.get(*next) else { return Ok(None) };
-        *open = Some(batches(file)?);
-        *next += 1;
-    }
-}
-
 /// Returns the names and types of a file's columns, without the other metadata of the file.
 fn plain_schema(schema: &SchemaRef) -> SchemaRef {
     let field = |f: &Arc<ArrowField>| ArrowField::new(f.name(), f.data_type().clone(), true);
@@ -305,24 +276,22 @@ fn other_columns(first: &Schema, found: &Schema, path: &Path) -> ReaderError {
         let fields = schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type()));
         fields.collect::<Vec<_>>().join(", ")
     };
-    ReaderError::Setting {
-        problem: format!(
-            "the file has the columns ({}), but the first file has ({}); convert them in separate runs",
-            list(found),
-            list(first)
-        ),
-        key: path.display().to_string(),
-    }
+    let problem = format!(
+        "the file has the columns ({}), but the first file has ({}); convert them in separate runs",
+        list(found),
+        list(first)
+    );
+    ReaderError::setting(path.display(), problem)
 }
 
 fn check_names(fields: &[ArrowField]) -> Result<()> {
     let mut names = std::collections::BTreeSet::new();
     match fields.iter().find(|field| !names.insert(field.name())) {
         None => Ok(()),
-        Some(field) => Err(ReaderError::Setting {
-            problem: "two columns of the new file would have this name; rename one of them".to_owned(),
-            key: field.name().clone(),
-        }),
+        Some(field) => Err(ReaderError::setting(
+            field.name(),
+            "two columns of the new file would have this name; rename one of them",
+        )),
     }
 }
 
@@ -331,12 +300,10 @@ fn check_columns(columns: &[(String, ColumnType)], files: &[DataFile]) -> Result
     for file in files {
         let is_typed = |name: &str| columns.iter().any(|(typed, _)| typed == name);
         if let Some(name) = file.columns().into_iter().find(|name| !is_typed(name)) {
-            return Err(ReaderError::Setting {
-                problem: format!(
-                    "the file has a column `{name}` that the first file does not have; convert them in separate runs"
-                ),
-                key: file.path().display().to_string(),
-            });
+            let problem = format!(
+                "the file has a column `{name}` that the first file does not have; convert them in separate runs"
+            );
+            return Err(ReaderError::setting(file.path().display(), problem));
         }
     }
     Ok(())

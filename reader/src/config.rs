@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zillion_feature::Schema;
@@ -108,17 +109,12 @@ impl DataConfig {
         let quote = self.quote.byte();
         let formats = [TextFormat::Csv, TextFormat::Tsv];
         if quote.is_some() && formats.iter().any(|&f| quote == Some(self.delimiter_for(f))) {
-            return Err(ReaderError::Setting {
-                problem: "the quote is the delimiter; choose different characters".to_owned(),
-                key: "data.quote".to_owned(),
-            });
+            let problem = "the quote is the delimiter; choose different characters";
+            return Err(ReaderError::setting("data.quote", problem));
         }
         if self.rejects.is_some() && self.max_bad_rows == 0 {
-            return Err(ReaderError::Setting {
-                problem: "`data.max_bad_rows` is 0, so the first bad row is an error; set it to the number of bad rows that may be left out"
-                    .to_owned(),
-                key: "data.rejects".to_owned(),
-            });
+            let problem = "`data.max_bad_rows` is 0, so the first bad row is an error; set it to the number of bad rows that may be left out";
+            return Err(ReaderError::setting("data.rejects", problem));
         }
         Ok(())
     }
@@ -131,10 +127,7 @@ impl DataConfig {
     /// although the schema has several.
     pub fn negatives(&self, schema: &Schema) -> Result<Option<(usize, f64)>> {
         let Some(NegativesConfig { keep, label }) = &self.negatives else { return Ok(None) };
-        let refuse = |problem: String| ReaderError::Setting {
-            problem,
-            key: "data.negatives.label".to_owned(),
-        };
+        let refuse = |problem: String| ReaderError::setting("data.negatives.label", problem);
         let names: Vec<&str> = schema.labels.iter().map(|l| l.name.as_str()).collect();
         let position = match label {
             Some(label) => names.iter().position(|name| name == label).ok_or_else(|| {
@@ -177,31 +170,28 @@ pub struct NegativesConfig {
 }
 
 /// A share of rows, above 0 and at most 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "f64")]
 pub struct Share(f64);
 
 impl Share {
-    /// Returns the share, or `None` if the number is not above 0 and at most 1.
-    pub fn new(share: f64) -> Option<Self> {
-        (share > 0.0 && share <= 1.0).then_some(Self(share))
-    }
-
     /// Returns the share as a number.
     pub fn get(self) -> f64 {
         self.0
     }
 }
 
-impl<'de> Deserialize<'de> for Share {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let share = f64::deserialize(deserializer)?;
-        Self::new(share).ok_or_else(|| de::Error::custom("must be above 0 and at most 1"))
+impl TryFrom<f64> for Share {
+    type Error = &'static str;
+
+    fn try_from(share: f64) -> std::result::Result<Self, Self::Error> {
+        let is_share = share > 0.0 && share <= 1.0;
+        is_share.then_some(Self(share)).ok_or("must be above 0 and at most 1")
     }
 }
 
 /// The entries of a file list, which a job writes as one string or a list of strings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Paths(pub Vec<String>);
 
 impl Paths {
@@ -214,12 +204,6 @@ impl Paths {
 impl From<&str> for Paths {
     fn from(path: &str) -> Self {
         Self(vec![path.to_owned()])
-    }
-}
-
-impl Serialize for Paths {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
     }
 }
 
@@ -236,13 +220,9 @@ impl<'de> Deserialize<'de> for Paths {
             }
             fn visit_seq<A: SeqAccess<'de>>(
                 self,
-                mut items: A,
+                items: A,
             ) -> std::result::Result<Paths, A::Error> {
-                let mut paths = Vec::new();
-                while let Some(path) = items.next_element::<String>()? {
-                    paths.push(path);
-                }
-                Ok(Paths(paths))
+                Vec::deserialize(SeqAccessDeserializer::new(items)).map(Paths)
             }
         }
         deserializer.deserialize_any(PathsVisitor)
@@ -286,12 +266,9 @@ impl<'de> Deserialize<'de> for Header {
             }
             fn visit_seq<A: SeqAccess<'de>>(
                 self,
-                mut items: A,
+                items: A,
             ) -> std::result::Result<Header, A::Error> {
-                let mut names = Vec::new();
-                while let Some(name) = items.next_element::<String>()? {
-                    names.push(name);
-                }
+                let names = Vec::deserialize(SeqAccessDeserializer::new(items))?;
                 if names.is_empty() {
                     return Err(de::Error::custom("a list of column names must not be empty"));
                 }
@@ -303,7 +280,8 @@ impl<'de> Deserialize<'de> for Header {
 }
 
 /// One ASCII character that structures text, which a job writes as a string of one character.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Byte(u8);
 
 impl Byte {
@@ -317,33 +295,32 @@ impl Byte {
     pub fn byte(self) -> u8 {
         self.0
     }
+}
 
-    fn parse<E: de::Error>(text: &str) -> std::result::Result<Self, E> {
+impl TryFrom<String> for Byte {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
         let mut characters = text.chars();
         match (characters.next().and_then(Self::new), characters.next()) {
             (Some(byte), None) => Ok(byte),
-            _ => Err(E::custom(format!(
+            _ => Err(format!(
                 "expected one ASCII character that does not end a line, found {text:?}"
-            ))),
+            )),
         }
     }
 }
 
-impl Serialize for Byte {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(char::from(self.0).encode_utf8(&mut [0; 4]))
-    }
-}
-
-impl<'de> Deserialize<'de> for Byte {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?)
+impl From<Byte> for String {
+    fn from(byte: Byte) -> Self {
+        char::from(byte.0).into()
     }
 }
 
 /// The quote character, which a job writes as a string of one character, or an empty string for
 /// none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Quote(Option<Byte>);
 
 impl Quote {
@@ -361,19 +338,17 @@ impl Quote {
     }
 }
 
-impl Serialize for Quote {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self.0 {
-            Some(byte) => byte.serialize(serializer),
-            None => serializer.serialize_str(""),
-        }
+impl TryFrom<String> for Quote {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        if text.is_empty() { Ok(Self::NONE) } else { text.try_into().map(|byte| Self(Some(byte))) }
     }
 }
 
-impl<'de> Deserialize<'de> for Quote {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text.is_empty() { Ok(Self::NONE) } else { Byte::parse(&text).map(|b| Self(Some(b))) }
+impl From<Quote> for String {
+    fn from(quote: Quote) -> Self {
+        quote.0.map_or_else(Self::new, Self::from)
     }
 }
 

@@ -11,14 +11,14 @@ use crate::arrays::TextRules;
 use crate::assembly::Assembly;
 use crate::config::{DataConfig, Share};
 use crate::counts::{Counts, ReadCounts};
-use crate::error::{ReaderError, Result};
+use crate::error::Result;
 use crate::field::{self, Field, Slot};
 use crate::format::{Format, TextFormat};
-use crate::policy::{Negatives, RowPolicy, Thinning};
-use crate::reading::{Reading, text_rules};
+use crate::policy::{RowPolicy, Thinning};
+use crate::reading::Reading;
 use crate::rejects::{Reject, RejectLog};
 use crate::side_tables::SideTables;
-use crate::source::DataFile;
+use crate::source::{DataFile, Opened};
 use crate::stream::{BatchOrder, BatchStream};
 use crate::text::{OtherColumns, TextFile};
 
@@ -89,10 +89,8 @@ impl Dataset {
         labels: Labels,
         sides: &SideTables,
     ) -> Result<Self> {
-        config.check()?;
-        let sources =
-            files.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
-        Self::of_sources(config, sources, schema, labels, sides.clone())
+        let files = DataFile::open_all(config, files)?;
+        Self::of_files(config, files, schema, labels, sides.clone())
     }
 
     /// Opens a dataset of one text stream, such as standard input, which can be read once. The
@@ -117,29 +115,23 @@ impl Dataset {
         };
         let file = TextFile::open_stream(Box::new(stream), name, config, format)?;
         let sides = SideTables::load(config, schema)?;
-        Self::of_sources(config, vec![DataFile(Arc::new(file))], schema, labels, sides)
+        Self::of_files(config, vec![DataFile(Opened::Text(Arc::new(file)))], schema, labels, sides)
     }
 
-    fn of_sources(
+    fn of_files(
         config: &DataConfig,
         files: Vec<DataFile>,
         schema: &Schema,
         labels: Labels,
         sides: SideTables,
     ) -> Result<Self> {
-        if files.is_empty() {
-            return Err(ReaderError::Setting {
-                problem: "no files are given; name at least one".to_owned(),
-                key: "data".to_owned(),
-            });
-        }
         let mut dataset = Self {
             files: Arc::new(files),
             schema: Arc::new(schema.clone()),
             sides,
             statistics: Statistics::default(),
             lacking: Vec::new(),
-            rules: text_rules(config),
+            rules: TextRules::new(config),
             shuffle_window: config.shuffle_window.get(),
             policy: RowPolicy { max_bad: config.max_bad_rows, thinning: Thinning::default() },
             rejects: Arc::new(RejectLog::new(config.rejects.is_some())),
@@ -155,13 +147,7 @@ impl Dataset {
             dataset.lacking = fields.iter().filter(|f| lacks(f)).map(|f| f.slot).collect();
             fields.retain(|field| !dataset.lacking.contains(&field.slot));
         }
-        let reading = dataset.reading(fields)?;
-        if reading.units.is_empty() {
-            return Err(ReaderError::NoRows {
-                files: dataset.files.len(),
-                path: dataset.files[0].path().to_owned(),
-            });
-        }
+        dataset.reading(fields)?.refuse_empty()?;
         Ok(dataset)
     }
 
@@ -179,11 +165,10 @@ impl Dataset {
     /// # Errors
     /// Returns an error in the same cases as [`DataConfig::negatives`].
     pub fn thinned(mut self, config: &DataConfig, seed: u64) -> Result<Self> {
-        let negatives = config.negatives(&self.schema)?;
         self.policy.thinning = Thinning {
             seed,
             sample: config.sample.map(Share::get),
-            negatives: negatives.map(|(label, keep)| Negatives { label, keep }),
+            negatives: config.negatives(&self.schema)?,
         };
         Ok(self)
     }
@@ -243,12 +228,6 @@ impl Dataset {
     /// Returns the number of rows, if the files record it (as Parquet does).
     pub fn rows(&self) -> Option<u64> {
         self.files.iter().map(DataFile::rows).sum()
-    }
-
-    /// Returns whether the data has label `index` of the schema; only a dataset opened with
-    /// [`Labels::Optional`] can lack one.
-    pub fn has_label(&self, index: usize) -> bool {
-        !self.lacking.contains(&Slot::Label(index))
     }
 
     /// Returns the batches from a position to the end of its epoch. The order of rows is a function

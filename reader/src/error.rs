@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zillion_feature::SchemaError;
 
@@ -251,6 +251,21 @@ pub enum ReaderError {
 }
 
 impl ReaderError {
+    /// Returns the error about a setting or a file with the name `key`.
+    pub(crate) fn setting(key: impl fmt::Display, problem: impl Into<String>) -> Self {
+        Self::Setting { problem: problem.into(), key: key.to_string() }
+    }
+
+    /// Returns a function that makes the error about a failed action on a file.
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Io { what, source, path: path.to_owned() }
+    }
+
+    /// Returns a function that makes the error about a damaged file.
+    pub(crate) fn damaged(what: &'static str, path: &Path) -> impl Fn(String) -> Self + Copy {
+        move |reason| Self::Damaged { what: what.to_owned(), reason, path: path.to_owned() }
+    }
+
     /// Returns whether the error is about one row, which can be left out ([`data.max_bad_rows`])
     /// because the rows behind it are certain: a value that cannot be used, a record that does not
     /// follow its format, or a record with too many or too few cells.

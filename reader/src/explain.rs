@@ -50,13 +50,10 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
             says("is not a weight; write weights as finite numbers that are not negative")
         }
         Refusal::NotTime => says("is not an event time; write event times as whole numbers"),
-        Refusal::NotInUnit => match field.role {
-            Role::EventTime { unit: Some(unit) } => says(&format!(
-                "is not a number of {unit} since 1970 between 1980 and 2199; set \
-                 `columns.event_time_unit` to the unit of the column, or remove it if the column has another meaning"
-            )),
-            _ => unreachable!("only event times have a unit"),
-        },
+        Refusal::NotInUnit(unit) => says(&format!(
+            "is not a number of {unit} since 1970 between 1980 and 2199; set \
+             `columns.event_time_unit` to the unit of the column, or remove it if the column has another meaning"
+        )),
         Refusal::Raw(ValueError::NotUtf8) => {
             says("is not UTF-8; convert the file (`iconv -t UTF-8`)")
         }

@@ -201,7 +201,7 @@ impl Feed {
         match &reading.plans[file] {
             FilePlan::Groups(plan) => {
                 let count = self.parts(rows);
-                reading.counts.add_bytes(plan.bytes(group));
+                reading.counts.add_bytes(plan.source.bytes(group, &plan.columns));
                 let bound = |part: usize| part * reading.fields.len() / count;
                 let start = Start { group, rows_before, row };
                 let path = reading.files[file].path();
@@ -216,7 +216,7 @@ impl Feed {
                 Ok(Open::RowGroup { unit, row, parts })
             }
             FilePlan::Text(plan) => {
-                Ok(Open::Text { unit, plan: plan.clone(), chunks: plan.chunks()? })
+                Ok(Open::Text { unit, plan: plan.clone(), chunks: plan.file.chunks()? })
             }
         }
     }
@@ -273,22 +273,20 @@ impl Feed {
     fn land(&mut self, flight: Flight) -> Result<Piece> {
         let block = match flight {
             Flight::RowGroup { unit, end, rows, tasks } => {
-                let mut whole: Option<Decoded> = None;
+                let mut decoded = Decoded::default();
                 let mut parts = Vec::with_capacity(tasks.len());
-                let mut first_error = None;
+                let mut errors = Vec::new();
                 for task in tasks {
-                    let (decoded, part) = task.join();
+                    let (columns, part) = task.join();
                     parts.extend(part);
-                    match (decoded, &mut whole) {
-                        (Ok(decoded), None) => whole = Some(decoded),
-                        (Ok(decoded), Some(whole)) => whole.append_columns(decoded),
-                        (Err(error), _) => first_error = Some(earlier(first_error, error)),
+                    match columns {
+                        Ok(columns) => decoded.append_columns(columns),
+                        Err(error) => errors.push(error),
                     }
                 }
-                if let Some(error) = first_error {
+                if let Some(error) = errors.into_iter().min_by_key(row_of_error) {
                     return Err(error);
                 }
-                let decoded = whole.unwrap_or_default();
                 if !parts.is_empty() {
                     self.open = Some(Open::RowGroup { unit, row: end, parts });
                     self.awaiting = false;
@@ -325,11 +323,10 @@ impl Feed {
             self.reading.reject(file, &bad.error, None);
         }
         self.refuse_many(bad.len())?;
-        let mut rejected = Vec::with_capacity(bad.len());
-        if !bad.is_empty() {
-            let gone: Vec<u32> = bad.iter().map(|bad| bad.row).collect();
-            rejected.extend(gone.iter().map(|&row| kept.place(row as usize) as u32));
-            columns.iter_mut().for_each(|column| column.remove(&gone));
+        let gone: Vec<u32> = bad.iter().map(|bad| bad.row).collect();
+        let rejected = gone.iter().map(|&row| kept.place(row as usize) as u32).collect();
+        if !gone.is_empty() {
+            columns.iter_mut().for_each(|column| column.as_rows().drop_rows(&gone));
             kept.remove(&gone);
         }
         Ok(Block { rows: kept.rows, columns, span: kept.span, kept: kept.places, rejected })
@@ -390,7 +387,7 @@ impl Feed {
     /// Skips up to `rows` rows of a text file; returns the number of rows that must still be
     /// skipped behind the file.
     fn pass_over_text(&mut self, unit: usize, plan: Arc<TextPlan>, rows: u64) -> Result<u64> {
-        let mut chunks = plan.chunks()?;
+        let mut chunks = plan.file.chunks()?;
         let mut left = rows;
         self.rows_of_file = 0;
         self.launched = 0;
@@ -411,14 +408,10 @@ impl Feed {
     }
 }
 
-/// Returns the error, of two errors of a row group, that belongs to the earlier row.
-fn earlier(known: Option<ReaderError>, new: ReaderError) -> ReaderError {
-    let row = |error: &ReaderError| match error {
+/// Returns the row of an error of a row group, or 0 if the error is about the whole group.
+fn row_of_error(error: &ReaderError) -> u64 {
+    match error {
         ReaderError::Value { place, .. } => place.row,
         _ => 0,
-    };
-    match known {
-        Some(known) if row(&known) <= row(&new) => known,
-        _ => new,
     }
 }

@@ -51,10 +51,9 @@ fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
     })?;
     let mut files = Vec::new();
     for found in matches {
-        let found = found.map_err(|e| ReaderError::Io {
-            what: "list the folder",
-            path: e.path().to_owned(),
-            source: e.into(),
+        let found = found.map_err(|e| {
+            let path = e.path().to_owned();
+            ReaderError::io("list the folder", &path)(e.into())
         })?;
         if found.is_dir() {
             files.extend(list_directory(&found)?);
@@ -70,8 +69,7 @@ fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
 /// Returns every file below a directory, sorted. Names that start with `.` or `_` are skipped:
 /// writers leave such files beside their data (`_SUCCESS`, `.part-0.crc`).
 fn list_directory(directory: &Path) -> Result<Vec<PathBuf>> {
-    let failed =
-        |source| ReaderError::Io { what: "list the folder", source, path: directory.to_owned() };
+    let failed = ReaderError::io("list the folder", directory);
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;

@@ -12,7 +12,7 @@ use zillion_feature::{
 };
 
 use crate::assembly::Assembly;
-use crate::block::{Block, Column};
+use crate::block::Block;
 use crate::dataset::Dataset;
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
@@ -69,17 +69,16 @@ struct Input<'a> {
 impl Input<'_> {
     /// Passes the present values of a block to `show`, in the order of its rows.
     fn visit(&self, block: &Block, mut show: impl FnMut(f64)) {
-        match (&block.columns[self.field], self.side) {
-            (Column::Numbers(values), None) => {
-                values.iter().filter(|x| !x.is_nan()).for_each(|&x| show(x));
-            }
+        let column = &block.columns[self.field];
+        match self.side {
+            None => column.view::<[f64]>().iter().filter(|x| !x.is_nan()).for_each(|&x| show(x)),
             // The row behind the last one stands for a key that the side table does not have.
-            (Column::Rows(rows), Some(numbers)) => rows
+            Some(numbers) => column
+                .view::<[u32]>()
                 .iter()
                 .filter_map(|&row| numbers.get(row as usize))
                 .filter(|x| !x.is_nan())
                 .for_each(|&x| show(x)),
-            (column, _) => unreachable!("a pass over numbers has decoded {column:?}"),
         }
     }
 }
@@ -147,9 +146,8 @@ fn one_pass(
     })?;
     let mut columns = Vec::with_capacity(features.len());
     for ((feature, moments), sample) in features.iter().zip(moments).zip(samples) {
-        let refuse = |problem: &str| ReaderError::Setting {
-            problem: problem.to_owned(),
-            key: format!("features.{}", feature.name),
+        let refuse = |problem: &str| {
+            ReaderError::setting(format_args!("features.{}", feature.name), problem)
         };
         if moments.count == 0 {
             return Err(refuse(
@@ -248,7 +246,7 @@ pub fn frequencies(
     workers: &Arc<Workers>,
 ) -> Result<Vec<(FeatureKey, u64)>> {
     let schema = dataset.schema();
-    let column = schema.features[..feature].iter().filter(|f| f.table().is_some()).count();
+    let column = schema.column_positions()[feature];
     let statistics = dataset.statistics();
     let fields = field::resolved_where(schema, dataset.sides(), statistics, |f| f == feature)?;
     let assembly = Assembly::new(schema, dataset.sides(), statistics, |f| f == feature)?;

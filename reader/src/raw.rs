@@ -22,12 +22,13 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_feature::{LabelColumn, RawColumns, Schema};
 
+use crate::arrays::TextRules;
 use crate::assembly::gather_label;
 use crate::config::DataConfig;
 use crate::error::{ReaderError, Result};
 use crate::feed::Feed;
 use crate::field::{self, Field};
-use crate::reading::{Reading, text_rules};
+use crate::reading::Reading;
 use crate::source::DataFile;
 use crate::text::{OtherColumns, count_rows};
 use inputs::Inputs;
@@ -115,35 +116,24 @@ impl RawRows {
         schema: &Schema,
         labels_of: impl FnOnce(&[DataFile]) -> Vec<Option<Field>>,
     ) -> Result<Self> {
-        config.check()?;
-        let sources: Vec<DataFile> =
-            files.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
+        let sources = DataFile::open_all(config, files)?;
         let (inputs, mut fields) = Inputs::of(schema)?;
         let mut labels = Vec::with_capacity(schema.labels.len());
         for field in labels_of(&sources) {
             labels.push(field.is_some().then_some(fields.len()));
             fields.extend(field);
         }
-        let reading =
-            Reading::new(&Arc::new(sources), fields, text_rules(config), OtherColumns::PassOver)?;
-        if reading.units.is_empty() {
-            let Some(first) = reading.files.first() else {
-                return Err(ReaderError::Setting {
-                    problem: "no files are given; name at least one".to_owned(),
-                    key: "data".to_owned(),
-                });
-            };
-            return Err(ReaderError::NoRows {
-                files: reading.files.len(),
-                path: first.path().to_owned(),
-            });
-        }
+        let reading = Reading::new(
+            &Arc::new(sources),
+            fields,
+            TextRules::new(config),
+            OtherColumns::PassOver,
+        )?;
+        reading.refuse_empty()?;
         let reading = Arc::new(reading);
         // A pool of one thread does not start a thread.
-        let workers = Workers::new(NonZeroUsize::MIN).map_err(|error| ReaderError::Setting {
-            problem: error.to_string(),
-            key: "run.threads".to_owned(),
-        })?;
+        let workers = Workers::new(NonZeroUsize::MIN)
+            .map_err(|error| ReaderError::setting("run.threads", error.to_string()))?;
         let order = (0..reading.units.len() as u32).collect();
         let feed = Feed::new(reading.clone(), Arc::new(workers), Arc::default(), order, 0);
         Ok(Self { reading, inputs, labels, feed, rows: 0, is_over: false })
@@ -165,12 +155,11 @@ impl RawRows {
         if rows == 0 {
             return Ok(None);
         }
-        let label =
-            |field: usize| gather_label(&pieces, rows, field, &self.reading.fields[field].role);
+        let label = |field: usize| gather_label(&pieces, field, &self.reading.fields[field].role);
         let block = RawBlock {
             first: self.rows,
             rows,
-            columns: self.inputs.columns(&pieces, rows),
+            columns: self.inputs.columns(&pieces, &self.reading.fields),
             labels: self.labels.iter().map(|field| field.map(label)).collect(),
         };
         self.rows += rows as u64;

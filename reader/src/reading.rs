@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::arrays::TextRules;
-use crate::config::DataConfig;
+
 use crate::counts::Counts;
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Slot};
@@ -31,12 +31,6 @@ pub(crate) struct Reading {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Returns the rules for strings in Parquet and Arrow files, which are the rules of text files.
-pub(crate) fn text_rules(config: &DataConfig) -> TextRules {
-    let null = config.null.iter().map(|text| text.clone().into_bytes()).collect();
-    TextRules::new(Arc::new(null), config.list_separator.byte())
-}
-
 impl Reading {
     /// Plans a pass that decodes `fields` of every row.
     ///
@@ -52,9 +46,9 @@ impl Reading {
         let mut plans = Vec::with_capacity(files.len());
         for (index, file) in files.iter().enumerate() {
             let first = (index > 0).then(|| files[0].path());
-            plans.push(file.0.clone().plan(&fields, first, others)?);
+            plans.push(file.plan(&fields, first, others)?);
         }
-        let units = files.iter().enumerate().flat_map(|(i, file)| file.0.units(i)).collect();
+        let units = files.iter().enumerate().flat_map(|(i, file)| file.units(i)).collect();
         Ok(Self {
             files: files.clone(),
             plans,
@@ -68,6 +62,14 @@ impl Reading {
         })
     }
 
+    /// Returns an error if the files have no row.
+    pub(crate) fn refuse_empty(&self) -> Result<()> {
+        match self.units.is_empty() {
+            true => Err(DataFile::no_rows(&self.files)),
+            false => Ok(()),
+        }
+    }
+
     /// Sets the rows that the pass leaves out in this epoch, and the log for the bad ones.
     pub(crate) fn leave_out(
         &mut self,
@@ -76,7 +78,7 @@ impl Reading {
         rejects: &Arc<RejectLog>,
         root: &Path,
     ) {
-        let label = policy.thinning.negatives.map(|negatives| Slot::Label(negatives.label));
+        let label = policy.thinning.negatives.map(|(label, _)| Slot::Label(label));
         let field = label.and_then(|slot| self.fields.iter().position(|f| f.slot == slot));
         self.pickers =
             (0..self.files.len()).map(|file| policy.of_file(file, epoch, field)).collect();

@@ -87,16 +87,9 @@ impl RejectLog {
             Near::RowGroup(group) | Near::RecordBatch(group) => (None, Some(group)),
         };
         let line = line.map(|line| String::from_utf8_lossy(line).into_owned());
-        let file_name = name.to_owned();
-        inner.rows.entry((file, row)).or_insert(Reject {
-            file: file_name,
-            row,
-            byte,
-            row_group,
-            column,
-            reason,
-            line,
-        });
+        let (key, file) = ((file, row), name.to_owned());
+        let reject = Reject { file, row, byte, row_group, column, reason, line };
+        inner.rows.entry(key).or_insert(reject);
     }
 
     /// Returns the bad rows, sorted by file and row.

@@ -26,9 +26,7 @@ pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
 /// # Errors
 /// Returns an error if a file cannot be read.
 pub fn estimated_rows_of(config: &DataConfig, files: &[PathBuf]) -> Result<Option<u64>> {
-    let files: Vec<DataFile> =
-        files.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
-    Ok(estimate_rows(&files)?.map(|(rows, _)| rows))
+    Ok(estimate_rows(&DataFile::open_all(config, files)?)?.map(|(rows, _)| rows))
 }
 
 fn estimate_rows(files: &[DataFile]) -> Result<Option<(u64, bool)>> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use zillion_feature::raw_value::{ValueError, finite, parse_f64, parse_i64};
-use zillion_feature::{NumericMap, TimeUnit};
+use zillion_feature::{Bucketizer, FeatureKey, LabelColumn, NumericMap, TimeUnit};
 
 /// The reason why a value cannot be used. The type is small, because inner loops return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,8 @@ pub(crate) enum Refusal {
     NotLabel,
     NotWeight,
     NotTime,
-    NotInUnit,
+    /// The event time is not plausible in the unit that the job names.
+    NotInUnit(TimeUnit),
     TooManyIds,
     NoSideRow,
     List,
@@ -108,6 +109,38 @@ pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
     }
 }
 
+/// Appends a label, or marks its absence in the mask.
+#[inline]
+pub(crate) fn push_label(labels: &mut LabelColumn, label: Option<f32>) -> Outcome<()> {
+    match &mut labels.mask {
+        Some(mask) => mask.push(label.is_some()),
+        None if label.is_none() => return Err(Refusal::Missing),
+        None => {}
+    }
+    labels.values.push(label.unwrap_or_default());
+    Ok(())
+}
+
+/// Returns the key of a number's bucket.
+#[inline]
+pub(crate) fn bucket(
+    buckets: &Bucketizer,
+    x: Option<f64>,
+    missing: FeatureKey,
+) -> Outcome<FeatureKey> {
+    x.map_or(Ok(missing), |x| Ok(buckets.key(finite(x)?)))
+}
+
+/// Returns a finite number, or NaN for a missing value that is not needed.
+#[inline]
+pub(crate) fn number(x: Option<f64>, needed: bool) -> Outcome<f64> {
+    match x {
+        Some(x) => Ok(finite(x)?),
+        None if needed => Err(Refusal::Missing),
+        None => Ok(f64::NAN),
+    }
+}
+
 pub(crate) fn label_from_cell(cell: &[u8]) -> Outcome<f32> {
     let cell = cell.trim_ascii();
     match cell {
@@ -133,7 +166,7 @@ pub(crate) fn time_from_cell(cell: &[u8]) -> Outcome<i64> {
 #[inline]
 pub(crate) fn time(time: i64, unit: Option<TimeUnit>) -> Outcome<i64> {
     match unit {
-        Some(unit) if unit.to_ms(time).is_none() => Err(Refusal::NotInUnit),
+        Some(unit) if unit.to_ms(time).is_none() => Err(Refusal::NotInUnit(unit)),
         _ => Ok(time),
     }
 }

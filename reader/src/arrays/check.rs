@@ -13,9 +13,10 @@ use crate::field::{Field, Role};
 /// # Errors
 /// Returns an error if the type does not fit the role of the field.
 pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result<()> {
+    let times;
     let (fits, wanted) = match &field.role {
         Role::Id { raw, .. } | Role::RawId { raw } => (fits_id(*raw, found), wanted_id(*raw)),
-        Role::Ids { raw } | Role::RawIds { raw } | Role::WeightedIds { raw } => match found {
+        Role::Ids { raw } | Role::RawIds { raw, .. } => match found {
             DataType::List(element) => (fits_id(*raw, element.data_type()), wanted_id(*raw)),
             // The field reads one text cell that holds several ids, as in CSV.
             found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
@@ -30,19 +31,14 @@ pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result
         }
         Role::Label { .. } => (is_number(found) || *found == DataType::Boolean, "0 or 1"),
         Role::Weight => (is_number(found), "numbers"),
-        Role::Group => (is_whole(found) || is_text(found), "whole numbers or strings"),
+        Role::Group => (found.is_integer() || is_text(found), "whole numbers or strings"),
         Role::EventTime { unit: None } => {
-            (is_whole(found) || is_time(found), "whole numbers, dates or timestamps")
+            (found.is_integer() || is_time(found), "whole numbers, dates or timestamps")
         }
-        Role::EventTime { unit: Some(unit) } => (
-            is_whole(found) || time_unit(found) == Some(*unit),
-            match unit {
-                TimeUnit::Second => "whole numbers or timestamps of seconds",
-                TimeUnit::Millisecond => "whole numbers or timestamps of milliseconds",
-                TimeUnit::Microsecond => "whole numbers or timestamps of microseconds",
-                TimeUnit::Nanosecond => "whole numbers or timestamps of nanoseconds",
-            },
-        ),
+        Role::EventTime { unit: Some(unit) } => {
+            times = format!("whole numbers or timestamps of {unit}");
+            (found.is_integer() || time_unit(found) == Some(*unit), times.as_str())
+        }
     };
     if fits {
         return Ok(());
@@ -65,13 +61,9 @@ fn wanted_id(raw: RawType) -> &'static str {
 
 fn fits_id(raw: RawType, found: &DataType) -> bool {
     match raw {
-        RawType::I64 | RawType::U64 => is_whole(found) || *found == DataType::Boolean,
+        RawType::I64 | RawType::U64 => found.is_integer() || *found == DataType::Boolean,
         RawType::String => is_text(found),
     }
-}
-
-fn is_whole(found: &DataType) -> bool {
-    found.is_integer()
 }
 
 fn is_number(found: &DataType) -> bool {
@@ -121,7 +113,6 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
             | Role::RawId { .. }
             | Role::Ids { .. }
             | Role::RawIds { .. }
-            | Role::WeightedIds { .. }
             | Role::SideRow(_)
     );
     match (role, found) {
@@ -131,7 +122,7 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
         (_, found) if is_id && is_text(found) => {
             "declare `type = \"string\"`, or write the column as integers"
         }
-        (_, found) if is_id && is_whole(found) => "declare `type = \"i64\"` or `type = \"u64\"`",
+        (_, found) if is_id && found.is_integer() => "declare `type = \"i64\"` or `type = \"u64\"`",
         (_, found) if is_id && is_number(found) => {
             "write the column as (nullable) integers, or declare `kind = \"bucketized\"`"
         }

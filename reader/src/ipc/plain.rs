@@ -21,11 +21,10 @@ use crate::field::Role;
 /// Returns the type as which a column of the null type is read; all its values are missing.
 pub(super) fn type_of_nulls(role: &Role) -> DataType {
     match role {
-        Role::Id { raw, .. } | Role::Ids { raw } | Role::RawId { raw } | Role::RawIds { raw }
-            if *raw == RawType::String =>
-        {
-            DataType::Utf8
-        }
+        Role::Id { raw: RawType::String, .. }
+        | Role::Ids { raw: RawType::String }
+        | Role::RawId { raw: RawType::String }
+        | Role::RawIds { raw: RawType::String, .. } => DataType::Utf8,
         Role::SideRow(lookup) if lookup.raw == RawType::String => DataType::Utf8,
         _ => DataType::Int64,
     }

@@ -252,12 +252,7 @@ impl Chunks {
         }
         self.buffer.reserve(bytes);
         let read = self.source.by_ref().take(bytes as u64).read_to_end(&mut self.buffer);
-        let read = read.map_err(|source| ReaderError::Io {
-            what: "read",
-            source,
-            path: self.path.clone(),
-        })?;
-        self.at_end = read < bytes;
+        self.at_end = read.map_err(ReaderError::io("read", &self.path))? < bytes;
         Ok(())
     }
 

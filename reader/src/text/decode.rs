@@ -89,7 +89,7 @@ impl Decoding<'_> {
             if picker.max_bad == 0 || !refused.problem.is_about_one_row() {
                 return Err(refused);
             }
-            columns.iter_mut().for_each(|column| column.truncate(kept.rows));
+            columns.iter_mut().for_each(|column| column.as_rows().keep_first(kept.rows));
             rejected.push(kept.span as u32);
             kept.leave();
             let line = without_line_ends(rows.text());
@@ -118,17 +118,11 @@ impl NegativeDraw {
         if self.draw.keeps(number) {
             return true;
         }
-        self.label.truncate(0);
+        self.label.as_rows().keep_first(0);
         let role = &fields[self.field].role;
         let seen = rows.peek(self.field, role, &mut self.label);
-        let is_negative = match &self.label {
-            Column::Labels { values, mask } => {
-                let is_there = mask.as_ref().is_none_or(|mask| mask.first() == Some(&true));
-                values.first() == Some(&0.0) && is_there
-            }
-            other => unreachable!("a label decodes into {other:?}"),
-        };
-        seen.is_none() || !is_negative
+        let is_masked = self.label.view::<[bool]>() == [false];
+        seen.is_none() || is_masked || self.label.view::<[f32]>() != [0.0]
     }
 }
 

@@ -12,7 +12,7 @@ pub use row::{JsonRow, JsonValue};
 
 use super::decode::{Decoding, OtherColumns, RowPlan, TextBlock};
 use super::line_rows::{LinePlan, LineRows};
-use super::lines::Lines;
+use super::lines::read_some;
 use super::rows::BadRow;
 use super::settings::{Grammar, TextSettings};
 use crate::field::Field;
@@ -115,20 +115,7 @@ impl JsonKeys {
 /// # Errors
 /// Returns the problem of the first line if no line can be read.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
-    let mut lines = Lines::new(Grammar::Json, text);
     let mut keys = JsonKeys::default();
-    let mut first_problem = None;
-    let mut readable = false;
-    while let Some(line) = lines.advance() {
-        match row::keys_of(line, &mut keys) {
-            Ok(()) => readable = true,
-            Err(problem) => {
-                first_problem.get_or_insert(problem);
-            }
-        }
-    }
-    match first_problem {
-        Some(problem) if !readable => Err(problem),
-        _ => Ok(keys.names),
-    }
+    read_some(Grammar::Json, text, |line| row::keys_of(line, &mut keys))?;
+    Ok(keys.names)
 }

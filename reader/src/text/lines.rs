@@ -48,6 +48,27 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// Calls `read` with each line of a text that holds a row. A line that cannot be read is skipped if
+/// another line can be read.
+///
+/// # Errors
+/// Returns the problem of the first line if no line can be read.
+pub(super) fn read_some<'a>(
+    grammar: Grammar,
+    text: &'a [u8],
+    mut read: impl FnMut(&'a [u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut lines = Lines::new(grammar, text);
+    let mut result = Ok(());
+    let mut readable = false;
+    while let Some(line) = lines.advance() {
+        let read = read(line);
+        readable |= read.is_ok();
+        result = result.and(read);
+    }
+    if readable { Ok(()) } else { result }
+}
+
 /// Returns whether a line holds no row.
 pub(super) fn is_blank(grammar: Grammar, line: &[u8]) -> bool {
     match line.trim_ascii_start() {

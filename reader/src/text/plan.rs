@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::chunks::{Chunk, Chunks};
+use super::chunks::Chunk;
 use super::count::count_rows;
 use super::decode::{Decoding, RowPlan, TextBlock};
 use super::file::TextFile;
 use super::rows::BadRow;
-use crate::error;
+
 use crate::field::Field;
 use crate::policy::Picker;
 
@@ -19,11 +19,6 @@ pub(crate) struct TextPlan {
 }
 
 impl TextPlan {
-    /// Opens the chunks from the first data row on.
-    pub(crate) fn chunks(&self) -> error::Result<Chunks> {
-        self.file.chunks()
-    }
-
     /// Returns the number of rows of a chunk.
     pub(crate) fn count_rows(&self, chunk: &Chunk) -> usize {
         count_rows(chunk, self.file.grammar())

@@ -15,7 +15,7 @@ pub use row::{SvmColumn, SvmEntry, SvmRow};
 use super::chunks::beyond_first_rows;
 use super::decode::{Decoding, OtherColumns, RowPlan, TextBlock};
 use super::line_rows::{LinePlan, LineRows};
-use super::lines::Lines;
+use super::lines::read_some;
 use super::rows::BadRow;
 use super::settings::{Grammar, TextSettings};
 use crate::error::{ReaderError, Result as ReaderResult};
@@ -53,7 +53,7 @@ impl SvmPlan {
                 (SvmColumn::Label | SvmColumn::Query, _)
                     | (
                         SvmColumn::Features | SvmColumn::Field(_),
-                        Role::Ids { .. } | Role::RawIds { .. } | Role::WeightedIds { .. }
+                        Role::Ids { .. } | Role::RawIds { .. }
                     )
                     | (
                         SvmColumn::Field(_),
@@ -143,30 +143,21 @@ impl LinePlan for SvmPlan {
 /// # Errors
 /// Returns the problem of the first row if no row can be read.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
-    let mut lines = Lines::new(Grammar::Svm, text);
     let mut with_query = false;
     // The first entry shows whether there are fields; rows of the other form are refused when they
     // are read.
     let mut with_fields = None;
     let mut numbers = BTreeSet::new();
-    let mut first_problem = None;
-    let mut readable = false;
     let mut row = SvmRow::default();
-    while let Some(line) = lines.advance() {
-        if let Err(problem) = row.read(line) {
-            first_problem.get_or_insert(problem);
-            continue;
-        }
-        readable = true;
+    read_some(Grammar::Svm, text, |line| {
+        row.read(line)?;
         with_query |= row.query.is_some();
         for entry in &row.entries {
             with_fields.get_or_insert(entry.field.is_some());
             numbers.extend(entry.field);
         }
-    }
-    if let (Some(problem), false) = (first_problem, readable) {
-        return Err(problem);
-    }
+        Ok(())
+    })?;
     let mut columns = vec![LABEL.to_owned()];
     columns.extend(with_query.then(|| QUERY.to_owned()));
     match with_fields.unwrap_or(false) {

@@ -142,9 +142,7 @@ fn truncated_files_are_refused() {
     let error = folder.error(&["b.parquet"], &job());
     assert!(error.starts_with("b.parquet: not a readable Parquet file ("), "{error}");
     assert!(
-        error.ends_with(
-            "write or copy the file again, because it is probably incomplete"
-        ),
+        error.ends_with("write or copy the file again, because it is probably incomplete"),
         "{error}"
     );
 
@@ -297,7 +295,7 @@ fn weights_are_finite_and_not_negative() {
     assert!(
         folder
             .error(&["a.csv"], &job)
-            .contains("the value is missing, and `columns.weight` needs one")
+            .contains("the value is missing, but `columns.weight` needs one")
     );
 }
 
@@ -342,7 +340,10 @@ fn a_list_of_files_that_is_none_is_refused() {
     );
     folder.write("notes.md", "x");
     let error = folder.error(&["notes.md"], &job());
-    assert!(error.contains(" has an ending that is not known as a format; set `data.format`"), "{error}");
+    assert!(
+        error.contains(" has an ending that is not known as a format; set `data.format`"),
+        "{error}"
+    );
     let error = folder.config.files(&"*.parquet".into()).unwrap_err().to_string();
     assert!(error.starts_with("`*.parquet` matches no file (looked for "), "{error}");
 }

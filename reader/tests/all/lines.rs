@@ -60,7 +60,10 @@ fn bad_json_is_named_by_line_and_key() {
             "column `click`, row 2 (byte 41): \"2\" is not 0 or 1",
         ),
         (r#"{"user":1,"price":1}"#, "column `click`, row 2 (byte 41): the value is missing"),
-        (r#"{"user":1,"user":1,"click":0}"#, "row 2 (byte 41): the key \"user\" appears twice; write it once"),
+        (
+            r#"{"user":1,"user":1,"click":0}"#,
+            "row 2 (byte 41): the key \"user\" appears twice; write it once",
+        ),
         (r#"{"user":NaN,"click":0}"#, "JSON has no NaN and no Infinity, write null"),
         (r#"{"user":1,"click":0"#, "it is cut off, or its object is written over several lines"),
         (r#"{"user":1,"click":0} x"#, "trailing characters (character 22 of the line)"),

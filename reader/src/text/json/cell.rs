@@ -6,7 +6,8 @@ use zillion_feature::raw_value::{
 use zillion_feature::{FeatureKey, RawType};
 
 use super::row::{JsonRow, JsonValue};
-use crate::text::cell::{Cell, List, TextCell};
+use crate::block::Lists;
+use crate::text::cell::{Cell, TextCell};
 use crate::text::settings::TextSettings;
 use crate::value::{self, Outcome, Refusal};
 
@@ -80,7 +81,7 @@ impl Cell for JsonCell<'_> {
     }
 
     #[inline]
-    fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()> {
         match self.value {
             JsonValue::List(start, end) => {
                 for &item in self.row.items(start, end) {

@@ -136,7 +136,9 @@ impl<'a> Visitor<'a> for ObjectSeed<'_, 'a> {
             };
             if std::mem::replace(&mut self.row.seen[key], true) {
                 let name = self.keys.name(key);
-                return Err(A::Error::custom(format!("the key \"{name}\" appears twice; write it once")));
+                return Err(A::Error::custom(format!(
+                    "the key \"{name}\" appears twice; write it once"
+                )));
             }
             self.row.values[key] = map.next_value_seed(ValueSeed { row: self.row, depth: 0 })?;
             guess = key + 1;

@@ -4,7 +4,8 @@ use zillion_feature::RawType;
 use zillion_feature::raw_value::{RawId, id_from_cell};
 
 use super::row::{SvmColumn, SvmEntry, SvmRow};
-use crate::text::cell::{Cell, List, TextCell};
+use crate::block::Lists;
+use crate::text::cell::{Cell, TextCell};
 use crate::text::settings::TextSettings;
 use crate::value::{Outcome, Refusal};
 
@@ -50,7 +51,7 @@ impl Cell for SvmCell<'_> {
     }
 
     #[inline]
-    fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()> {
         if let Ok(text) = self.text() {
             return text.ids(raw, list);
         }
