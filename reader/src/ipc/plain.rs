@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    ArrowDictionaryKeyType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Int32Array, ListArray, downcast_dictionary_array,
+    new_null_array,
 };
-use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, ListArray, new_null_array};
 use arrow_buffer::{ArrowNativeType, NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field};
 use arrow_select::take::take;
@@ -100,22 +100,16 @@ fn list_of<O: ArrowNativeType>(
 
 /// Returns a dictionary array whose entries are numbered in 32 bits.
 fn with_small_entries(array: &ArrayRef, keys: &DataType) -> Result<ArrayRef, String> {
-    fn small<K: ArrowDictionaryKeyType>(array: &ArrayRef) -> Result<ArrayRef, String> {
-        let dictionary = array.as_dictionary::<K>();
-        // Arrow has checked that every number is below the length of the dictionary.
-        let numbers: Int32Array = dictionary.keys().unary(|key| key.as_usize() as i32);
-        let small = DictionaryArray::<Int32Type>::try_new(numbers, dictionary.values().clone());
-        small.map(|small| Arc::new(small) as ArrayRef).map_err(|e| e.to_string())
+    if *keys == DataType::Int32 {
+        return Ok(array.clone());
     }
-    match keys {
-        DataType::Int8 => small::<Int8Type>(array),
-        DataType::Int16 => small::<Int16Type>(array),
-        DataType::Int32 => Ok(array.clone()),
-        DataType::Int64 => small::<Int64Type>(array),
-        DataType::UInt8 => small::<UInt8Type>(array),
-        DataType::UInt16 => small::<UInt16Type>(array),
-        DataType::UInt32 => small::<UInt32Type>(array),
-        DataType::UInt64 => small::<UInt64Type>(array),
-        other => Err(format!("a dictionary with keys of type {other}")),
-    }
+    downcast_dictionary_array!(
+        array => {
+            // Arrow has checked that every number is below the length of the dictionary.
+            let numbers: Int32Array = array.keys().unary(|key| key.as_usize() as i32);
+            let small = DictionaryArray::<Int32Type>::try_new(numbers, array.values().clone());
+            small.map(|small| Arc::new(small) as ArrayRef).map_err(|e| e.to_string())
+        },
+        other => Err(format!("a column of type {other} is not a dictionary"))
+    )
 }

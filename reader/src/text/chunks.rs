@@ -104,7 +104,10 @@ impl Chunks {
                 Step::End if self.at_end => {
                     return Err(ReaderError::EmptyFile { path: self.path.clone() });
                 }
-                Step::OpenQuote if self.at_end => return Err(self.open_quote(0)),
+                Step::OpenQuote if self.at_end => {
+                    let place = Place { row: 0, near: Near::Byte(self.offset) };
+                    return Err(ReaderError::OpenQuote { place, path: self.path.clone() });
+                }
                 Step::End | Step::LastRecord | Step::OpenQuote if !self.at_end => {
                     self.read_more()?;
                     continue;
@@ -259,10 +262,5 @@ impl Chunks {
     fn drop_front(&mut self, bytes: usize) {
         self.buffer.drain(..bytes);
         self.offset += bytes as u64;
-    }
-
-    fn open_quote(&self, row: u64) -> ReaderError {
-        let place = Place { row, near: Near::Byte(self.offset) };
-        ReaderError::OpenQuote { place, path: self.path.clone() }
     }
 }
