@@ -249,7 +249,7 @@ fn errors_of_the_job_are_named() {
             "missing = 0\n",
             "",
             1,
-            "has no row there, but the join with side table `users` needs one",
+            "has no row in the side table, but the join with side table `users` needs one",
         ),
         (
             "type = \"string\"\n[side.items]",
