@@ -34,7 +34,7 @@ struct Outcome {
     empty_cache_seconds: f64,
     empty_cache_gb_s: f64,
     /// The median of the times from the start of the process until the server is ready, with the
-    /// whole version in the cache; the field below is the longest of them.
+    /// whole version in the cache. `full_cache_max_seconds` is the longest of these times.
     full_cache_seconds: f64,
     full_cache_max_seconds: f64,
     starts: usize,
@@ -147,7 +147,7 @@ fn ask(server: &ServerChild, args: &BenchColdStartArgs) -> Result<()> {
         },
     );
     match wrong {
-        Some(wrong) => bail!("{wrong}; log of the server: {}", server.said()),
+        Some(wrong) => bail!("{wrong}; log of the server: {}", server.read_log()),
         None => Ok(()),
     }
 }

@@ -1,5 +1,5 @@
-//! A DeepFM of Criteo's shape, published as untrained versions, and requests for it. The benchmarks
-//! of serving use both.
+//! A DeepFM of Criteo's shape, published as untrained versions, and requests for its scores, both
+//! for the benchmarks of serving.
 //!
 //! The model is that of the peer: 26 ids that share one table of 16 + 1 floats a row, 13 numbers,
 //! and an MLP of 400-400-400. The values of the weights do not affect the time, but the rows must
@@ -31,7 +31,7 @@ use zillion_trainer::Job;
 pub(crate) use requests::Requests;
 use zillion_console::durable_files;
 
-/// The model's name in the benchmarks' registries.
+/// The name of the model in the registry of a benchmark.
 pub(crate) const MODEL: &str = "bench";
 
 const IDS: usize = 26;
@@ -91,7 +91,7 @@ impl Criteo {
         })
     }
 
-    /// Returns the one table of the model.
+    /// Returns the tables of the model: a single one, which all ids share.
     pub(crate) fn tables(&self) -> &[TableSpec] {
         &self.job.tables
     }
@@ -102,7 +102,7 @@ impl Criteo {
     }
 
     /// Returns the draft of a version with the layer `layer`, whose files lie in `folder`. `rows`
-    /// gives all rows of the version.
+    /// is the source of all rows of the version.
     pub(crate) fn draft(
         &mut self,
         parent: Option<Link>,

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &BenchDeltaArgs) -> Result<()> {
         let first = number as u64 * args.rows;
         let rate = bench.push((first..first + changed).map(|i| mix64(i) % args.rows))?;
         let listed_bytes = bench.tables.statistics()[0].change_bytes;
-        eprintln!("writing what changed of {changed} pushes");
+        eprintln!("writing the changes of {changed} pushes");
         let (_, delta) = bench.write(|b, folder| b.delta(since, folder))?;
         deltas.push(Changed { push_mrows_s: rate, listed_bytes, delta });
     }
@@ -155,7 +155,7 @@ impl Bench<'_> {
         let delta =
             self.tables.write_delta(self.workers, since, &self.files, folder, &mut Unthrottled)?;
         delta.context(
-            "the list of changes overflowed, because it holds a million keys: use fewer --rows",
+            "the list of changes overflowed, because it holds at most a million keys; lower --rows",
         )
     }
 

@@ -101,7 +101,7 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     let workers = &pools.all;
     let before = CpuTimes::now();
     let duration = Duration::try_from_secs_f64(args.seconds)
-        .with_context(|| format!("--seconds {} is not a time above 0", args.seconds))?;
+        .with_context(|| format!("--seconds is {}; set it to a positive number", args.seconds))?;
     let mut bench = Bench::new(args, duration)?;
 
     eprintln!("inserting {} rows", args.rows);
@@ -170,7 +170,8 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     };
     if lost_rows + miscounted_rows + wrong_rows > 0 {
         bail!(
-            "of {checked_rows} rows {lost_rows} were lost, {miscounted_rows} miscounted and {wrong_rows} wrong"
+            "the check failed: of {checked_rows} rows, {lost_rows} are lost, {miscounted_rows} have a \
+             wrong count and {wrong_rows} have wrong weights"
         );
     }
     Ok(())
@@ -252,7 +253,8 @@ impl Gradients {
         Self(gradients)
     }
 
-    fn of(&mut self, plan: &LookupPlan) -> &RowBuffer {
+    /// Returns the buffer, resized to the rows of a plan.
+    fn resize(&mut self, plan: &LookupPlan) -> &RowBuffer {
         let table = &mut self.0.tables[0];
         let before = table.values.len();
         table.reshape(plan.tables[0].keys.len(), table.stride);
@@ -357,7 +359,7 @@ impl Bench {
     fn push(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
         let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
         self.measure(pools, plans, |tables, workers, plan, update| {
-            let gradients = gradients.of(plan);
+            let gradients = gradients.resize(plan);
             let began = Instant::now();
             tables.push(workers, plan, gradients, update)?;
             Ok(began.elapsed())
@@ -375,16 +377,16 @@ impl Bench {
             workers.for_each_block(&mut other_data, OTHER_PIECE, |_, piece| {
                 piece.iter_mut().for_each(|word| *word += 1);
             });
-            let gradients = gradients.of(plan);
+            let gradients = gradients.resize(plan);
             let began = Instant::now();
             tables.push(workers, plan, gradients, update)?;
             Ok(began.elapsed())
         })
     }
 
-    /// Calls `work` for one plan after another, until the times that it returns for the pool of all
-    /// threads add up to the duration of a figure. A pool of one thread, if there is one, takes as
-    /// many turns as the pool of all threads.
+    /// Calls `work` for one plan after another, until the returned times of the pool of all threads
+    /// add up to the duration of a figure. The pool of one thread, if it exists, takes as many
+    /// turns as the pool of all threads.
     fn measure(
         &mut self,
         pools: &Pools,
@@ -456,8 +458,8 @@ pub(crate) fn spec(dim: usize) -> TableSpec {
     TableSpec { seed: 1, ..TableSpec::new("ids", vec![segment]) }
 }
 
-/// A source of ids by Zipf's law. It inverts the continuous distribution, which is close enough for
-/// a load.
+/// A source of ids by Zipf's law, which inverts the continuous distribution. The difference from
+/// the discrete distribution does not matter for a load.
 pub(crate) struct Zipf {
     rows: u64,
     total: f64,

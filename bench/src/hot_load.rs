@@ -44,7 +44,7 @@ const CONNECTIONS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The length of the warm-up, because the first requests find no page mapped.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// The number of deltas that the last rollback goes back over, if there are that many.
+/// The number of deltas that the last rollback undoes, if there are that many.
 const FAR: usize = 100;
 /// The longest time that the server may take until it answers with a new version.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ struct Outcome {
     memory_after: Memory,
     published: usize,
     rollbacks: usize,
-    /// The number of deltas that were published more than a tenth of a second after their time.
+    /// The number of deltas that were published more than a tenth of a second late.
     late: usize,
     freshness: Freshness,
     load: LoadFigures,
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &BenchHotLoadArgs) -> Result<()> {
     let Checked { mismatches, unchecked, .. } = outcome.check;
     if outcome.failed > 0 || mismatches > 0 || unchecked > 0 {
         bail!(
-            "{} requests failed, {mismatches} answers are wrong, {unchecked} could not be checked",
+            "{} requests failed, {mismatches} answers were wrong, {unchecked} could not be checked",
             outcome.failed
         );
     }
@@ -193,8 +193,8 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
     let (freshness, unanswered) = watch.freshness();
     watch.stop()?;
     let load = load_figures(&server, &series)?;
-    let said = server.said();
-    if let Some(line) = said.lines().next() {
+    let log = server.read_log();
+    if let Some(line) = log.lines().next() {
         eprintln!("the server's log begins with: {line}");
     }
     drop(server);
@@ -223,7 +223,7 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
         freshness,
         load,
         far,
-        server_log_lines: said.lines().count(),
+        server_log_lines: log.lines().count(),
         own_cpus: cpus.own_cpus,
         server_cpus,
         other_cpus: cpus.other_cpus.zip(server_cpus).map(|(other, own)| (other - own).max(0.0)),
@@ -257,13 +257,13 @@ fn publish_deltas(
         let due = start + Duration::from_secs(delta as u64);
         sleep_until(due);
         loads.late += usize::from(due.elapsed() > Duration::from_millis(100));
-        watch.moved(feed.publish_delta(args.delta_rows.get())?);
+        watch.record_move(feed.publish_delta(args.delta_rows.get())?);
         let behind_it = (delta + 1) * (args.rollbacks + 1) / args.deltas.max(1);
         if behind_it > loads.rollbacks && loads.rollbacks < args.rollbacks {
             sleep_until(due + Duration::from_millis(500));
             let moved = model.rollback(STABLE, None, "bench", None)?;
-            watch.moved(moved.to.version);
-            feed.stand_on(moved.to.version)?;
+            watch.record_move(moved.to.version);
+            feed.set_parent(moved.to.version)?;
             loads.rollbacks += 1;
         }
     }
@@ -283,13 +283,13 @@ fn roll_back_far(
     let began = Instant::now();
     model.rollback(STABLE, Some(to), "bench", None)?;
     let call = began.elapsed();
-    watch.moved(to);
+    watch.record_move(to);
     let answers_after_seconds = watch.settle(PATIENCE)?;
     // The server answers with the version rolled back to for a while.
     std::thread::sleep(Duration::from_secs(1));
-    feed.stand_on(to)?;
+    feed.set_parent(to)?;
     let branch = feed.publish_delta(args.delta_rows.get())?;
-    watch.moved(branch);
+    watch.record_move(branch);
     let branch_answers_after_seconds = watch.settle(PATIENCE)?;
     let branch = model.version(branch)?;
     Ok(FarRollback {

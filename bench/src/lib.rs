@@ -39,7 +39,7 @@ use zillion_trainer::Job;
 use args::Bench;
 pub use args::{BenchArgs, LoadgenArgs, Protocol};
 
-/// Runs a benchmark. `draft` makes the job that `zillion init` would write for a file.
+/// Runs a benchmark. `draft` returns the job that `zillion init` would write for a file.
 pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result<()> {
     match &args.what {
         Bench::Embedding(args) => embedding::run(args),
@@ -65,5 +65,5 @@ fn scratch_folder(parent: Option<&Path>) -> Result<TempDir> {
         Some(parent) => tempfile::tempdir_in(parent),
         None => tempfile::tempdir(),
     }
-    .context("cannot make a folder for the benchmark: name another place with --folder")
+    .context("the folder of the benchmark cannot be created; name another place with --folder")
 }

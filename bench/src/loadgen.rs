@@ -50,7 +50,7 @@ struct Outcome {
 pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
     let target = Target::new(&args.url, &args.model, args.version, args.protocol)
         .map_err(|e| Stop::Usage(format!("{e:#}")))?;
-    let (model, plan, recipe) = (the_model(args)?, plan(args)?, recipe(args)?);
+    let (model, plan, recipe) = (open_model(args)?, plan(args)?, recipe(args)?);
     let version = match args.version {
         Some(version) => version,
         None => model.pointer(STABLE)?.to.version,
@@ -67,7 +67,7 @@ pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
     }
 
     let text = |body: &Body| match args.protocol {
-        Protocol::Grpc => grpc::request(&args.model, args.version, &body.columns),
+        Protocol::Grpc => grpc::encode_request(&args.model, args.version, &body.columns),
         _ => Ok(body.json.clone()),
     };
     let texts: Vec<Bytes> = bodies.iter().map(text).collect::<Result<_>>()?;
@@ -109,10 +109,10 @@ fn is_good(outcome: &Outcome) -> bool {
     outcome.figures.failed == 0 && outcome.check.as_ref().is_none_or(right)
 }
 
-fn the_model(args: &LoadgenArgs) -> Result<Model> {
+fn open_model(args: &LoadgenArgs) -> Result<Model> {
     let Some(registry) = &args.registry else {
-        let reason = "what a model's inputs are is said by its version: name the registry that the server reads \
-                      with --registry";
+        let reason = "the inputs of the model are read from its registry; name the registry of the \
+                      server with --registry";
         return Err(Stop::Usage(reason.to_owned()).into());
     };
     Ok(open_registry(registry)?.model(&args.model)?)
@@ -121,8 +121,7 @@ fn the_model(args: &LoadgenArgs) -> Result<Model> {
 fn plan(args: &LoadgenArgs) -> Result<Plan> {
     let requests = (args.rate * args.seconds).ceil();
     if requests > MOST_REQUESTS {
-        let reason =
-            format!("{requests} requests are too many for one run: lower --rate or --seconds");
+        let reason = format!("a run of {requests} requests is too long; lower --rate or --seconds");
         return Err(Stop::Usage(reason).into());
     }
     Ok(Plan {
@@ -135,8 +134,7 @@ fn plan(args: &LoadgenArgs) -> Result<Plan> {
 
 fn recipe(args: &LoadgenArgs) -> Result<Recipe> {
     if !args.context.is_empty() && args.protocol != Protocol::Rank {
-        let reason =
-            "only a rank request has a context: give --protocol rank, or leave out --context";
+        let reason = "--context: only rank requests have a context; set --protocol rank or leave out --context";
         return Err(Stop::Usage(reason.to_owned()).into());
     }
     let (protocol, rows) = (args.protocol, args.candidates.get());
@@ -147,10 +145,10 @@ fn recipe(args: &LoadgenArgs) -> Result<Recipe> {
 /// name its version and, if the model has one output, does not name the output.
 fn refuse_unless_comparable(args: &LoadgenArgs, schema: &Schema) -> Result<()> {
     let reason = if args.version.is_none() {
-        "the answer to a predict request names no version that it could be compared with: ask for one with \
-         --version, or take --protocol v2"
+        "the answer to a predict request does not name its version; choose a version with --version, \
+         or use --protocol v2"
     } else if schema.labels.len() > 1 {
-        "predict answers of a model with several labels are not compared: take --protocol v2"
+        "predict answers of a model with several labels cannot be compared; use --protocol v2"
     } else {
         return Ok(());
     };
@@ -212,6 +210,9 @@ fn show(outcome: &Outcome) {
         }
     }
     if outcome.connections_made > outcome.connections as u64 {
-        println!("connections {} made, {} wanted", outcome.connections_made, outcome.connections);
+        println!(
+            "connections {} made, {} asked for",
+            outcome.connections_made, outcome.connections
+        );
     }
 }

@@ -27,11 +27,12 @@ struct Outcome {
     rows: u64,
     threads: usize,
     columns_read: usize,
-    /// The median of the rows a second by the clock; the next field is the same for batches.
+    /// The median of the rows per second by the clock. `batches_rows_per_second` is the same figure
+    /// for batches.
     columns_rows_per_second: f64,
     batches_rows_per_second: f64,
-    /// The median of the rows a second of processor time of this process, which other programs
-    /// disturb less; the next field is the same for batches.
+    /// The median of the rows per second of this process's processor time, which other programs
+    /// disturb less. `batches_rows_per_cpu_second` is the same figure for batches.
     columns_rows_per_cpu_second: f64,
     batches_rows_per_cpu_second: f64,
     other_cpus: Option<f64>,
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &BenchReaderArgs, draft: impl FnOnce(&Path) -> Result<Jo
     let job = match (&args.job, files.first()) {
         (Some(path), _) => Job::from_value(job_file::load(path, std::env::vars(), &[])?)?,
         (None, Some(file)) => draft(file)?,
-        (None, None) => bail!("no files are given"),
+        (None, None) => bail!("--data `{}` names no file", args.data),
     };
     let workers = compute_pool(Some(args.threads))?;
     let open = || Dataset::open_with(&job.data, &files, &job.schema, Labels::Optional);

@@ -1,5 +1,5 @@
-//! The benchmark `zillion bench registry`: the operations of operators and servers on a model with
-//! very many versions.
+//! The benchmark `zillion bench registry`: the times of the operations on a registry in which one
+//! model has very many versions.
 //!
 //! One version is published. The others are copies of its manifest with another number, which are
 //! sealed and written to the places where the registry looks for them, without the syncs, which
@@ -20,9 +20,9 @@ use zillion_console::{compute_pool, create_registry, print_json};
 
 /// The number of rows of the one version that is really published.
 const ROWS: u64 = 1000;
-/// The number of versions on a page, as `zillion model list` shows them.
+/// The number of versions on a page of `zillion model list`.
 const PAGE: usize = 20;
-/// The number of times that each figure is taken.
+/// The number of measurements of each figure.
 const REPEAT: usize = 20;
 
 #[derive(Serialize)]
@@ -57,12 +57,12 @@ pub(crate) fn run(args: &BenchRegistryArgs) -> Result<()> {
     let first = publish(&model, ROWS, folder.path(), &compute_pool(None)?)?;
     model.promote(STABLE, first.version, MoveKind::Publish, "bench", None)?;
     eprintln!("writing {versions} manifests");
-    copies(&model, &first, &url.join(MODEL), versions)?;
+    write_copies(&model, &first, &url.join(MODEL), versions)?;
     let make_seconds = began.elapsed().as_secs_f64();
     let model = open(&url)?;
     ensure!(
         model.latest()? == Some(VersionId(versions)),
-        "the registry does not find the versions that were written: its layout has changed"
+        "the registry does not find the written versions, because its layout has changed"
     );
 
     let some = |i: u64| VersionId(1 + i * 7919 % versions);
@@ -100,7 +100,12 @@ fn open(url: &Path) -> Result<Model> {
 }
 
 /// Writes the versions from 2 to `versions`, and one move of the pointer for each.
-fn copies(model: &Model, first: &VersionManifest, folder: &Path, versions: u64) -> Result<()> {
+fn write_copies(
+    model: &Model,
+    first: &VersionManifest,
+    folder: &Path,
+    versions: u64,
+) -> Result<()> {
     let mut entry: PointerMove = model.pointer(STABLE)?;
     for number in 2..=versions {
         let version = VersionId(number);

@@ -35,8 +35,8 @@ struct Outcome {
     requests: usize,
     /// The number of rows in the table.
     rows: u64,
-    /// The number of unique keys of a request that the table does not have. If it is not 0, the
-    /// figures do not measure what they should.
+    /// The number of unique keys of a request that the table does not have. The figures are valid
+    /// only if this number is 0.
     missing: u64,
     p50_ms: f64,
     p90_ms: f64,

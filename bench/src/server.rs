@@ -1,5 +1,5 @@
-//! A server in a process of its own, for the first run and for benchmarks, which can be started,
-//! asked, measured from outside and stopped.
+//! A server in a process of its own, for the first run and for benchmarks: its start, requests to
+//! it, measurements from outside, and its end.
 //!
 //! The process is separate because a benchmark must not share the allocator, the pool of threads or
 //! the memory figures of the server that it measures.
@@ -93,7 +93,7 @@ impl ServerChild {
         let model = setup.model.to_owned();
         let server = Self { child: Some(child), model, url, log, started };
         if !server.url.starts_with("http://") {
-            bail!("the server did not start; its log: {}", server.said());
+            bail!("the server did not start; its log: {}", server.read_log());
         }
         Ok(server)
     }
@@ -130,7 +130,10 @@ impl ServerChild {
             }
             if self.started.elapsed() > PATIENCE {
                 let body = String::from_utf8_lossy(&body).into_owned();
-                bail!("the server is not ready after {PATIENCE:?}: {status} {body}{}", self.said());
+                let log = self.read_log();
+                bail!(
+                    "the server is not ready after {PATIENCE:?}: {status} {body}; its log: {log}"
+                );
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -140,13 +143,13 @@ impl ServerChild {
     pub(crate) fn series(&self) -> Result<Series> {
         let (status, body) = Asker::new(&self.url)?.get("/metrics")?;
         if status != 200 {
-            bail!("the server answered {status} to GET /metrics");
+            bail!("the server answered GET /metrics with status {status} instead of 200");
         }
         Ok(Series::parse(&String::from_utf8_lossy(&body)))
     }
 
     /// Reads the server's log.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn read_log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
@@ -156,8 +159,8 @@ impl Drop for ServerChild {
         let Some(mut child) = self.child.take() else { return };
         // SIGTERM is sent by the command `kill`, because the standard library can only send
         // SIGKILL.
-        let told = Command::new("kill").arg(child.id().to_string()).status();
-        if !told.is_ok_and(|status| status.success()) {
+        let signalled = Command::new("kill").arg(child.id().to_string()).status();
+        if !signalled.is_ok_and(|status| status.success()) {
             let _ = child.kill();
         }
         let _ = child.wait();

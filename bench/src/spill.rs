@@ -1,5 +1,5 @@
-//! The benchmark `zillion bench spill`: a table that is larger than its memory, under a stream that
-//! never repeats itself.
+//! The benchmark `zillion bench spill`: a table that is larger than its memory, under a stream of
+//! batches that are all different.
 //!
 //! The table is filled. Then batches drawn by Zipf's law are planned, announced, pulled and pushed;
 //! all of this is timed. Every push adds the same number to every weight of its rows, so that the
@@ -36,8 +36,8 @@ struct Outcome {
     ahead: usize,
     /// Whether the file is read past the page cache.
     direct: bool,
-    /// The rate at which values of batches were pulled and pushed, in millions a second; the next
-    /// field is the same for unique rows.
+    /// The rate at which values of batches were pulled and pushed, in millions per second.
+    /// `unique_mrows_s` is the same rate for unique rows.
     values_mrows_s: f64,
     unique_mrows_s: f64,
     fill_mrows_s: f64,
@@ -67,8 +67,8 @@ struct Outcome {
     total_mib: f64,
     file_mib: f64,
     live_mib: f64,
-    /// The number of rows that were checked at the end; the next two fields are the numbers of
-    /// missing and of wrong rows among them.
+    /// The number of rows that were checked at the end. `lost_rows` and `wrong_rows` are the
+    /// numbers of missing and of wrong rows among them.
     checked_rows: u64,
     lost_rows: u64,
     wrong_rows: u64,
@@ -80,7 +80,7 @@ struct Outcome {
 
 pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
     if !(args.memory_share > 0.0 && args.memory_share <= 1.0) {
-        bail!("--memory-share {} is not above 0 and at most 1", args.memory_share);
+        bail!("--memory-share is {}; set it above 0 and at most to 1", args.memory_share);
     }
     let workers = compute_pool(Some(args.threads))?;
     let home = SpillHome::open(&durable_files()?, &args.folder)?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
     let direct = spill.cached_files == 0;
     if !direct {
         eprintln!(
-            "warning: this file system has no reads past the page cache: the disk is not measured"
+            "warning: this file system cannot read past the page cache, so the disk is not measured"
         );
     }
     eprintln!("inserting {} rows into {:.0} MiB", args.rows, spill.budget_bytes as f64 / MIB);
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
         eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
     }
     if lost + wrong > 0 {
-        bail!("{lost} rows were lost and {wrong} were wrong");
+        bail!("the check failed: {lost} rows are lost and {wrong} have wrong weights");
     }
     Ok(())
 }
@@ -286,9 +286,8 @@ impl Bench {
         Ok(measured)
     }
 
-    /// Looks up all rows in the order of their keys, and returns three counts: the rows that there
-    /// should be, the rows that are missing, and the rows whose values are not those that were
-    /// pushed.
+    /// Looks up all rows in the order of their keys, and returns three counts: all rows, the
+    /// missing rows, and the rows whose weights differ from the sum of their pushes.
     fn check(&mut self, workers: &Workers) -> Result<(u64, u64, u64)> {
         // A row was pushed once while the table was filled, and once for each batch of the stream
         // that contains it and that was pushed, not only announced.

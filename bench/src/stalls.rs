@@ -36,9 +36,10 @@ const COPIED: usize = KEYS as usize / 12;
 /// The number of operations that are timed alone, before the checkpoint.
 const ALONE: u64 = 20_000;
 
-/// The number of words of memory that the control reads from, which is far more than caches hold.
-/// It reads [`CONTROL_READS`] of them at a time, which takes about as long as an operation.
+/// The number of words of memory from which the control reads, which is far more than the caches
+/// hold.
 const CONTROL_WORDS: u64 = 1 << 24;
+/// The number of words that the control reads at a time, which takes about as long as an operation.
 const CONTROL_READS: u64 = 10 * KEYS;
 
 /// The times of one kind of operation, in microseconds.
@@ -68,12 +69,12 @@ struct Outcome {
     throughput_during_checkpoint: Option<f64>,
     checkpoint_seconds: f64,
     checkpoint_gb: f64,
-    /// The time that the begin of the checkpoint takes from the caller; the next field is the same
-    /// for its end.
+    /// The time for which the caller waits at the begin of the checkpoint. `finish_us` is the same
+    /// time at its end.
     begin_us: f64,
     finish_us: f64,
-    /// The largest memory of the snapshot: rows that are kept as they were, and parts that are on
-    /// their way to the disk.
+    /// The largest memory of the snapshot: copies of changed rows, and parts that are not yet
+    /// written to the disk.
     snapshot_mb: f64,
     own_cpus: f64,
     other_cpus: Option<f64>,

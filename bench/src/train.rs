@@ -39,8 +39,8 @@ struct Outcome {
     /// The rate that the matrix products alone would allow, at the best rate that was probed after
     /// the run.
     bound_samples_per_second: Option<f64>,
-    /// The time from the call to the end of the first step, in which the job is checked, files are
-    /// opened and statistics are read.
+    /// The time from the call to the end of the first step. It includes the check of the job, the
+    /// opening of files and the reading of statistics.
     first_step_seconds: Option<f64>,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,
@@ -48,9 +48,10 @@ struct Outcome {
     table_rows: u64,
     table_bytes: u64,
     peak_rss_mib: Option<f64>,
-    /// The number of processors that this run kept busy. The next field is the number that other
-    /// programs kept busy; the figures are valid if that is below 0.25.
+    /// The number of processors that this run kept busy.
     own_cpus: f64,
+    /// The number of processors that other programs kept busy. The figures are valid if it is below
+    /// 0.25.
     other_cpus: Option<f64>,
     seconds: StageSeconds,
     /// The share of the run's time that each stage of its driving thread took.
@@ -60,7 +61,7 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
-    let folder = tempfile::tempdir().context("cannot make a folder for the run")?;
+    let folder = tempfile::tempdir().context("the folder of the run cannot be created")?;
     let [train, test] = ["train.parquet", "test.parquet"].map(|name| folder.path().join(name));
     let rows_trained = split(&args.data, &train, &test)?;
 
@@ -125,9 +126,10 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
 /// rows of the first file.
 fn split(data: &Path, train: &Path, test: &Path) -> Result<u64> {
     let open = || {
-        let file = File::open(data).with_context(|| format!("cannot open {}", data.display()))?;
+        let file = File::open(data)
+            .with_context(|| format!("file `{}` cannot be opened", data.display()))?;
         ParquetRecordBatchReaderBuilder::try_new(file)
-            .with_context(|| format!("{} is not a Parquet file", data.display()))
+            .with_context(|| format!("file `{}` is not a Parquet file", data.display()))
     };
     let rows = usize::try_from(open()?.metadata().file_metadata().num_rows())?;
     let cut = rows * 4 / 5;
@@ -198,7 +200,7 @@ fn job(model: BenchModel) -> String {
         }
     });
     for i in 1..=13 {
-        job.push_str(&format!("[features.I{i}]\nkind = 'numeric'\n"));
+        job.push_str(&format!("[features.I{i}]\nkind = 'numeric'\nmissing = 0\n"));
     }
     for i in 1..=26 {
         job.push_str(&format!("[features.C{i}]\nkind = 'id'\n"));

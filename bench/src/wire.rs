@@ -57,7 +57,7 @@ struct Measured {
     parse_ms: f64,
     score_ms: f64,
     write_ms: f64,
-    /// The remaining time, which the client, the system and framing take.
+    /// The remaining time, which is that of the client, the system and the framing.
     rest_ms: f64,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &BenchWireArgs) -> Result<()> {
     server.wait_ready()?;
     let before = (CpuTimes::now(), cpu_seconds(server.pid()), Instant::now());
     let mut runs = Vec::new();
-    for &candidates in &args.candidates {
+    for candidates in args.candidates.iter().map(|candidates| candidates.get()) {
         for (protocol, name) in [
             (Protocol::V2, "v2 over HTTP, JSON"),
             (Protocol::Predict, "TF-Serving's predict, JSON"),
@@ -127,7 +127,7 @@ fn measure(
     for i in 0..DIFFERENT {
         let columns = requests.get(i).clone();
         bodies.push(match protocol {
-            Protocol::Grpc => crate::load::grpc::request(MODEL, None, &columns)?,
+            Protocol::Grpc => crate::load::grpc::encode_request(MODEL, None, &columns)?,
             _ => recipe.body(columns)?.json,
         });
     }
@@ -181,8 +181,8 @@ fn ask(
         match answer {
             Ok((200, answer)) => bytes = answer.len(),
             Ok((status, answer)) => {
-                let said = String::from_utf8_lossy(&answer).into_owned();
-                wrong = Some(anyhow::anyhow!("the server answered {status}: {said}"));
+                let body = String::from_utf8_lossy(&answer).into_owned();
+                wrong = Some(anyhow::anyhow!("the server answered with status {status}: {body}"));
             }
             Err(error) => wrong = Some(error),
         }
@@ -198,7 +198,7 @@ fn ask(
 fn stage_ms(before: &Series, after: &Series, stage: &str) -> f64 {
     let grown = |what: &str| {
         let series = format!("zillion_serving_stage_seconds_{what}{{stage=\"{stage}\"}}");
-        after.exactly(&series) - before.exactly(&series)
+        after.sample(&series) - before.sample(&series)
     };
     grown("sum") / grown("count").max(1.0) * 1e3
 }

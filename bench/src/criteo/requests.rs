@@ -6,7 +6,7 @@ use zillion_feature::{RawColumn, RawColumns, RawValues};
 
 use super::{IDS, NUMBERS};
 
-/// The exponent of Zipf's law; a larger one prefers frequent ids more.
+/// The exponent of Zipf's law. With a larger exponent, frequent ids are drawn more often.
 const ZIPF: f64 = 1.2;
 
 /// A fixed number of different requests, which are used in a cycle.

@@ -40,9 +40,9 @@ pub(crate) struct Feed {
     folder: PathBuf,
     rows: u64,
     step: u64,
-    /// The dirty epoch that ended with each version.
+    /// The dirty epoch that ended when each version was published.
     epochs: HashMap<VersionId, u32>,
-    /// The version that the next one is a delta on.
+    /// The parent of the next version.
     parent: Option<VersionManifest>,
 }
 
@@ -92,11 +92,11 @@ impl Feed {
                 *value += 1e-4 * (unit_f32(mix64(combine(seed, at)) as u32) - 0.5);
             }
         }
-        self.publish(Self::changes)
+        self.publish(Self::write_changes)
     }
 
     /// Makes this version the parent of the next one, regardless of versions published since.
-    pub(crate) fn stand_on(&mut self, version: VersionId) -> Result<()> {
+    pub(crate) fn set_parent(&mut self, version: VersionId) -> Result<()> {
         self.parent = Some(self.model.version(version)?);
         Ok(())
     }
@@ -122,8 +122,8 @@ impl Feed {
     }
 
     /// Writes and returns the layer of the rows that changed since the parent.
-    fn changes(&mut self, folder: &Path) -> Result<LayerManifest> {
-        let parent = self.parent.as_ref().context("a delta stands on a version")?.version;
+    fn write_changes(&mut self, folder: &Path) -> Result<LayerManifest> {
+        let parent = self.parent.as_ref().context("a delta needs a parent version")?.version;
         if let Some(&epoch) = self.epochs.get(&parent)
             && let Some(layer) =
                 self.client.write_layer(Since::Epoch(epoch), folder, &self.files)?

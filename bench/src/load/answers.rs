@@ -65,8 +65,7 @@ struct Tensor {
     data: Vec<f32>,
 }
 
-/// The scores that a version gives a body: the name and the values of each output that answers have
-/// by default.
+/// The expected answer to a body: the name and the values of each default output.
 pub(crate) type Expected = Vec<(String, Vec<f32>)>;
 
 impl Answers {
@@ -113,8 +112,9 @@ impl Answers {
     ) -> Checked {
         let mut checked = Checked { unchecked: self.unchecked, ..Checked::default() };
         if self.unchecked > 0 {
-            checked.first =
-                Some(format!("more than {MOST} different answers: no version says so many"));
+            checked.first = Some(format!(
+                "the server gave more than {MOST} different answers; the rest was not checked"
+            ));
         }
         let mut by_version: BTreeMap<(VersionId, usize), Vec<(Answer, u64)>> = BTreeMap::new();
         for ((body, bytes), &count) in &self.kept {
@@ -169,7 +169,7 @@ fn read(bytes: &[u8], asked: Option<VersionId>) -> Result<(VersionId, Answer)> {
     let answer = match is_json(bytes) {
         true => serde_json::from_slice(bytes).context("the answer is not JSON of this protocol")?,
         false => {
-            let (version, outputs) = grpc::answer(bytes)?;
+            let (version, outputs) = grpc::decode_answer(bytes)?;
             let tensor = |(name, data)| Tensor { name, data };
             let outputs = Some(outputs.into_iter().map(tensor).collect());
             Answer { model_version: Some(version), outputs, predictions: None, scores: None }
@@ -195,21 +195,23 @@ impl Answer {
                 if outputs.len() != expected.len()
                     || !outputs.iter().zip(expected).all(|(found, wanted)| names(found, wanted))
                 {
-                    return Some("it has other outputs".to_owned());
+                    return Some("the answer has other outputs than the version".to_owned());
                 }
                 let pairs = outputs.iter().zip(expected);
                 pairs
                     .into_iter()
-                    .find_map(|(found, (_, scores))| row_that_differs(&found.data, scores))
+                    .find_map(|(found, (_, scores))| describe_difference(&found.data, scores))
             }
             (Protocol::Predict, Self { predictions: Some(found), .. })
-            | (Protocol::Rank, Self { scores: Some(found), .. }) => row_that_differs(found, first),
-            _ => Some("it has no scores".to_owned()),
+            | (Protocol::Rank, Self { scores: Some(found), .. }) => {
+                describe_difference(found, first)
+            }
+            _ => Some("the answer has no scores".to_owned()),
         }
     }
 }
 
-fn row_that_differs(found: &[f32], wanted: &[f32]) -> Option<String> {
+fn describe_difference(found: &[f32], wanted: &[f32]) -> Option<String> {
     if found.len() != wanted.len() {
         return Some(format!("{} scores instead of {}", found.len(), wanted.len()));
     }

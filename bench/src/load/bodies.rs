@@ -10,19 +10,19 @@ use zillion_reader::{DataConfig, RawRows};
 
 use crate::args::Protocol;
 
-/// A request with the rows that it asks about.
+/// A request and the columns of its rows.
 #[derive(Clone, Debug)]
 pub struct Body {
     /// The request as JSON.
     pub json: Bytes,
-    /// The number of rows.
+    /// The number of rows of the request.
     pub rows: usize,
-    /// The columns that the server decodes from the JSON, from which this process can compute the
-    /// expected answer.
+    /// The columns that the server decodes from the JSON. This process computes the expected answer
+    /// from them.
     pub columns: RawColumns<'static>,
 }
 
-/// A description of the way in which rows become requests.
+/// The settings by which rows become requests.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The protocol of the request.
@@ -39,8 +39,8 @@ pub struct Recipe {
 /// do not fill another body.
 ///
 /// # Errors
-/// Fails if the file cannot be read or has too few rows for one body, or if a name of the context
-/// is not an input.
+/// Returns an error if the file cannot be read or has too few rows for one body, or if a name of
+/// the context is not an input.
 pub(crate) fn read(
     data: &DataConfig,
     file: PathBuf,
@@ -58,9 +58,9 @@ pub(crate) fn read(
     }
     if bodies.is_empty() {
         bail!(
-            "the file has fewer rows than one request ({}); ask for fewer by --candidates: {}",
-            recipe.rows,
-            file.display()
+            "file `{}` has fewer rows than one request ({}); lower --candidates",
+            file.display(),
+            recipe.rows
         );
     }
     Ok(bodies)
@@ -154,7 +154,7 @@ fn tensors(name: &str, column: &RawColumn<'static>) -> Result<Vec<Value>> {
 fn json_values(name: &str, values: &RawValues<'static>) -> Result<Vec<Value>> {
     let float = |x: f64| match serde_json::Number::from_f64(x) {
         Some(number) => Ok(Value::Number(number)),
-        None => bail!("input `{name}` holds {x}, which JSON cannot write: leave such rows out"),
+        None => bail!("input `{name}` holds {x}, which JSON cannot write; remove such rows"),
     };
     Ok(match values {
         RawValues::Ints(values) => values.iter().map(|&x| x.into()).collect(),
@@ -190,7 +190,7 @@ fn datatype(name: &str, values: &RawValues<'static>) -> Result<&'static str> {
     let below = has(|value| matches!(value, RawValue::Int(x) if *x < 0));
     let numbers = has(|value| !matches!(value, RawValue::Text(_) | RawValue::Missing));
     if (texts && numbers) || (beyond && below) {
-        bail!("input `{name}` mixes types, and a v2 tensor has one: use --protocol predict");
+        bail!("input `{name}` mixes types, but a v2 tensor has one type; use --protocol predict");
     }
     Ok(match () {
         () if texts => "BYTES",
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_as_its_protocol_says() {
+    fn bodies_have_the_form_of_their_protocol() {
         let v2 = body(Protocol::V2, &[]).unwrap();
         assert_eq!(
             json_of(&v2),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_is_the_first_rows() {
+    fn the_context_has_the_values_of_the_first_row() {
         let rank = body(Protocol::Rank, &["tags", "item"]).unwrap();
         assert_eq!(
             json_of(&rank),

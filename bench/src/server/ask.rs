@@ -1,4 +1,4 @@
-//! A blocking client, which sends single requests, one after another, apart from the load.
+//! A blocking client, which sends one request after another, apart from the load.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -30,7 +30,8 @@ impl Asker {
     pub fn get(&self, path: &str) -> Result<(u16, Bytes)> {
         self.runtime.block_on(async {
             let stream = TcpStream::connect(&self.host).await;
-            let stream = stream.with_context(|| format!("cannot connect to {}", self.host))?;
+            let stream = stream
+                .with_context(|| format!("server `{}` does not accept connections", self.host))?;
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             let connection = tokio::spawn(connection);
             let request = Request::get(path)
