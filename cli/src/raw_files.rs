@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use zillion_datatools::{Guess, Look, NULL_MARKERS, Profile, Sniffed, guess, profile, sniff};
+use zillion_datatools::{
+    Guess, NULL_MARKERS, Profile, ProfileSpec, Sniffed, guess, profile, sniff,
+};
 use zillion_device::Workers;
 use zillion_reader::{DataConfig, estimated_rows_of};
 
@@ -23,7 +25,7 @@ pub(crate) fn look_at(
 ) -> Result<Looked> {
     let sniffed = sniff(path)?;
     let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
-    let look = Look { rows: Some(rows), markers, ..Look::default() };
+    let look = ProfileSpec { rows: Some(rows), markers, ..ProfileSpec::default() };
     let files: [PathBuf; 1] = [path.to_owned()];
     let profile = profile(&sniffed.config, &files, &look, workers)?;
     let guess = guess(&sniffed.config, &profile, label);

@@ -1,14 +1,14 @@
 //! The computation of histories: for each row, the earlier events of the same user (or other
 //! owner).
 //!
-//! Files of rows become the same files with one more column, a list: the items of the user's
-//! earlier rows, oldest first, cut to the most recent ones. Earlier means strictly before: a row
-//! never sees itself, another row of the same moment, or anything later, so that the input holds
-//! nothing of what is to be predicted. All files are one timeline; the history of a test row holds
-//! training rows.
+//! The new files have the rows of the source files and one more column: a list of the items of the
+//! user's earlier rows, oldest first, limited to the most recent ones. Earlier means strictly
+//! earlier: a history never holds the row itself, another row of the same moment, or a later row,
+//! because the model must not see the answer. All files share one timeline, so the history of a
+//! test row also holds training rows.
 //!
-//! The work takes two passes over Parquet files: the first keeps a few words for each row in memory
-//! (owner, time, item), the second copies the rows and adds the column.
+//! The work takes two passes over the Parquet files. The first pass keeps the owner, the time and
+//! the item of each row in memory. The second pass copies the rows and adds the column.
 
 pub(crate) mod column;
 mod timeline;
@@ -32,18 +32,18 @@ use timeline::Timeline;
 /// The settings by which histories are made.
 #[derive(Clone, Debug)]
 pub struct HistorySpec {
-    /// The column of the owner, whose rows belong together.
+    /// The column of the owner; a history lists rows of one owner.
     pub by: String,
-    /// The column of the items, which the history lists.
+    /// The column of the items that histories list.
     pub of: String,
     /// The column of whole numbers or timestamps that orders the rows.
     pub time: String,
-    /// The columns and values that a row must have, all of them, to be an event.
+    /// The conditions of an event: the value of each of these columns must be the given one.
     pub when: Vec<(String, String)>,
     /// The maximum number of events in a history; the last ones are kept.
     pub last: usize,
-    /// The time, in units of the time column, after which an event is known; with 0 it is known at
-    /// once.
+    /// The delay after which an event is known, in units of the time column. With 0 an event is
+    /// known at once.
     pub lag: u64,
     /// The name of the new column.
     pub name: String,
@@ -54,7 +54,7 @@ pub struct HistorySpec {
 pub struct HistoryFile {
     /// The path of the new file.
     pub path: PathBuf,
-    /// The number of its rows.
+    /// The number of rows of the file.
     pub rows: u64,
     /// The number of rows with an empty history.
     pub empty: u64,
@@ -62,11 +62,11 @@ pub struct HistoryFile {
     pub items: u64,
 }
 
-/// Adds histories to Parquet files and writes the files under their own names to a folder.
+/// Adds histories to Parquet files, and writes the new files under the same names to a folder.
 ///
 /// # Errors
-/// A file is not Parquet, lacks a column or has a column of a type that does not fit; two files
-/// have the same name; the folder is that of a source file.
+/// Returns an error if a file is not Parquet, lacks a column or has a column of a type that does
+/// not fit, if two files have the same name, or if a new file would overwrite a source.
 pub fn add_histories(
     spec: &HistorySpec,
     inputs: &[String],
@@ -85,7 +85,7 @@ pub fn add_histories(
     for (source, path) in sources.iter().zip(&paths) {
         if source.schema().column_with_name(&spec.name).is_some() {
             return Err(setting(
-                format!("{} has a column of this name; choose another name", path.display()),
+                format!("file `{}` has a column of this name; choose another name", path.display()),
                 &spec.name,
             ));
         }
@@ -143,19 +143,19 @@ fn open(path: &Path) -> Result<ParquetFile> {
         return ParquetFile::open(path);
     }
     Err(setting(
-        "the file is not Parquet, which keeps the types of the other columns; convert it to Parquet first",
+        "the file is not Parquet, which stores the types of columns; convert it to Parquet first",
         path.display(),
     ))
 }
 
-/// Returns the path to which each file is written: its own name in the folder, and never the path
-/// of a source.
+/// Returns the path of each new file, which has the name of its source in the folder `out`. Refuses
+/// paths of sources and paths that two files share.
 fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     let mut targets: Vec<PathBuf> = Vec::with_capacity(paths.len());
     for path in paths {
         let target = out.join(path.file_name().unwrap_or_default());
         if targets.contains(&target) {
-            let problem = "two files would be written here; give them different names";
+            let problem = "two new files would have this path; rename one of the sources";
             return Err(setting(problem, target.display()));
         }
         targets.push(target);
@@ -165,7 +165,7 @@ fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     for target in &targets {
         let same = place(target);
         if same.is_some() && read.contains(&same) {
-            let problem = "the file would be written over while it is read; name another folder";
+            let problem = "the file would be overwritten while it is read; name another folder";
             return Err(setting(problem, target.display()));
         }
     }

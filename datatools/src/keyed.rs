@@ -1,8 +1,8 @@
-//! The writing of a table's rows to Parquet: the key, the id that the key was made from, vectors
-//! and a count.
+//! The writing of a table's rows to Parquet: the key, the id of the key, vectors and a count.
 //!
-//! Rows are streamed: memory holds only the row group that is being filled. Rows come in key order,
-//! and the file says so, so that readers can skip row groups when they look for a key.
+//! Rows are streamed: memory holds only the row group that is being filled. Rows come in the order
+//! of their keys. The metadata of the file records this order, so that a reader that looks for a
+//! key can skip row groups.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -24,23 +24,23 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 use zillion_reader::{ReaderError, Result};
 
-/// The number of rows that are given to the encoder together.
+/// The number of rows in a batch for the encoder.
 const BATCH_ROWS: usize = 8192;
-/// The number of bytes of a row group before encoding; the constants below bound its number of
-/// rows.
+/// The number of bytes of a row group before encoding.
 const GROUP_BYTES: usize = 64 << 20;
+/// The smallest and the largest number of rows of a row group.
 const GROUP_ROWS: (usize, usize) = (BATCH_ROWS, 1 << 20);
 
-/// The column of keys.
+/// The name of the column of keys.
 pub const KEY: &str = "key";
-/// The column of ids, if ids can be computed back from keys.
+/// The name of the column of ids, which exists if ids can be computed from keys.
 pub const ID: &str = "id";
-/// The column that names the feature whose missing value a key stands for.
+/// The name of the column that names a feature if the key stands for its missing value.
 pub const IS_MISSING_OF: &str = "is_missing_of";
-/// The column of counts.
+/// The name of the column of counts.
 pub const COUNT: &str = "count";
 
-/// The type of the ids that keys were made from, if ids can be computed back from keys.
+/// The type of the ids of a table whose ids can be computed from its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedIds {
     /// The ids are signed integers.
@@ -52,10 +52,10 @@ pub enum KeyedIds {
 /// The format of a table's rows: the columns and the metadata of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyedRows {
-    /// The name and the number of floats of each part of a row, in the order of its floats. No name
-    /// may be that of another column.
+    /// The name and the number of floats of each segment of a row, in the order of its floats. The
+    /// names must differ from those of the other columns.
     pub segments: Vec<(String, usize)>,
-    /// The type of the ids that keys were made from; with `None` there is no column of ids.
+    /// The type of the ids; with `None` there is no column of ids.
     pub ids: Option<KeyedIds>,
     /// The keys that stand for a missing value, each with its feature.
     pub missing: Vec<(FeatureKey, String)>,
@@ -67,12 +67,12 @@ pub struct KeyedRows {
 pub type KeyedRow<'a> = (FeatureKey, Cow<'a, [f32]>, u32);
 
 impl KeyedRows {
-    /// Writes the rows in the order in which they come, whole or not at all, and returns their
-    /// number. `seen` is called now and then with the number of rows that were written.
+    /// Writes the rows in their order, as a complete file or not at all, and returns their number.
+    /// `seen` is called after each batch with the number of rows that were written.
     ///
     /// # Errors
-    /// The disk refuses a write, a row has another width, or a segment has the name of another
-    /// column.
+    /// Returns an error if the disk refuses a write, if a row has another width, or if a segment
+    /// has the name of another column.
     pub fn write<'a>(
         &self,
         path: &Path,
@@ -83,8 +83,9 @@ impl KeyedRows {
         let taken = |name: &&String| [KEY, ID, IS_MISSING_OF, COUNT].contains(&name.as_str());
         if let Some(name) = self.segments.iter().map(|(name, _)| name).find(taken) {
             return Err(ReaderError::Setting {
-                problem: "a segment has the name of another column of the file; rename the segment"
-                    .to_owned(),
+                problem:
+                    "the segment has the name of another column of the file; rename the segment"
+                        .to_owned(),
                 key: name.clone(),
             });
         }
@@ -165,7 +166,8 @@ impl KeyedRows {
         for (key, weights, count) in rows {
             if weights.len() != width {
                 let found = weights.len();
-                let reason = format!("key {:#018x} has {found} floats instead of {width}", key.0);
+                let reason =
+                    format!("the row of key {:#018x} has {found} floats instead of {width}", key.0);
                 return Err(io::Error::other(reason));
             }
             keys.push(key.0);
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_leaves_nothing() {
+    fn refused_rows_leave_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.parquet");
         let mut spec = KeyedRows { segments: vec![("vector".into(), 2)], ..KeyedRows::default() };

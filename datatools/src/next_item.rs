@@ -1,10 +1,10 @@
 //! The conversion of sequences to rows that ask for the next item, by leave-one-out.
 //!
-//! A file has one row for each user, with all items that the user chose, in order. Of a sequence `a
-//! b c d e`, the test row asks for the item after `a b c d`, the validation row for the item after
-//! `a b c`, and the training rows for the items after `a` and after `a b`: an item that is asked
-//! for later is not known earlier. This is the split of the next-item literature (Kang & McAuley,
-//! SASRec, 2018), with the prefixes written out.
+//! A source file has one row for each user, with all items that the user chose, in order. For a
+//! sequence `a b c d e`, the test row asks for the item after `a b c d`, the validation row for the
+//! item after `a b c`, and the training rows for the items after `a` and after `a b`. Training
+//! therefore never sees an item that a later row asks for. This is the usual split for next items
+//! (Kang & McAuley, SASRec, 2018), with one row for each prefix.
 
 use std::fmt::Display;
 use std::io;
@@ -23,16 +23,16 @@ use zillion_reader::{
 
 use crate::write_parquet::write_parquet;
 
-/// The number of rows that are written at a time.
+/// The number of rows in a written batch.
 const ROWS: usize = 16_384;
-/// The name of the column of histories.
+/// The name of the written column of histories.
 const HISTORY: &str = "history";
 const ITEM: &str = "item";
 
 /// The settings by which sequences become rows.
 #[derive(Clone, Debug)]
 pub struct NextItemSpec {
-    /// The column of the owner of a sequence; it is kept.
+    /// The column of the owner of a sequence, which the new files also have.
     pub by: String,
     /// The column of the sequences, which are lists.
     pub items: String,
@@ -45,13 +45,13 @@ pub struct NextItemSpec {
 pub struct NextItemFiles {
     /// The number of sequences that were read.
     pub sequences: u64,
-    /// The number of sequences of fewer than three items, which make only training rows.
+    /// The number of sequences of fewer than three items, which give only training rows.
     pub short: u64,
     /// The files `train.parquet`, `valid.parquet` and `test.parquet` with their numbers of rows.
     pub files: [(PathBuf, u64); 3],
 }
 
-/// The part of the data that a file holds.
+/// A part of the data, which has a file of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Train,
@@ -70,8 +70,8 @@ impl Part {
         }
     }
 
-    /// Returns the places, in a sequence of `len` items, that rows ask for. The first item is never
-    /// asked for, because nothing is before it.
+    /// Returns the places of the items that rows of this part ask for, in a sequence of `len`
+    /// items. No row asks for the first item, because its history would be empty.
     fn places(self, len: usize) -> std::ops::Range<usize> {
         match (self, len) {
             (_, 0) => 0..0,
@@ -87,8 +87,8 @@ impl Part {
 /// Writes the three files to a folder.
 ///
 /// # Errors
-/// A file is not Parquet, lacks a column or has a column of a type that does not fit; the folder
-/// holds one of the source files.
+/// Returns an error if a file is not Parquet, lacks a column or has a column of a type that does
+/// not fit, or if the folder holds one of the source files.
 pub fn next_items(
     spec: &NextItemSpec,
     inputs: &[String],
@@ -104,7 +104,7 @@ pub fn next_items(
             place(path).is_some() && place(path) == place(&written(part))
         };
         if Part::ALL.into_iter().any(same) {
-            let problem = "the file would be written over while it is read; name another folder";
+            let problem = "the file would be overwritten while it is read; name another folder";
             return Err(setting(problem, path.display()));
         }
     }
@@ -127,7 +127,7 @@ pub fn next_items(
 
 fn refuse_names(spec: &NextItemSpec) -> Result<()> {
     if [HISTORY, ITEM].contains(&spec.by.as_str()) {
-        let problem = "a column of the new files has this name; rename the column first";
+        let problem = "the new files need this name for another column; rename the column first";
         return Err(setting(problem, &spec.by));
     }
     Ok(())
@@ -152,8 +152,7 @@ impl Sequences {
         let mut total = 0;
         for path in paths {
             if format_of(path, Format::Auto)? != FileFormat::Parquet {
-                let problem =
-                    "the file is not Parquet, whose lists have a type; convert it to Parquet first";
+                let problem = "the file is not Parquet, which stores typed lists; convert it to Parquet first";
                 return Err(setting(problem, path.display()));
             }
             let file = ParquetFile::open(path)?;
@@ -170,13 +169,13 @@ impl Sequences {
                     ends.push(total + kept.len());
                 }
                 total += kept.len();
-                items.push(gathered(values, kept, path)?);
+                items.push(gather(values, kept, path)?);
                 owners.push(owner);
                 same_types(spec, &owners, &items, path)?;
             }
         }
         if ends.is_empty() {
-            return Err(setting("the files hold no sequence; give files with rows", "in"));
+            return Err(setting("the files hold no sequence; name files with rows", "in"));
         }
         if u32::try_from(total).is_err() {
             return Err(setting(
@@ -186,7 +185,7 @@ impl Sequences {
         }
         let joined = |arrays: &[ArrayRef]| {
             let all: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-            concat(&all).map_err(|error| unexpected(&error, &paths[0]))
+            concat(&all).map_err(|error| damaged(&error, &paths[0]))
         };
         Ok(Self { owners: joined(&owners)?, items: joined(&items)?, ends })
     }
@@ -268,7 +267,7 @@ fn columns<'a>(
     let lists = lists.ok_or_else(|| ReaderError::ColumnType {
         column: spec.items.clone(),
         mismatch: format!(
-            "{}, and a sequence is a list of whole numbers or strings",
+            "{}, but a sequence must be a list of whole numbers or strings",
             items.data_type()
         ),
         path: path.to_owned(),
@@ -280,8 +279,8 @@ fn is_id(found: &DataType) -> bool {
     found.is_integer() || *found == DataType::Utf8
 }
 
-fn gathered(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
-    take(values, &UInt32Array::from(at), None).map_err(|error| unexpected(&error, path))
+fn gather(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
+    take(values, &UInt32Array::from(at), None).map_err(|error| damaged(&error, path))
 }
 
 /// Checks that another file has the types of the first one.
@@ -297,7 +296,7 @@ fn same_types(
             return Err(ReaderError::ColumnType {
                 column: name.clone(),
                 mismatch: format!(
-                    "{}, and another file has {}",
+                    "{}, but another file has {}",
                     last.data_type(),
                     first.data_type()
                 ),
@@ -308,9 +307,9 @@ fn same_types(
     Ok(())
 }
 
-fn unexpected(error: &ArrowError, path: &Path) -> ReaderError {
+fn damaged(error: &ArrowError, path: &Path) -> ReaderError {
     ReaderError::Damaged {
-        what: "its sequences cannot be put together".to_owned(),
+        what: "its sequences cannot be joined".to_owned(),
         reason: error.to_string(),
         path: path.to_owned(),
     }
@@ -321,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_but_the_first_is_asked_for_once() {
+    fn one_row_asks_for_each_item_after_the_first() {
         for len in 0..8 {
             let mut asked: Vec<usize> =
                 Part::ALL.into_iter().flat_map(|part| part.places(len)).collect();

@@ -1,9 +1,9 @@
-//! A synthetic click log, which needs no download: it resembles Criteo's log, and its truth is
-//! known.
+//! A synthetic click log in the shape of Criteo's log, with known probabilities of the clicks. It
+//! needs no download.
 //!
-//! Every row is a pure function of (seed, number of the row, size of the log), so that any part of
-//! the log can be made alone, by any number of threads, and again. Because the probability of each
-//! click is known, the highest AUC that a model can reach on average is known too.
+//! Every row is a pure function of the seed, its number and the size of the log. Any part of the
+//! log can therefore be made alone and again, by any number of threads. Because the probability of
+//! each click is known, the highest AUC that a model can reach on average is known too.
 
 mod fields;
 mod truth;
@@ -41,7 +41,7 @@ pub struct ClickLog {
     truth: Truth,
 }
 
-/// The labels of some rows, and the log odds that they were drawn from.
+/// The labels of some rows, and the log odds from which the labels were drawn.
 #[derive(Clone, Debug, Default)]
 pub struct Drawn {
     /// The true log odds of a click.
@@ -59,8 +59,8 @@ struct Row {
 }
 
 impl ClickLog {
-    /// Returns a log of this many rows. The number of rows determines how many ids the large fields
-    /// have: Criteo's own 34 million ids could not be learned from fewer than its 46 million rows.
+    /// Returns a log of `rows` rows. Large fields have fewer ids in a smaller log, because Criteo's
+    /// 34 million ids could not be learned from fewer than its 46 million rows.
     pub fn new(seed: u64, rows: u64) -> Self {
         let ids = fields::id_fields(rows);
         let numbers = fields::numeric_fields();
@@ -87,7 +87,7 @@ impl ClickLog {
     /// from.
     ///
     /// # Errors
-    /// The disk refuses a write.
+    /// Returns an error if the disk refuses a write.
     pub fn write(
         &self,
         path: &Path,
@@ -147,7 +147,7 @@ impl ClickLog {
         (batch, drawn)
     }
 
-    /// Returns the raw values of the row that a stream of random numbers determines.
+    /// Returns the raw values of the row that the random numbers of `stream` determine.
     fn row(&self, stream: u64) -> Row {
         let mut row = Row::default();
         for (at, field) in self.ids.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The writing of rows to a Parquet file, whole or not at all.
+//! The writing of batches to a Parquet file, which appears only when it is complete.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use zillion_reader::{ReaderError, Result};
 /// a time.
 const GROUP_ROWS: usize = 65_536;
 
-/// Writes the batches that `next` returns until it returns none.
+/// Writes the batches that `next` returns, until it returns an empty list.
 pub(crate) fn write_parquet(
     path: &Path,
     schema: SchemaRef,

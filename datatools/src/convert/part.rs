@@ -21,7 +21,7 @@ use zillion_reader::{ArrowRows, ReaderError, Reject, Result, RowSpan};
 
 use super::{ConvertSpec, ConvertTo};
 
-/// The part that is to be written.
+/// The inputs from which one part is written.
 pub(super) struct PartTask<'a> {
     pub(super) spec: &'a ConvertSpec,
     pub(super) rows: &'a mut ArrowRows,
@@ -33,30 +33,30 @@ pub(super) struct PartTask<'a> {
     pub(super) seen: &'a mut dyn FnMut(u64),
 }
 
-/// A part that was written.
+/// The counts of a part that was written.
 pub(super) struct Written {
     pub(super) span: u64,
     pub(super) rows: u64,
     pub(super) rejects: Vec<Reject>,
 }
 
-/// A row group that is encoded and not yet written.
+/// An encoded row group or record batch, ready to be written.
 enum Encoded {
     Parquet(Vec<ArrowColumnChunk>),
     Arrow(RecordBatch),
 }
 
 impl PartTask<'_> {
-    /// Writes the part whole or not at all; returns `None` if there are no rows for it.
+    /// Writes the part, whole or not at all. Returns `None` if there are no rows left.
     pub(super) fn write(mut self, path: &Path, files: &Files) -> Result<Option<Written>> {
         // The file is not created before there is a row.
-        let Some(first) = self.lump(0)? else { return Ok(None) };
+        let Some(first) = self.read_group(0)? else { return Ok(None) };
         let mut outcome = None;
         let written = files.write_file(path, |out| {
             let done = self.fill(out, first);
             let failed = done.is_err();
             outcome = Some(done);
-            if failed { Err(io::Error::other("the part is not whole")) } else { Ok(()) }
+            if failed { Err(io::Error::other("the part is incomplete")) } else { Ok(()) }
         });
         match (outcome, written) {
             (Some(Err(error)), _) => Err(error),
@@ -66,8 +66,8 @@ impl PartTask<'_> {
         }
     }
 
-    /// Reads the next rows of the part, which has `span` rows of the data already.
-    fn lump(&mut self, span: u64) -> Result<Option<RowSpan>> {
+    /// Reads the next row group of the part, which already covers `span` rows of the data.
+    fn read_group(&mut self, span: u64) -> Result<Option<RowSpan>> {
         let left = (self.part_rows - span).min(self.spec.group_rows as u64);
         if left == 0 {
             return Ok(None);
@@ -84,11 +84,11 @@ impl PartTask<'_> {
         let mut next = Some(first);
         loop {
             while flight.len() < most
-                && let Some(lump) = next.take()
+                && let Some(group) = next.take()
             {
-                span += lump.span;
-                rows += lump.rows;
-                bad += lump.bad;
+                span += group.span;
+                rows += group.rows;
+                bad += group.bad;
                 if self.bad_before + bad > self.spec.max_bad_rows {
                     let examples = self.rows.examples();
                     return Err(ReaderError::TooManyBadRows {
@@ -96,13 +96,13 @@ impl PartTask<'_> {
                         examples,
                     });
                 }
-                if lump.rows > 0 {
+                if group.rows > 0 {
                     let encode = sink.encoder().map_err(not_written)?;
                     let schema = schema.clone();
-                    flight.push_back(self.workers.spawn(move || encode.run(lump, &schema)));
+                    flight.push_back(self.workers.spawn(move || encode.run(group, &schema)));
                 }
                 (self.seen)(self.rows.position());
-                next = self.lump(span)?;
+                next = self.read_group(span)?;
             }
             let Some(task) = flight.pop_front() else { break };
             sink.push(task.join()?).map_err(not_written)?;
@@ -116,7 +116,7 @@ fn not_written(source: io::Error) -> ReaderError {
     ReaderError::Io { what: "write a part", source, path: Default::default() }
 }
 
-/// The file that a part becomes.
+/// A writer of Parquet row groups or Arrow record batches to the file of a part.
 enum Sink<'a> {
     Parquet {
         // The writer must own its target, so it writes to memory, which is copied to the file after
@@ -197,8 +197,8 @@ impl<'a> Sink<'a> {
 }
 
 impl Encoder {
-    fn run(self, lump: RowSpan, schema: &SchemaRef) -> Result<Encoded> {
-        let batch = lump.batch(schema)?;
+    fn run(self, group: RowSpan, schema: &SchemaRef) -> Result<Encoded> {
+        let batch = group.batch(schema)?;
         match self {
             Self::Arrow => Ok(Encoded::Arrow(batch)),
             Self::Parquet(writers) => {

@@ -1,4 +1,4 @@
-//! The columns from which histories are made, and the column of histories.
+//! The columns from which histories are computed, and the column of histories itself.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use arrow_schema::{DataType, Field, TimeUnit};
 use zillion_feature::FeatureKey;
 use zillion_reader::{ReaderError, Result};
 
-/// A value of a column that ids are read from.
+/// A value of a column of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Value<'a> {
     Signed(i64),
@@ -24,9 +24,9 @@ enum Value<'a> {
     Text(&'a str),
 }
 
-/// Calls `visit` with each row's value, `None` if it is missing. Returns `false` for a type without
-/// ids.
-fn values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<'a>>)) -> bool {
+/// Calls `visit` with the value of each row, or with `None` if the value is missing. Returns
+/// `false` if the column cannot hold ids.
+fn visit_values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<'a>>)) -> bool {
     macro_rules! whole {
         ($type:ty, $value:path) => {
             array.as_primitive::<$type>().iter().for_each(|v| visit(v.map(|v| $value(v.into()))))
@@ -47,7 +47,7 @@ fn values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<'a>>)) -> 
     true
 }
 
-/// Returns the column of this name.
+/// Returns the column with this name, which the setting `used_by` gives.
 fn find<'a>(
     batch: &'a RecordBatch,
     name: &str,
@@ -73,12 +73,12 @@ fn find<'a>(
 fn wrong_type(name: &str, found: &DataType, needed: &str, path: &Path) -> ReaderError {
     ReaderError::ColumnType {
         column: name.to_owned(),
-        mismatch: format!("{found}, and {needed}"),
+        mismatch: format!("{found}, but {needed}"),
         path: path.to_owned(),
     }
 }
 
-/// The column of `--by`, whose values are the owners of rows.
+/// The column whose values are the owners of rows (setting `by`).
 pub(crate) struct Owners<'a> {
     name: &'a str,
 }
@@ -92,7 +92,7 @@ impl<'a> Owners<'a> {
     pub(crate) fn read(&self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<FeatureKey>>> {
         let array = find(batch, self.name, "by", path)?;
         let mut owners = Vec::with_capacity(array.len());
-        let fits = values(array, |value| {
+        let fits = visit_values(array, |value| {
             owners.push(value.map(|value| match value {
                 Value::Signed(id) => FeatureKey::from_i64(id),
                 Value::Unsigned(id) => FeatureKey::from_u64(id),
@@ -102,12 +102,12 @@ impl<'a> Owners<'a> {
         if fits {
             return Ok(owners);
         }
-        let needed = "rows are put together by whole numbers or strings";
+        let needed = "owners must be whole numbers or strings";
         Err(wrong_type(self.name, array.data_type(), needed, path))
     }
 }
 
-/// The column of `--time`, which orders the rows.
+/// The column of times, which orders the rows (setting `time`).
 pub(crate) struct Moments<'a> {
     name: &'a str,
     /// The type in the first file, which determines the unit.
@@ -141,7 +141,7 @@ impl<'a> Moments<'a> {
             DataType::Timestamp(TimeUnit::Microsecond, _) => moments!(TimestampMicrosecondType),
             DataType::Timestamp(TimeUnit::Nanosecond, _) => moments!(TimestampNanosecondType),
             other => {
-                let needed = "rows are ordered by whole numbers, dates or timestamps";
+                let needed = "times must be whole numbers, dates or timestamps";
                 return Err(wrong_type(self.name, other, needed, path));
             }
         };
@@ -152,14 +152,14 @@ impl<'a> Moments<'a> {
         };
         let first = self.found.get_or_insert_with(|| array.data_type().clone());
         if unit(first) != unit(array.data_type()) {
-            let needed = format!("another file has {first}: one unit is needed to compare them");
+            let needed = format!("another file has {first}; use the same unit in all files");
             return Err(wrong_type(self.name, array.data_type(), &needed, path));
         }
         Ok(moments)
     }
 }
 
-/// A condition of `--when`, which decides whether a row is an event.
+/// A condition on a column, which decides whether a row is an event (setting `when`).
 pub(super) struct Condition {
     name: String,
     wanted: String,
@@ -170,7 +170,7 @@ impl Condition {
         Self { name: name.to_owned(), wanted: wanted.to_owned() }
     }
 
-    /// Sets `counts` to `false` for each row whose column has another value.
+    /// Sets `counts` to `false` for each row that does not fulfil the condition.
     pub(super) fn narrow(
         &mut self,
         batch: &RecordBatch,
@@ -180,7 +180,7 @@ impl Condition {
         let array = find(batch, &self.name, "when", path)?;
         let refuse = |what: &str| ReaderError::Setting {
             problem: format!(
-                "column `{}` holds {what}, and {:?} is none; compare it with another value",
+                "column `{}` holds {what}, but {:?} has another type; compare the column with another value",
                 self.name, self.wanted
             ),
             key: "when".to_owned(),
@@ -198,7 +198,7 @@ impl Condition {
         }
         let number = self.wanted.parse::<i128>();
         let whole = *array.data_type() != DataType::Utf8;
-        let fits = values(array, |value| {
+        let fits = visit_values(array, |value| {
             keep(match value {
                 None => false,
                 Some(Value::Text(text)) => text == self.wanted,
@@ -207,7 +207,7 @@ impl Condition {
             });
         });
         if !fits {
-            let needed = "a condition is on whole numbers, strings or booleans";
+            let needed = "a condition needs whole numbers, strings or booleans";
             return Err(wrong_type(&self.name, array.data_type(), needed, path));
         }
         if whole && number.is_err() {
@@ -217,7 +217,7 @@ impl Condition {
     }
 }
 
-/// The column of `--of`, whose values histories list; each distinct value has a number.
+/// The column of the items that histories list (setting `of`). Each distinct item has a number.
 pub(super) struct Items<'a> {
     name: &'a str,
     numbers: HashMap<Known, u32>,
@@ -236,14 +236,14 @@ impl<'a> Items<'a> {
         Self { name, numbers: HashMap::new(), known: Vec::new() }
     }
 
-    /// Returns the number of each row's item; `None` if the item is missing.
+    /// Returns the number of the item of each row, or `None` if the item is missing.
     pub(super) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<u32>>> {
         let array = find(batch, self.name, "of", path)?;
         let Self { name, numbers, known } = self;
         let kind = |value: &Known| std::mem::discriminant(value);
         let mut same_kind = true;
         let mut items = Vec::with_capacity(array.len());
-        let fits = values(array, |value| {
+        let fits = visit_values(array, |value| {
             let value = value.map(|value| match value {
                 Value::Signed(id) => Known::Signed(id),
                 Value::Unsigned(id) => Known::Unsigned(id),
@@ -258,11 +258,11 @@ impl<'a> Items<'a> {
             }));
         });
         if !fits {
-            let needed = "a history lists whole numbers or strings";
+            let needed = "items must be whole numbers or strings";
             return Err(wrong_type(name, array.data_type(), needed, path));
         }
         if !same_kind {
-            let needed = "the files before have it in another: signed, unsigned or string";
+            let needed = "earlier files have another kind of items (signed, unsigned or string)";
             return Err(wrong_type(name, array.data_type(), needed, path));
         }
         Ok(items)
@@ -278,7 +278,7 @@ impl<'a> Items<'a> {
         DataType::List(Arc::new(Field::new("item", element, true)))
     }
 
-    /// Returns lists of items as a column.
+    /// Builds the column of histories from lists of item numbers.
     pub(super) fn lists<'b>(&self, lists: impl Iterator<Item = &'b [u32]>) -> ArrayRef {
         macro_rules! build {
             ($builder:expr, $known:path, $value:ident => $put:expr) => {{

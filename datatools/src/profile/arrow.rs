@@ -12,7 +12,7 @@ use zillion_reader::{plain_type, visit_texts};
 
 use super::tally::Tally;
 
-/// Returns a column's type in a word, and whether a tally of its values can be made.
+/// Returns the type of a column in a few words.
 pub(super) fn type_name(found: &DataType) -> String {
     match found {
         DataType::Utf8 => "string".to_owned(),

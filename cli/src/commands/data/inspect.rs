@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use zillion_console::{compute_pool, job_file, print_json};
-use zillion_datatools::{ColumnProfile, Count, Drift, Look, Numbers, Profile, drift, profile};
+use zillion_datatools::{
+    ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, drift, profile,
+};
 use zillion_reader::{DataConfig, Paths};
 
 use crate::args::InspectArgs;
@@ -72,7 +74,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
             None => bail!("no files are given"),
         },
     };
-    let wanted = Look { rows: args.rows, ..Look::default() };
+    let wanted = ProfileSpec { rows: args.rows, ..ProfileSpec::default() };
     let first = profile(&config, &files, &wanted, &workers)?;
     let second = match second.is_empty() {
         true => None,
