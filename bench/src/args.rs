@@ -7,6 +7,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use serde::de::IntoDeserializer as _;
+use serde::{Deserialize as _, Serialize};
 use zillion_console::profile::ProfileArgs;
 use zillion_rows::Dtype;
 
@@ -17,8 +19,11 @@ pub(crate) use versions::{BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArg
 /// The arguments of `zillion bench`.
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
+    /// Print JSON on stdout instead of text: one line, or one line for each run of `frappe`
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
     #[command(subcommand)]
-    pub(crate) what: Bench,
+    pub(crate) benchmark: Bench,
 }
 
 #[derive(Debug, Subcommand)]
@@ -97,9 +102,9 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Number of floats in a row
     #[arg(long, default_value = "16")]
     pub(crate) dim: usize,
-    /// Type of the weights
-    #[arg(long, default_value = "f32")]
-    pub(crate) dtype: BenchDtype,
+    /// Type of the weights: f32, f16 or bf16
+    #[arg(long, default_value = "f32", value_parser = parse_dtype)]
+    pub(crate) dtype: Dtype,
     /// Number of compute threads; if there are several, one thread is measured in turns with them,
     /// and the benchmark takes twice as long
     #[arg(long, default_value = "1")]
@@ -110,27 +115,11 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Check at the end that every row holds the result of its pushes (not timed)
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
-/// The values of [`Dtype`] as a command-line argument.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum BenchDtype {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl From<BenchDtype> for Dtype {
-    fn from(dtype: BenchDtype) -> Self {
-        match dtype {
-            BenchDtype::F32 => Self::F32,
-            BenchDtype::F16 => Self::F16,
-            BenchDtype::Bf16 => Self::Bf16,
-        }
-    }
+/// Parses a type of weights by its name in a job file.
+fn parse_dtype(text: &str) -> Result<Dtype, serde::de::value::Error> {
+    Dtype::deserialize(text.into_deserializer())
 }
 
 #[derive(Debug, clap::Args)]
@@ -141,9 +130,6 @@ pub(crate) struct BenchStallsArgs {
     /// Number of compute threads
     #[arg(long, default_value = "2")]
     pub(crate) threads: NonZeroUsize,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -157,9 +143,6 @@ pub(crate) struct BenchCapacityArgs {
     /// Seconds for which each table is measured
     #[arg(long, default_value = "5")]
     pub(crate) seconds: f64,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -188,9 +171,6 @@ pub(crate) struct BenchSpillArgs {
     /// Folder for the rows that are not in memory
     #[arg(long, default_value = "runs/bench-spill")]
     pub(crate) folder: PathBuf,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -207,9 +187,6 @@ pub(crate) struct BenchDeltaArgs {
     /// Folder in which layers are written and then removed; absent: the folder for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -226,9 +203,6 @@ pub(crate) struct BenchReaderArgs {
     /// Number of measurements of each figure; the median is reported
     #[arg(long, default_value = "5")]
     pub(crate) repeat: NonZeroUsize,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -252,12 +226,10 @@ pub(crate) struct BenchTrainArgs {
     pub(crate) in_memory: bool,
     #[command(flatten)]
     pub(crate) profile: ProfileArgs,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum BenchModel {
     Deepfm,
     Dcnv2,
@@ -281,7 +253,4 @@ pub(crate) struct BenchFrappeArgs {
     /// Number of compute threads; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one line of JSON for each run on stdout instead of the table
-    #[arg(long)]
-    pub(crate) json: bool,
 }

@@ -26,8 +26,9 @@ use zillion_rows::{ByteSize, DEFAULT_SHARDS, Eviction, TableSpec};
 
 use crate::args::BenchCapacityArgs;
 use crate::embedding::{BATCH_VALUES, Zipf, spec};
+use crate::print_outcome;
 use crate::turns::{TURN, median};
-use zillion_console::{compute_pool, print_json};
+use zillion_console::compute_pool;
 
 /// The interval of new keys in a batch: every fifth key was never seen before.
 const NEW: u64 = 5;
@@ -62,7 +63,7 @@ struct Figures {
     counters: Counters,
 }
 
-pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchCapacityArgs, is_json: bool) -> Result<()> {
     let workers = compute_pool(Some(args.threads))?;
     let before = CpuTimes::now();
     let max_bytes = args.max_mib << 20;
@@ -115,12 +116,7 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
         own_cpus: use_of_cpus.own_cpus,
         other_cpus: use_of_cpus.other_cpus,
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 /// A table and the stream of keys that it receives.

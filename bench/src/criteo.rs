@@ -16,11 +16,12 @@ use toml::Table;
 use zillion_device::Workers;
 use zillion_feature::random::{combine, mix64, unit_f32};
 use zillion_feature::{
-    Batch, Encoder, FeatureKey, LookupPlan, PlanScratch, RawColumn, RawColumns, RawValues,
-    Statistics,
+    Batch, Encoder, FeatureKey, LookupPlan, PlanScratch, RawColumns, Statistics,
 };
 use zillion_nn::{Mode, Params, Settings};
-use zillion_registry::{Draft, Link, Model, Origin, ScoreSettings, VersionManifest};
+use zillion_registry::{
+    Draft, Link, Model, MoveKind, Origin, STABLE, ScoreSettings, VersionManifest,
+};
 use zillion_rows::layer::{
     Layer, LayerManifest, LayerSource, LayerWriter, Unthrottled, part_count,
 };
@@ -28,8 +29,9 @@ use zillion_rows::{RowSource, TableLayout, TableSpec};
 use zillion_scorer::{ParityRows, Scorer};
 use zillion_trainer::Job;
 
+use crate::load::bodies::row_of;
 pub(crate) use requests::Requests;
-use zillion_console::durable_files;
+use zillion_console::{create_registry, durable_files};
 
 /// The name of the model in the registry of a benchmark.
 pub(crate) const MODEL: &str = "bench";
@@ -75,7 +77,8 @@ impl Criteo {
         let mut parity_rows = Vec::with_capacity(PARITY);
         let mut scratch = PlanScratch::default();
         for row in 0..PARITY {
-            let batch = encoder.encode(1, &row_of(&parity, row))?;
+            let one = parity.iter().map(|(name, column)| (name.clone(), row_of(column, row)));
+            let batch = encoder.encode(1, &one.collect())?;
             let plan = LookupPlan::build(&batch, &job.schema, &mut scratch);
             parity_rows.push((batch, plan));
         }
@@ -136,8 +139,13 @@ impl Criteo {
     }
 }
 
-/// Publishes a base of `rows` random rows. Temporary files are written below `folder` and are
-/// removed.
+/// Opens the model of the benchmarks in the registry in a folder, which is created if it is absent.
+pub(crate) fn open_model(registry: &Path) -> Result<Model> {
+    Ok(create_registry(&registry.display().to_string())?.model(MODEL)?)
+}
+
+/// Publishes a base of `rows` random rows, and moves the pointer to it. Temporary files are written
+/// below `folder` and are removed.
 pub(crate) fn publish(
     model: &Model,
     rows: u64,
@@ -156,6 +164,7 @@ pub(crate) fn publish(
     let version = model.publish(draft)?;
     drop(source);
     files.remove_dir(&folder)?;
+    model.promote(STABLE, version.version, MoveKind::Publish, "bench", None)?;
     Ok(version)
 }
 
@@ -175,21 +184,6 @@ fn random_rows(rows: u64, layout: &TableLayout, folder: &Path) -> Result<LayerMa
         writer.push(FeatureKey(key), Some(&row), 1)?;
     }
     Ok(writer.finish()?)
-}
-
-/// Returns a request that has only the given row of another request.
-fn row_of(columns: &RawColumns<'static>, row: usize) -> RawColumns<'static> {
-    let one = |column: &RawColumn<'static>| RawColumn {
-        values: match &column.values {
-            RawValues::Ints(all) => RawValues::Ints(vec![all[row]]),
-            RawValues::Uints(all) => RawValues::Uints(vec![all[row]]),
-            RawValues::Floats(all) => RawValues::Floats(vec![all[row]]),
-            RawValues::Any(all) => RawValues::Any(vec![all[row].clone()]),
-        },
-        lengths: None,
-        is_shared: column.is_shared,
-    };
-    columns.iter().map(|(name, column)| (name.clone(), one(column))).collect()
 }
 
 fn job() -> String {

@@ -59,7 +59,7 @@ struct Run {
     seconds: f64,
 }
 
-pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchFrappeArgs, is_json: bool) -> Result<()> {
     for name in &args.only {
         if !ENTRIES.iter().any(|e| e.job == name) {
             let names: Vec<&str> = ENTRIES.iter().map(|e| e.job).collect();
@@ -115,13 +115,13 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
                 seconds: report.seconds.training() + report.seconds.validate,
             };
             eprintln!("{} seed {seed}: test auc {:.6}", run.model, run.test_auc);
-            if args.json {
+            if is_json {
                 print_json(&run)?;
             }
             runs.push(run);
         }
     }
-    if !args.json {
+    if !is_json {
         print_table(&runs);
     }
     let below: Vec<String> = ENTRIES.iter().filter_map(|e| e.describe_shortfall(&runs)).collect();

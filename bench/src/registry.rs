@@ -7,7 +7,7 @@
 //! a registry that is opened again, as each command does.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -15,8 +15,9 @@ use serde::Serialize;
 use zillion_registry::{Model, MoveKind, PointerMove, STABLE, VersionId, VersionManifest};
 
 use crate::args::BenchRegistryArgs;
-use crate::criteo::{MODEL, publish};
-use zillion_console::{compute_pool, create_registry, print_json};
+use crate::criteo::{MODEL, open_model, publish};
+use crate::print_outcome;
+use zillion_console::compute_pool;
 
 /// The number of rows of the one version that is really published.
 const ROWS: u64 = 1000;
@@ -48,18 +49,17 @@ struct Times {
     max_ms: f64,
 }
 
-pub(crate) fn run(args: &BenchRegistryArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchRegistryArgs, is_json: bool) -> Result<()> {
     let folder = crate::scratch_folder(args.folder.as_deref())?;
     let url = folder.path().join("registry");
     let versions = args.versions.get();
     let began = Instant::now();
-    let model = open(&url)?;
+    let model = open_model(&url)?;
     let first = publish(&model, ROWS, folder.path(), &compute_pool(None)?)?;
-    model.promote(STABLE, first.version, MoveKind::Publish, "bench", None)?;
     eprintln!("writing {versions} manifests");
     write_copies(&model, &first, &url.join(MODEL), versions)?;
     let make_seconds = began.elapsed().as_secs_f64();
-    let model = open(&url)?;
+    let model = open_model(&url)?;
     ensure!(
         model.latest()? == Some(VersionId(versions)),
         "the registry does not find the written versions, because its layout has changed"
@@ -70,33 +70,26 @@ pub(crate) fn run(args: &BenchRegistryArgs) -> Result<()> {
         versions,
         moves: model.pointer(STABLE)?.number,
         make_seconds,
-        open: times(|_| open(&url).map(drop))?,
-        latest: times(|_| Ok(open(&url)?.latest().map(drop)?))?,
-        show: times(|i| Ok(open(&url)?.version(some(i)).map(drop)?))?,
-        list: times(|i| {
-            let model = open(&url)?;
+        open: measure(|_| open_model(&url).map(drop))?,
+        latest: measure(|_| Ok(open_model(&url)?.latest().map(drop)?))?,
+        show: measure(|i| Ok(open_model(&url)?.version(some(i)).map(drop)?))?,
+        list: measure(|i| {
+            let model = open_model(&url)?;
             for version in model.page(Some(some(i)), PAGE)? {
                 model.version(version)?;
             }
             Ok(())
         })?,
-        promote: times(|i| {
-            let model = open(&url)?;
+        promote: measure(|i| {
+            let model = open_model(&url)?;
             model.promote(STABLE, some(i), MoveKind::Promote, "bench", None)?;
             Ok(())
         })?,
-        rollback: times(|_| Ok(open(&url)?.rollback(STABLE, None, "bench", None).map(drop)?))?,
+        rollback: measure(|_| {
+            Ok(open_model(&url)?.rollback(STABLE, None, "bench", None).map(drop)?)
+        })?,
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
-}
-
-fn open(url: &Path) -> Result<Model> {
-    Ok(create_registry(&url.display().to_string())?.model(MODEL)?)
+    print_outcome(&outcome, is_json)
 }
 
 /// Writes the versions from 2 to `versions`, and one move of the pointer for each.
@@ -118,7 +111,9 @@ fn write_copies(
 }
 
 fn write(folder: &Path, number: u64, value: &impl Serialize) -> Result<()> {
-    let path = place(folder, number);
+    // The registry keeps a numbered object at this path.
+    let (high, middle) = (number / 1_000_000, number / 1000 % 1000);
+    let path = folder.join(format!("{high:014}/{middle:03}/{number:020}.json"));
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)
             .with_context(|| format!("cannot create {}", parent.display()))?;
@@ -127,13 +122,8 @@ fn write(folder: &Path, number: u64, value: &impl Serialize) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns the path where the registry keeps a numbered object.
-fn place(folder: &Path, number: u64) -> PathBuf {
-    let (high, middle) = (number / 1_000_000, number / 1000 % 1000);
-    folder.join(format!("{high:014}/{middle:03}/{number:020}.json"))
-}
-
-fn times(mut work: impl FnMut(u64) -> Result<()>) -> Result<Times> {
+/// Measures an operation [`REPEAT`] times. The operation gets the number of the measurement.
+fn measure(mut work: impl FnMut(u64) -> Result<()>) -> Result<Times> {
     let mut times = Vec::with_capacity(REPEAT);
     for i in 0..REPEAT as u64 {
         let began = Instant::now();

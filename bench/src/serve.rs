@@ -17,9 +17,10 @@ use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use crate::args::BenchServeArgs;
-use crate::criteo::{MODEL, Requests, publish};
+use crate::criteo::{MODEL, Requests, open_model, publish};
 use crate::load::figures::Percentiles;
-use zillion_console::{compute_pool, create_registry, durable_files, print_json};
+use crate::print_outcome;
+use zillion_console::{compute_pool, durable_files};
 
 /// The number of different requests.
 const DIFFERENT: usize = 64;
@@ -53,10 +54,9 @@ struct Outcome {
     other_cpus: Option<f64>,
 }
 
-pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let registry = create_registry(&folder.path().join("registry").display().to_string())?;
-    let published = registry.model(MODEL)?;
+    let published = open_model(&folder.path().join("registry"))?;
     let workers = compute_pool(Some(args.threads))?;
     let version = publish(&published, args.rows.get(), folder.path(), &workers)?.version;
     let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
@@ -102,12 +102,7 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
         own_cpus: cpus.own_cpus,
         other_cpus: cpus.other_cpus,
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 /// Returns the number of requests of this size that the peer times.

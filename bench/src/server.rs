@@ -17,13 +17,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use zillion_registry::VersionId;
 
 pub use ask::Asker;
 pub(crate) use memory::Memory;
 pub(crate) use scrape::{Series, Summary};
 
 use crate::Protocol;
+use crate::criteo::MODEL;
 use crate::load::target::Target;
 
 /// The longest time that a server may take to be ready.
@@ -98,6 +98,28 @@ impl ServerChild {
         Ok(server)
     }
 
+    /// Starts a server of the benchmarks' model in a folder with the registry `registry`, the cache
+    /// `cache` and the log `<name>.log`, and waits until it is ready. Returns the time of the start
+    /// too.
+    pub(crate) fn start_in(
+        folder: &Path,
+        name: &str,
+        threads: Option<NonZeroUsize>,
+    ) -> Result<(Self, Duration)> {
+        let server = Self::start(Setup {
+            model: MODEL,
+            name: Some(name),
+            registry: &folder.join("registry"),
+            cache: Some(&folder.join("cache")),
+            log: &folder.join(format!("{name}.log")),
+            // The server logs nothing at this level in a good run.
+            level: "warn",
+            threads,
+        })?;
+        let time = server.wait_ready()?;
+        Ok((server, time))
+    }
+
     /// Returns the URL at which the server answers.
     pub fn url(&self) -> &str {
         &self.url
@@ -121,7 +143,7 @@ impl ServerChild {
     }
 
     /// Waits until the server is ready, and returns the time since it was started.
-    pub(crate) fn wait_ready(&self) -> Result<Duration> {
+    fn wait_ready(&self) -> Result<Duration> {
         let asker = Asker::new(&self.url)?;
         loop {
             let (status, body) = asker.get("/v2/health/ready")?;
@@ -165,13 +187,4 @@ impl Drop for ServerChild {
         }
         let _ = child.wait();
     }
-}
-
-/// Returns the version that an answer names.
-pub(crate) fn version_of(answer: &[u8]) -> Option<VersionId> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        model_version: String,
-    }
-    serde_json::from_slice::<Named>(answer).ok()?.model_version.parse().ok()
 }

@@ -14,14 +14,13 @@ use zillion_device::machine::CpuTimes;
 use zillion_device::{Workers, machine};
 use zillion_embedding::{Rates, SpillHome, SpillStatistics, TableSet, TableStatistics, Update};
 use zillion_feature::random::mix64;
-use zillion_feature::{
-    Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Schema, Step, TableId,
-};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 use zillion_rows::{DEFAULT_SHARDS, InitializerSpec, OptimizerSpec, TableSpec};
 
 use crate::args::BenchSpillArgs;
-use crate::embedding::{self, BATCH_VALUES, Zipf};
-use zillion_console::{compute_pool, durable_files, print_json};
+use crate::embedding::{self, BATCH_VALUES, Planner, Zipf};
+use crate::print_outcome;
+use zillion_console::{compute_pool, durable_files};
 
 /// The amount by which a push changes each weight: a power of two, so that sums are exact.
 const RATE: f32 = 1.0 / 4096.0;
@@ -78,7 +77,7 @@ struct Outcome {
     peak_rss_mib: Option<f64>,
 }
 
-pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchSpillArgs, is_json: bool) -> Result<()> {
     if !(args.memory_share > 0.0 && args.memory_share <= 1.0) {
         bail!("--memory-share is {}; set it above 0 and at most to 1", args.memory_share);
     }
@@ -148,11 +147,7 @@ pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
         other_cpus: use_of_cpus.other_cpus,
         peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / MIB),
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
+    print_outcome(&outcome, is_json)?;
     if lost + wrong > 0 {
         bail!("the check failed: {lost} rows are lost and {wrong} have wrong weights");
     }
@@ -170,8 +165,7 @@ struct Measured {
 
 struct Bench {
     tables: TableSet,
-    schema: Schema,
-    scratch: PlanScratch,
+    planner: Planner,
     zipf: Zipf,
     rows: u64,
     ahead: usize,
@@ -188,7 +182,6 @@ struct Bench {
 
 impl Bench {
     fn new(args: &BenchSpillArgs, home: &SpillHome) -> Result<Self> {
-        let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
         let spec = spec(args.dim);
         // The memory that the rows of a table without a limit take, without the index.
         let whole = spec.memory(args.rows, DEFAULT_SHARDS.get()) - spec.index_memory(args.rows);
@@ -196,8 +189,7 @@ impl Bench {
         tables.spill(TableId(0), (whole as f64 * args.memory_share) as u64, home)?;
         Ok(Self {
             tables,
-            schema: Schema::from_job(&job.into())?,
-            scratch: PlanScratch::default(),
+            planner: Planner::new()?,
             zipf: Zipf::new(args.rows),
             rows: args.rows,
             ahead: args.ahead.get(),
@@ -218,13 +210,6 @@ impl Bench {
         self.statistics().spill.unwrap_or_default()
     }
 
-    fn plan(&mut self, keys: Vec<FeatureKey>) -> LookupPlan {
-        let mut batch = Batch::empty(&self.schema);
-        batch.rows = keys.len();
-        batch.sparse[0] = KeyColumn::single(keys);
-        LookupPlan::build(&batch, &self.schema, &mut self.scratch)
-    }
-
     fn push(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         let stride = self.tables.layouts()[0].stride;
         self.gradients.reshape([(plan.tables[0].keys.len(), stride)].into_iter());
@@ -243,7 +228,7 @@ impl Bench {
         let began = Instant::now();
         for first in (0..self.rows).step_by(BATCH_VALUES) {
             let end = (first + BATCH_VALUES as u64).min(self.rows);
-            let plan = self.plan((first..end).map(FeatureKey::from_u64).collect());
+            let plan = self.planner.plan(first..end);
             self.push(workers, &plan)?;
         }
         Ok(self.rows as f64 / began.elapsed().as_secs_f64() / 1e6)
@@ -259,8 +244,7 @@ impl Bench {
     fn announce(&mut self, workers: &Workers) -> Result<Vec<LookupPlan>> {
         let mut plans = Vec::with_capacity(self.ahead);
         for _ in 0..self.ahead {
-            let keys = Self::ids(&self.zipf, self.drawn).map(FeatureKey::from_u64).collect();
-            plans.push(self.plan(keys));
+            plans.push(self.planner.plan(Self::ids(&self.zipf, self.drawn)));
             self.drawn += 1;
         }
         self.tables.look_ahead(workers, &plans.iter().collect::<Vec<_>>())?;
@@ -273,9 +257,7 @@ impl Bench {
         while began.elapsed().as_secs_f64() < seconds {
             let next = self.announce(workers)?;
             for plan in std::mem::replace(&mut self.announced, next) {
-                let mut rows = std::mem::take(&mut self.pulled);
-                self.tables.pull(workers, &plan, false, &mut rows)?;
-                self.pulled = rows;
+                self.tables.pull(workers, &plan, false, &mut self.pulled)?;
                 self.push(workers, &plan)?;
                 measured.batches += 1;
                 measured.values += plan.rows as u64;
@@ -304,7 +286,7 @@ impl Bench {
         let (mut lost, mut wrong) = (0, 0);
         let mut rows = RowBuffer::default();
         for piece in keys.chunks(BATCH_VALUES) {
-            let plan = self.plan(piece.iter().map(|&(key, _)| key).collect());
+            let plan = self.planner.plan(piece.iter().map(|&(_, id)| id));
             lost += self.tables.lookup(workers, &plan, &mut rows)?.total_missing();
             let width = self.tables.layouts()[0].width();
             for (i, key) in plan.tables[0].keys.iter().enumerate() {

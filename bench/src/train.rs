@@ -20,8 +20,9 @@ use zillion_trainer::profile::{ProfileOptions, Summary};
 use zillion_trainer::{Job, StageSeconds, TrainOptions};
 
 use crate::args::{BenchModel, BenchTrainArgs};
+use crate::print_outcome;
 use zillion_console::progress::Progress;
-use zillion_console::{compute_pool, durable_files, print_json};
+use zillion_console::{compute_pool, durable_files};
 use zillion_console::{job_file, profile, signals};
 
 /// The recording options of a run without `--profile`: a few batches, from which the number of
@@ -31,7 +32,7 @@ const FOR_THE_BOUND: ProfileOptions =
 
 #[derive(Serialize)]
 struct Outcome {
-    model: &'static str,
+    model: BenchModel,
     threads: usize,
     /// Whether all batches were decoded and planned before the first step.
     in_memory: bool,
@@ -60,7 +61,7 @@ struct Outcome {
     profile: Option<Summary>,
 }
 
-pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchTrainArgs, is_json: bool) -> Result<()> {
     let folder = tempfile::tempdir().context("the folder of the run cannot be created")?;
     let [train, test] = ["train.parquet", "test.parquet"].map(|name| folder.path().join(name));
     let rows_trained = split(&args.data, &train, &test)?;
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     let stages = report.seconds.of_the_driver();
     let all: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
     let outcome = Outcome {
-        model: name(args.model),
+        model: args.model,
         threads: args.threads.get(),
         in_memory: args.in_memory,
         samples_per_second: report.samples_per_second,
@@ -114,12 +115,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
         shares: stages.map(|(stage, seconds)| (stage, seconds / all)).into(),
         profile: profile.filter(|_| args.profile.profile.is_some()),
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 /// Writes the first four fifths of the rows and the rest as two files, and returns the number of
@@ -138,36 +134,20 @@ fn split(data: &Path, train: &Path, test: &Path) -> Result<u64> {
         (test, vec![RowSelector::skip(cut), RowSelector::select(rows - cut)]),
     ];
     for (path, selection) in selections {
-        let reader = open()?.with_row_selection(RowSelection::from(selection)).build()?;
+        let reader = open()?.with_row_selection(RowSelection::from(selection));
+        let schema = reader.schema().clone();
         let file = File::create(path).with_context(|| path.display().to_string())?;
-        let mut writer = None;
-        for batch in reader {
-            let batch = batch?;
-            if writer.is_none() {
-                let properties = parquet::file::properties::WriterProperties::builder()
-                    .set_compression(parquet::basic::Compression::ZSTD(Default::default()))
-                    .set_max_row_group_row_count(Some(65_536))
-                    .build();
-                let file = file.try_clone()?;
-                writer = Some(ArrowWriter::try_new(file, batch.schema(), Some(properties))?);
-            }
-            if let Some(writer) = &mut writer {
-                writer.write(&batch)?;
-            }
+        let properties = parquet::file::properties::WriterProperties::builder()
+            .set_compression(parquet::basic::Compression::ZSTD(Default::default()))
+            .set_max_row_group_row_count(Some(65_536))
+            .build();
+        let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
+        for batch in reader.build()? {
+            writer.write(&batch?)?;
         }
-        if let Some(writer) = writer {
-            writer.close()?;
-        }
+        writer.close()?;
     }
     Ok(cut as u64)
-}
-
-fn name(model: BenchModel) -> &'static str {
-    match model {
-        BenchModel::Deepfm => "deepfm",
-        BenchModel::Dcnv2 => "dcnv2",
-        BenchModel::Dlrm => "dlrm",
-    }
 }
 
 fn job(model: BenchModel) -> String {
@@ -206,4 +186,19 @@ fn job(model: BenchModel) -> String {
         job.push_str(&format!("[features.C{i}]\nkind = 'id'\n"));
     }
     job
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn the_job_of_every_model_is_valid() {
+        for &model in BenchModel::value_variants() {
+            let job: Table = job(model).parse().unwrap();
+            Job::from_value(job.into()).unwrap();
+        }
+    }
 }

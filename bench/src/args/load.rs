@@ -5,6 +5,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use serde::Serialize;
 use zillion_registry::VersionId;
 
 /// The arguments of `zillion loadgen`.
@@ -80,13 +81,11 @@ pub(crate) struct BenchServeArgs {
     /// otherwise
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// A protocol in which requests are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// Open Inference Protocol v2
     V2,

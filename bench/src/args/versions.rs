@@ -37,9 +37,6 @@ pub(crate) struct BenchHotLoadArgs {
     /// for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -57,9 +54,6 @@ pub(crate) struct BenchColdStartArgs {
     /// for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,9 +65,6 @@ pub(crate) struct BenchRegistryArgs {
     /// files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -95,7 +86,4 @@ pub(crate) struct BenchWireArgs {
     /// for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }

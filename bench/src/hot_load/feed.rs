@@ -48,19 +48,16 @@ pub(crate) struct Feed {
 
 impl Feed {
     /// Creates a feed whose table has the ids below `rows`.
-    pub(crate) fn new(
-        model: &Model,
-        rows: u64,
-        folder: &Path,
-        workers: &Arc<Workers>,
-    ) -> Result<Self> {
-        let criteo = Criteo::new(rows, workers)?;
+    pub(crate) fn new(model: &Model, rows: u64, folder: &Path) -> Result<Self> {
+        // One thread must be enough, because the server has the other processors.
+        let workers = compute_pool(Some(NonZeroUsize::MIN))?;
+        let criteo = Criteo::new(rows, &workers)?;
         let client = LocalClient::new(criteo.tables().to_vec(), DEFAULT_SHARDS, workers.clone())?;
         let mut feed = Self {
             model: model.clone(),
             criteo,
             client,
-            workers: workers.clone(),
+            workers,
             files: durable_files()?,
             folder: folder.join("feed"),
             rows,
@@ -165,9 +162,4 @@ impl Feed {
         }
         Ok(())
     }
-}
-
-/// Starts a pool of one thread, because the server has the other processors.
-pub(crate) fn workers_of_feed() -> Result<Arc<Workers>> {
-    compute_pool(Some(NonZeroUsize::MIN))
 }

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use zillion_registry::VersionId;
 
+use crate::load::answers::named_version;
 use crate::load::target::Target;
-use crate::server::{Asker, version_of};
+use crate::server::Asker;
 
 /// The time between two requests, which is the resolution of the measurement.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -68,7 +69,7 @@ impl Watch {
             };
             asker.post_each(&target, next, |answer| {
                 let version = answer.ok().filter(|(status, _)| *status == 200);
-                let version = version.and_then(|(_, answer)| version_of(&answer));
+                let version = version.and_then(|(_, answer)| named_version(&answer)?.parse().ok());
                 lock(&states).record_answer(version);
             });
         };

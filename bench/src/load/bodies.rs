@@ -7,7 +7,9 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues, Schema};
 use zillion_reader::{DataConfig, RawRows};
+use zillion_registry::VersionId;
 
+use super::grpc;
 use crate::args::Protocol;
 
 /// A request and the columns of its rows.
@@ -20,6 +22,25 @@ pub struct Body {
     /// The columns that the server decodes from the JSON. This process computes the expected answer
     /// from them.
     pub columns: RawColumns<'static>,
+}
+
+impl Body {
+    /// Returns the message of the request in a protocol: gRPC sends raw tensors, and the other
+    /// protocols send the JSON.
+    ///
+    /// # Errors
+    /// Returns an error if an input has values that no tensor can hold.
+    pub(crate) fn message(
+        &self,
+        protocol: Protocol,
+        model: &str,
+        version: Option<VersionId>,
+    ) -> Result<Bytes> {
+        match protocol {
+            Protocol::Grpc => grpc::encode_request(model, version, &self.columns),
+            _ => Ok(self.json.clone()),
+        }
+    }
 }
 
 /// The settings by which rows become requests.
@@ -67,6 +88,11 @@ pub(crate) fn read(
 }
 
 impl Recipe {
+    /// Returns the recipe of v2 requests of `rows` rows for the default outputs.
+    pub(crate) fn v2(rows: usize) -> Self {
+        Self { protocol: Protocol::V2, rows, context: Vec::new(), outputs: Vec::new() }
+    }
+
     /// Returns the body for these columns, which must have as many rows as a request.
     pub fn body(&self, mut columns: RawColumns<'static>) -> Result<Body> {
         for name in &self.context {
@@ -74,7 +100,7 @@ impl Recipe {
                 let names: Vec<&str> = columns.keys().map(AsRef::as_ref).collect();
                 bail!("unknown input `{name}` in --context (the model has: {})", names.join(", "));
             };
-            *column = first_row(column);
+            *column = RawColumn { is_shared: true, ..row_of(column, 0) };
         }
         let json = match self.protocol {
             // For gRPC, the same columns are encoded separately, by the module `grpc`.
@@ -103,17 +129,23 @@ impl Recipe {
     }
 }
 
-/// Returns a column with the value of the first row only, which stands for all rows.
-fn first_row(column: &RawColumn<'static>) -> RawColumn<'static> {
-    let lengths = column.lengths.as_ref().map(|lengths| lengths.iter().take(1).copied().collect());
-    let values = lengths.as_ref().map_or(1, |lengths: &Vec<usize>| lengths.iter().sum());
-    let values = match &column.values {
-        RawValues::Ints(all) => RawValues::Ints(all[..values].to_vec()),
-        RawValues::Uints(all) => RawValues::Uints(all[..values].to_vec()),
-        RawValues::Floats(all) => RawValues::Floats(all[..values].to_vec()),
-        RawValues::Any(all) => RawValues::Any(all[..values].to_vec()),
+/// Returns a column with only one of its rows.
+pub(crate) fn row_of(column: &RawColumn<'static>, row: usize) -> RawColumn<'static> {
+    let own = match &column.lengths {
+        Some(lengths) => {
+            let start = lengths[..row].iter().sum();
+            start..start + lengths[row]
+        }
+        None => row..row + 1,
     };
-    RawColumn { values, lengths, is_shared: true }
+    let values = match &column.values {
+        RawValues::Ints(all) => RawValues::Ints(all[own].to_vec()),
+        RawValues::Uints(all) => RawValues::Uints(all[own].to_vec()),
+        RawValues::Floats(all) => RawValues::Floats(all[own].to_vec()),
+        RawValues::Any(all) => RawValues::Any(all[own].to_vec()),
+    };
+    let lengths = column.lengths.as_ref().map(|lengths| vec![lengths[row]]);
+    RawColumn { values, lengths, is_shared: column.is_shared }
 }
 
 /// Returns rows as JSON objects, either of the shared columns or of the other columns.
