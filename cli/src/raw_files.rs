@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use zillion_datatools::{
-    Guess, NULL_MARKERS, Profile, ProfileSpec, Sniffed, guess, profile, sniff,
+    Guess, Profile, ProfileSpec, Sniffed, guess, null_markers, profile, sniff,
 };
 use zillion_device::Workers;
 use zillion_reader::{DataConfig, estimated_rows_of};
@@ -24,7 +24,7 @@ pub(crate) fn look_at(
     workers: &Workers,
 ) -> Result<Looked> {
     let sniffed = sniff(path)?;
-    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
+    let markers = null_markers();
     let look = ProfileSpec { rows: Some(rows), markers, ..ProfileSpec::default() };
     let files: [PathBuf; 1] = [path.to_owned()];
     let profile = profile(&sniffed.config, &files, &look, workers)?;

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use zillion_device::{Files, Workers};
 use zillion_reader::{ArrowRows, ColumnType, DataConfig, ReaderError, Reject, Result};
 
+use crate::parquet_files::{create_folder, failed, setting};
 use manifest::{Manifest, PartEntry};
 
 /// The format of the files that are written.
@@ -183,7 +184,7 @@ impl Place {
     fn of(spec: &ConvertSpec, files: &Files) -> Result<Self> {
         match &spec.output {
             ConvertOutput::Folder { folder, part_rows } => {
-                files.create_dir(folder).map_err(|e| failed("make the folder", folder, e))?;
+                create_folder(folder, files)?;
                 Ok(Self {
                     folder: folder.clone(),
                     manifest: folder.join("_convert.json"),
@@ -193,15 +194,13 @@ impl Place {
             }
             ConvertOutput::File(path) => {
                 let name = path.file_name().and_then(|name| name.to_str());
-                let name = name.ok_or_else(|| ReaderError::Setting {
-                    problem: "the path does not end in the name of a file; add one".to_owned(),
-                    key: path.display().to_string(),
-                })?;
+                let problem = "the path does not end in the name of a file; add one";
+                let name = name.ok_or_else(|| setting(problem, path.display()))?;
                 let folder = match path.parent() {
                     Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
                     _ => PathBuf::from("."),
                 };
-                files.create_dir(&folder).map_err(|e| failed("make the folder", &folder, e))?;
+                create_folder(&folder, files)?;
                 Ok(Self {
                     manifest: folder.join(format!("_{name}.convert.json")),
                     folder,
@@ -329,8 +328,4 @@ impl Place {
             rejects: written.rejects,
         }))
     }
-}
-
-fn failed(what: &'static str, path: &Path, error: zillion_device::DeviceError) -> ReaderError {
-    ReaderError::Io { what, source: std::io::Error::other(error), path: path.to_owned() }
 }

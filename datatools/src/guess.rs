@@ -10,56 +10,14 @@ use zillion_reader::{Byte, DataConfig, Decimal};
 
 use crate::profile::{ColumnProfile, Profile, SVM_LABEL, SVM_QUERY, SVM_VECTOR};
 
-/// The texts that may stand for a missing value. A profile for [`guess`] must count them.
-pub const NULL_MARKERS: [&str; 22] = [
-    "\\N",
-    "NULL",
-    "null",
-    "Null",
-    "NaN",
-    "nan",
-    "NAN",
-    "N/A",
-    "n/a",
-    "#N/A",
-    "<NA>",
-    "(null)",
-    "?",
-    "NA",
-    "na",
-    "None",
-    "none",
-    "nil",
-    "-",
-    "--",
-    "missing",
-    "undefined",
-];
-/// The number of null markers, at the beginning of the list, that have no other meaning even in a
-/// column of texts.
-const UNAMBIGUOUS: usize = 13;
+/// The null markers that have no other meaning, even in a column of texts.
+const UNAMBIGUOUS: &str = "\\N NULL null Null NaN nan NAN N/A n/a #N/A <NA> (null) ?";
+/// The null markers that may be values in a column of texts.
+const AMBIGUOUS: &str = "NA na None none nil - -- missing undefined";
 
 /// The usual names of labels, the most likely name first.
-const LABELS: [&str; 18] = [
-    "label",
-    "click",
-    "clicked",
-    "is_click",
-    "is_clicked",
-    "target",
-    "y",
-    "conversion",
-    "converted",
-    "is_converted",
-    "purchase",
-    "purchased",
-    "bought",
-    "liked",
-    "like",
-    "response",
-    "outcome",
-    "class",
-];
+const LABELS: &str = "label click clicked is_click is_clicked target y conversion converted \
+                      is_converted purchase purchased bought liked like response outcome class";
 /// The words in a column's name that mean an id, even if the values are numbers.
 const ID_NAMES: [&str; 22] = [
     "id", "ids", "user", "item", "uid", "iid", "sku", "code", "zip", "zipcode", "category", "cat",
@@ -125,11 +83,17 @@ pub enum Guessed {
     Left(String),
 }
 
-/// Guesses a schema from a profile that looked for [`NULL_MARKERS`]. `label` overrides the guess of
-/// the label.
+/// Returns the texts that may stand for a missing value. A profile for [`guess`] must count them.
+pub fn null_markers() -> Vec<String> {
+    let markers = UNAMBIGUOUS.split(' ').chain(AMBIGUOUS.split(' '));
+    markers.map(str::to_owned).collect()
+}
+
+/// Guesses a schema from a profile that has counted the [`null_markers`]. `label` overrides the guess
+/// of the label.
 pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Guess {
     let mut config = config.clone();
-    config.null = null_markers(profile);
+    config.null = choose_null_markers(profile);
     let commas: u64 = profile.columns.iter().map(|c| c.cells.comma).sum();
     let fractions: u64 = profile.columns.iter().map(|c| c.cells.fraction).sum();
     if commas > 0 && 2 * commas > fractions {
@@ -153,18 +117,16 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
     Guess { config, label: chosen, group, event_time, columns }
 }
 
-fn null_markers(profile: &Profile) -> Vec<String> {
-    let mut chosen = Vec::new();
-    for (at, marker) in NULL_MARKERS.iter().enumerate() {
-        let hits = |c: &&ColumnProfile| c.markers.get(at).is_some_and(|&n| n > 0);
+/// Returns the null markers that occur in a column, if they are unambiguous or the column has numbers.
+fn choose_null_markers(profile: &Profile) -> Vec<String> {
+    let unambiguous = UNAMBIGUOUS.split(' ').count();
+    let is_chosen = |(at, _): &(usize, String)| {
         let numeric = |c: &ColumnProfile| matches!(c.kind(), "whole" | "number");
-        let mut found = profile.columns.iter().filter(hits).peekable();
-        let taken = found.peek().is_some() && (at < UNAMBIGUOUS || found.any(numeric));
-        if taken {
-            chosen.push((*marker).to_owned());
-        }
-    }
-    chosen
+        let mut found =
+            profile.columns.iter().filter(|c| c.markers.get(*at).is_some_and(|&n| n > 0));
+        found.any(|column| *at < unambiguous || numeric(column))
+    };
+    null_markers().into_iter().enumerate().filter(is_chosen).map(|(_, marker)| marker).collect()
 }
 
 /// Returns the separator of the most cells with lists, over all columns of lists.
@@ -256,16 +218,11 @@ fn choose_label(profile: &Profile, given: Option<&str>) -> Result<String, String
         return Err(not_binary(column));
     }
     let binary: Vec<&ColumnProfile> = profile.columns.iter().filter(|c| is_binary(c)).collect();
-    for wanted in LABELS {
-        if let Some(column) = binary.iter().find(|c| c.name.to_lowercase() == wanted) {
-            return Ok(column.name.clone());
-        }
+    if let Some(column) = find_usual_label(binary.iter().copied()) {
+        return Ok(column.name.clone());
     }
-    for wanted in LABELS {
-        let named = profile.columns.iter().find(|c| c.name.to_lowercase() == wanted);
-        if let Some(column) = named {
-            return Err(not_binary(column));
-        }
+    if let Some(column) = find_usual_label(profile.columns.iter()) {
+        return Err(not_binary(column));
     }
     match binary.as_slice() {
         [one] => Ok(one.name.clone()),
@@ -279,6 +236,13 @@ fn choose_label(profile: &Profile, given: Option<&str>) -> Result<String, String
             listed(many.iter().map(|c| c.name.as_str()).collect())
         )),
     }
+}
+
+/// Finds the column with the most likely name of a label.
+fn find_usual_label<'a>(
+    columns: impl Iterator<Item = &'a ColumnProfile> + Clone,
+) -> Option<&'a ColumnProfile> {
+    LABELS.split(' ').find_map(|name| columns.clone().find(|c| c.name.to_lowercase() == name))
 }
 
 fn not_binary(column: &ColumnProfile) -> String {

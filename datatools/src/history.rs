@@ -13,20 +13,19 @@
 pub(crate) mod column;
 mod timeline;
 
-use std::fmt::Display;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, io};
 
 use arrow_array::RecordBatch;
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::{Field, Schema};
 use zillion_device::Files;
-use zillion_reader::{
-    ArraySource, DataConfig, FileFormat, Format, ParquetFile, Paths, ReaderError, Result, format_of,
-};
+use zillion_reader::{ArraySource, DataConfig, Paths, Result};
 
-use crate::write_parquet::write_parquet;
-use column::{Condition, Items, Moments, Owners};
+use crate::parquet_files::{
+    create_folder, open_parquet, properties, refuse_sources, setting, write_parquet,
+};
+use column::{Items, Moments, narrow, read_owners};
 use timeline::Timeline;
 
 /// The settings by which histories are made.
@@ -75,12 +74,9 @@ pub fn add_histories(
 ) -> Result<Vec<HistoryFile>> {
     let paths = DataConfig::default().files(&Paths(inputs.to_vec()))?;
     let targets = targets(&paths, out)?;
-    let sources = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
-    let owners = Owners::new(&spec.by);
+    let sources = paths.iter().map(|path| open_parquet(path)).collect::<Result<Vec<_>>>()?;
     let mut moments = Moments::new(&spec.time);
     let mut items = Items::new(&spec.of);
-    let mut conditions: Vec<Condition> =
-        spec.when.iter().map(|(column, value)| Condition::new(column, value)).collect();
     let mut timeline = Timeline::default();
     for (source, path) in sources.iter().zip(&paths) {
         if source.schema().column_with_name(&spec.name).is_some() {
@@ -91,12 +87,12 @@ pub fn add_histories(
         }
         for batch in source.batches()? {
             let batch = batch?;
-            let owner = owners.read(&batch, path)?;
+            let owner = read_owners(&spec.by, &batch, path)?;
             let moment = moments.read(&batch, path)?;
             let item = items.read(&batch, path)?;
             let mut counts = vec![true; batch.num_rows()];
-            for condition in &mut conditions {
-                condition.narrow(&batch, path, &mut counts)?;
+            for (column, value) in &spec.when {
+                narrow(column, value, &batch, path, &mut counts)?;
             }
             for (row, counts) in counts.into_iter().enumerate() {
                 timeline.push(owner[row], moment[row], item[row].filter(|_| counts));
@@ -104,18 +100,16 @@ pub fn add_histories(
         }
     }
     let histories = timeline.histories(spec.last, spec.lag);
-    files.create_dir(out).map_err(|source| ReaderError::Io {
-        what: "make the folder",
-        source: io::Error::other(source),
-        path: out.to_owned(),
-    })?;
+    create_folder(out, files)?;
     let mut first = 0;
     let mut written = Vec::new();
     for (source, target) in sources.iter().zip(targets) {
-        let schema = with_column(&source.schema(), &spec.name, &items);
+        let mut fields = source.schema().fields().to_vec();
+        fields.push(Arc::new(Field::new(&spec.name, items.list_type(), false)));
+        let schema = Arc::new(Schema::new(fields));
         let mut report = HistoryFile { path: target.clone(), rows: 0, empty: 0, items: 0 };
         let mut batches = source.batches()?;
-        write_parquet(&target, schema.clone(), files, || {
+        write_parquet(&target, schema.clone(), properties(), files, || {
             let Some(batch) = batches.next().transpose().map_err(io::Error::other)? else {
                 return Ok(Vec::new());
             };
@@ -138,16 +132,6 @@ pub fn add_histories(
     Ok(written)
 }
 
-fn open(path: &Path) -> Result<ParquetFile> {
-    if format_of(path, Format::Auto)? == FileFormat::Parquet {
-        return ParquetFile::open(path);
-    }
-    Err(setting(
-        "the file is not Parquet, which stores the types of columns; convert it to Parquet first",
-        path.display(),
-    ))
-}
-
 /// Returns the path of each new file, which has the name of its source in the folder `out`. Refuses
 /// paths of sources and paths that two files share.
 fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
@@ -160,26 +144,8 @@ fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
         }
         targets.push(target);
     }
-    let place = |path: &Path| fs::canonicalize(path).ok();
-    let read: Vec<Option<PathBuf>> = paths.iter().map(|path| place(path)).collect();
-    for target in &targets {
-        let same = place(target);
-        if same.is_some() && read.contains(&same) {
-            let problem = "the file would be overwritten while it is read; name another folder";
-            return Err(setting(problem, target.display()));
-        }
-    }
+    refuse_sources(paths, &targets)?;
     Ok(targets)
-}
-
-fn with_column(schema: &Schema, name: &str, items: &Items) -> SchemaRef {
-    let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
-    fields.push(Arc::new(Field::new(name, items.list_type(), false)));
-    Arc::new(Schema::new(fields))
-}
-
-fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
-    ReaderError::Setting { problem: problem.into(), key: key.to_string() }
 }
 
 #[cfg(test)]

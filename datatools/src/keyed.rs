@@ -10,19 +10,19 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::builder::{Int64Builder, StringBuilder, UInt64Builder};
+use arrow_array::builder::StringBuilder;
 use arrow_array::{
-    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array,
+    ArrayRef, FixedSizeListArray, Float32Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::SortingColumn;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::WriterPropertiesBuilder;
 use parquet::schema::types::ColumnPath;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
-use zillion_reader::{ReaderError, Result};
+use zillion_reader::Result;
+
+use crate::parquet_files::{properties, setting, write_parquet};
 
 /// The number of rows in a batch for the encoder.
 const BATCH_ROWS: usize = 8192;
@@ -82,35 +82,20 @@ impl KeyedRows {
     ) -> Result<u64> {
         let taken = |name: &&String| [KEY, ID, IS_MISSING_OF, COUNT].contains(&name.as_str());
         if let Some(name) = self.segments.iter().map(|(name, _)| name).find(taken) {
-            return Err(ReaderError::Setting {
-                problem:
-                    "the segment has the name of another column of the file; rename the segment"
-                        .to_owned(),
-                key: name.clone(),
-            });
+            let problem = "the segment has the name of another column of the file; rename it";
+            return Err(setting(problem, name));
         }
         let schema = self.schema();
         let mut written = 0;
         let mut rows = rows.peekable();
-        let file = files.write_file(path, |file| {
-            // The writer must own its target, so it writes to memory, which is copied to the file
-            // after each batch.
-            let mut writer =
-                ArrowWriter::try_new(Vec::new(), schema.clone(), Some(self.properties()))?;
-            while rows.peek().is_some() {
-                let batch = self.batch(&schema, rows.by_ref().take(BATCH_ROWS))?;
-                writer.write(&batch)?;
-                file.write_all(writer.inner())?;
-                writer.inner_mut().clear();
-                written += batch.num_rows() as u64;
-                seen(written);
+        write_parquet(path, schema.clone(), self.properties(), files, || {
+            if rows.peek().is_none() {
+                return Ok(Vec::new());
             }
-            file.write_all(&writer.into_inner()?)
-        });
-        file.map_err(|error| ReaderError::Io {
-            what: "write the file",
-            source: io::Error::other(error),
-            path: path.to_owned(),
+            let batch = self.batch(&schema, rows.by_ref().take(BATCH_ROWS))?;
+            written += batch.num_rows() as u64;
+            seen(written);
+            Ok(vec![batch])
         })?;
         Ok(written)
     }
@@ -138,18 +123,16 @@ impl KeyedRows {
         Arc::new(Schema::new_with_metadata(fields, metadata))
     }
 
-    fn properties(&self) -> WriterProperties {
+    fn properties(&self) -> WriterPropertiesBuilder {
         let row_bytes = 24 + size_of::<f32>() * self.width();
         let rows = (GROUP_BYTES / row_bytes).clamp(GROUP_ROWS.0, GROUP_ROWS.1);
         let sorted = SortingColumn { column_idx: 0, descending: false, nulls_first: false };
         // Keys and floats are all different: a dictionary of them costs time and saves nothing.
-        WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        properties()
             .set_dictionary_enabled(false)
             .set_column_dictionary_enabled(ColumnPath::from(IS_MISSING_OF), true)
             .set_sorting_columns(Some(vec![sorted]))
             .set_max_row_group_row_count(Some(rows))
-            .build()
     }
 
     fn batch<'a>(
@@ -158,9 +141,7 @@ impl KeyedRows {
         rows: impl Iterator<Item = KeyedRow<'a>>,
     ) -> io::Result<RecordBatch> {
         let width = self.width();
-        let (mut keys, mut counts) = (Vec::new(), Vec::new());
-        let mut signed = Int64Builder::new();
-        let mut unsigned = UInt64Builder::new();
+        let (mut keys, mut ids, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         let mut missing = StringBuilder::new();
         let mut floats: Vec<Vec<f32>> = vec![Vec::new(); self.segments.len()];
         for (key, weights, count) in rows {
@@ -174,16 +155,8 @@ impl KeyedRows {
             counts.push(count);
             let of = self.missing.iter().find(|(stands, _)| *stands == key);
             missing.append_option(of.map(|(_, feature)| feature));
-            // A key that stands for a missing value was made from no id.
-            match self.ids {
-                Some(KeyedIds::Signed) => {
-                    signed.append_option(of.is_none().then(|| key.unmix() as i64));
-                }
-                Some(KeyedIds::Unsigned) => {
-                    unsigned.append_option(of.is_none().then(|| key.unmix()));
-                }
-                None => {}
-            }
+            // A key that stands for a missing value has no id.
+            ids.push(of.is_none().then(|| key.unmix()));
             let mut rest: &[f32] = &weights;
             for ((_, dim), floats) in self.segments.iter().zip(&mut floats) {
                 let (own, behind) = rest.split_at(*dim);
@@ -193,8 +166,11 @@ impl KeyedRows {
         }
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(keys))];
         match self.ids {
-            Some(KeyedIds::Signed) => columns.push(Arc::new(signed.finish())),
-            Some(KeyedIds::Unsigned) => columns.push(Arc::new(unsigned.finish())),
+            Some(KeyedIds::Signed) => {
+                let signed = ids.into_iter().map(|id| id.map(|id| id as i64));
+                columns.push(Arc::new(signed.collect::<Int64Array>()));
+            }
+            Some(KeyedIds::Unsigned) => columns.push(Arc::new(UInt64Array::from(ids))),
             None => {}
         }
         columns.push(Arc::new(missing.finish()));

@@ -9,14 +9,14 @@ mod guess;
 mod history;
 mod keyed;
 mod next_item;
+mod parquet_files;
 mod profile;
 mod sniff;
 mod split;
 mod synthesise;
-mod write_parquet;
 
 pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
-pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
+pub use guess::{Guess, Guessed, guess, null_markers};
 pub use history::{HistoryFile, HistorySpec, add_histories};
 pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
 pub use next_item::{NextItemFiles, NextItemSpec, next_items};

@@ -6,8 +6,8 @@
 //! therefore never sees an item that a later row asks for. This is the usual split for next items
 //! (Kang & McAuley, SASRec, 2018), with one row for each prefix.
 
-use std::fmt::Display;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,11 +17,12 @@ use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use arrow_select::{concat::concat, take::take};
 use zillion_device::Files;
-use zillion_reader::{
-    ArraySource, DataConfig, FileFormat, Format, ParquetFile, Paths, ReaderError, Result, format_of,
-};
+use zillion_reader::{ArraySource, DataConfig, Paths, ReaderError, Result};
 
-use crate::write_parquet::write_parquet;
+use crate::parquet_files::{
+    create_folder, find_column, open_parquet, properties, refuse_sources, setting, write_parquet,
+    wrong_type,
+};
 
 /// The number of rows in a written batch.
 const ROWS: usize = 16_384;
@@ -72,7 +73,7 @@ impl Part {
 
     /// Returns the places of the items that rows of this part ask for, in a sequence of `len`
     /// items. No row asks for the first item, because its history would be empty.
-    fn places(self, len: usize) -> std::ops::Range<usize> {
+    fn places(self, len: usize) -> Range<usize> {
         match (self, len) {
             (_, 0) => 0..0,
             (Self::Train, 1 | 2) => 1..len,
@@ -96,77 +97,49 @@ pub fn next_items(
     files: &Files,
 ) -> Result<NextItemFiles> {
     let paths = DataConfig::default().files(&Paths(inputs.to_vec()))?;
-    refuse_names(spec)?;
-    let written = |part: Part| out.join(part.file());
-    for path in &paths {
-        let same = |part: Part| {
-            let place = |path: &Path| std::fs::canonicalize(path).ok();
-            place(path).is_some() && place(path) == place(&written(part))
-        };
-        if Part::ALL.into_iter().any(same) {
-            let problem = "the file would be overwritten while it is read; name another folder";
-            return Err(setting(problem, path.display()));
-        }
-    }
-    let sequences = Sequences::read(spec, &paths)?;
-    files.create_dir(out).map_err(|source| ReaderError::Io {
-        what: "make the folder",
-        source: io::Error::other(source),
-        path: out.to_owned(),
-    })?;
-    let mut rows = [0; 3];
-    for (part, rows) in Part::ALL.into_iter().zip(&mut rows) {
-        *rows = sequences.write(spec, part, &written(part), files)?;
-    }
-    Ok(NextItemFiles {
-        sequences: sequences.ends.len() as u64,
-        short: sequences.lengths().filter(|&len| len < 3).count() as u64,
-        files: [0, 1, 2].map(|i| (written(Part::ALL[i]), rows[i])),
-    })
-}
-
-fn refuse_names(spec: &NextItemSpec) -> Result<()> {
     if [HISTORY, ITEM].contains(&spec.by.as_str()) {
         let problem = "the new files need this name for another column; rename the column first";
         return Err(setting(problem, &spec.by));
     }
-    Ok(())
-}
-
-fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
-    ReaderError::Setting { problem: problem.into(), key: key.to_string() }
+    let mut targets = Part::ALL.map(|part| (out.join(part.file()), 0));
+    refuse_sources(&paths, &targets.clone().map(|(path, _)| path))?;
+    let sequences = Sequences::read(spec, &paths)?;
+    create_folder(out, files)?;
+    for (part, (path, rows)) in Part::ALL.into_iter().zip(&mut targets) {
+        *rows = sequences.write(spec, part, path, files)?;
+    }
+    Ok(NextItemFiles {
+        sequences: sequences.places.len() as u64,
+        short: sequences.places.iter().filter(|places| places.len() < 3).count() as u64,
+        files: targets,
+    })
 }
 
 /// The items of all sequences, one sequence after another.
 struct Sequences {
     owners: ArrayRef,
     items: ArrayRef,
-    /// The end of each sequence among the items.
-    ends: Vec<usize>,
+    /// The places of each sequence among the items.
+    places: Vec<Range<usize>>,
 }
 
 impl Sequences {
     fn read(spec: &NextItemSpec, paths: &[PathBuf]) -> Result<Self> {
-        let (mut owners, mut items, mut ends): (Vec<ArrayRef>, Vec<ArrayRef>, Vec<usize>) =
-            Default::default();
+        let (mut owners, mut items, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let mut total = 0;
         for path in paths {
-            if format_of(path, Format::Auto)? != FileFormat::Parquet {
-                let problem = "the file is not Parquet, which stores typed lists; convert it to Parquet first";
-                return Err(setting(problem, path.display()));
-            }
-            let file = ParquetFile::open(path)?;
-            for batch in file.batches()? {
+            for batch in open_parquet(path)?.batches()? {
                 let batch = batch?;
                 let (owner, lists) = columns(spec, &batch, path)?;
                 let (mut kept, values) = (Vec::new(), lists.values());
                 for row in 0..lists.len() {
                     let (from, to) = (lists.value_offsets()[row], lists.value_offsets()[row + 1]);
+                    let start = total + kept.len();
                     if !lists.is_null(row) {
                         let items = from as u32..to as u32;
                         kept.extend(items.filter(|&i| values.is_valid(i as usize)));
                     }
-                    ends.push(total + kept.len());
+                    places.push(start..total + kept.len());
                 }
                 total += kept.len();
                 items.push(gather(values, kept, path)?);
@@ -174,7 +147,7 @@ impl Sequences {
                 same_types(spec, &owners, &items, path)?;
             }
         }
-        if ends.is_empty() {
+        if places.is_empty() {
             return Err(setting("the files hold no sequence; name files with rows", "in"));
         }
         if u32::try_from(total).is_err() {
@@ -187,12 +160,7 @@ impl Sequences {
             let all: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
             concat(&all).map_err(|error| damaged(&error, &paths[0]))
         };
-        Ok(Self { owners: joined(&owners)?, items: joined(&items)?, ends })
-    }
-
-    fn lengths(&self) -> impl Iterator<Item = usize> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        self.ends.iter().zip(starts).map(|(end, start)| end - start)
+        Ok(Self { owners: joined(&owners)?, items: joined(&items)?, places })
     }
 
     /// Writes one of the files; returns the number of its rows.
@@ -203,13 +171,12 @@ impl Sequences {
             Field::new(HISTORY, DataType::List(element.clone()), false),
             Field::new(ITEM, self.items.data_type().clone(), false),
         ]));
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let mut rows =
-            self.ends.iter().zip(starts).enumerate().flat_map(|(owner, (&end, start))| {
-                part.places(end - start).map(move |place| (owner as u32, start, start + place))
-            });
+        let mut rows = self.places.iter().enumerate().flat_map(|(owner, places)| {
+            let start = places.start;
+            part.places(places.len()).map(move |place| (owner as u32, start, start + place))
+        });
         let mut written = 0;
-        write_parquet(path, schema.clone(), files, || {
+        write_parquet(path, schema.clone(), properties(), files, || {
             let (mut owners, mut before, mut offsets, mut asked) =
                 (Vec::new(), Vec::new(), vec![0i32], Vec::new());
             for (owner, start, place) in rows.by_ref().take(ROWS) {
@@ -249,34 +216,15 @@ fn columns<'a>(
     batch: &'a RecordBatch,
     path: &Path,
 ) -> Result<(ArrayRef, &'a ListArray)> {
-    let find = |name: &str, key: &str| {
-        batch.column_by_name(name).ok_or_else(|| {
-            let schema = batch.schema();
-            let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            let hint = match zillion_config::nearest(name, names.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("the columns are {}", names.join(", ")),
-            };
-            let (column, used_by) = (name.to_owned(), format!("`{key}`"));
-            ReaderError::MissingColumn { column, used_by, hint, path: path.to_owned() }
-        })
-    };
-    let owner = find(&spec.by, "by")?;
-    let items = find(&spec.items, "items")?;
+    let owner = find_column(batch, &spec.by, "by", path)?;
+    let items = find_column(batch, &spec.items, "items", path)?;
+    let is_id = |found: &DataType| found.is_integer() || *found == DataType::Utf8;
     let lists = items.as_list_opt::<i32>().filter(|lists| is_id(lists.values().data_type()));
-    let lists = lists.ok_or_else(|| ReaderError::ColumnType {
-        column: spec.items.clone(),
-        mismatch: format!(
-            "{}, but a sequence must be a list of whole numbers or strings",
-            items.data_type()
-        ),
-        path: path.to_owned(),
+    let lists = lists.ok_or_else(|| {
+        let needed = "a sequence must be a list of whole numbers or strings";
+        wrong_type(&spec.items, items.data_type(), needed, path)
     })?;
     Ok((owner.clone(), lists))
-}
-
-fn is_id(found: &DataType) -> bool {
-    found.is_integer() || *found == DataType::Utf8
 }
 
 fn gather(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
@@ -293,15 +241,8 @@ fn same_types(
     for (name, arrays) in [(&spec.by, owners), (&spec.items, items)] {
         let [first, .., last] = arrays else { continue };
         if first.data_type() != last.data_type() {
-            return Err(ReaderError::ColumnType {
-                column: name.clone(),
-                mismatch: format!(
-                    "{}, but another file has {}",
-                    last.data_type(),
-                    first.data_type()
-                ),
-                path: path.to_owned(),
-            });
+            let needed = format!("another file has {}", first.data_type());
+            return Err(wrong_type(name, last.data_type(), &needed, path));
         }
     }
     Ok(())

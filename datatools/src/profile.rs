@@ -21,6 +21,7 @@ use zillion_reader::{
     ArraySource, DataConfig, DataFile, Decimal, Near, Place, ReaderError, Result,
 };
 
+use crate::parquet_files::setting;
 pub use column::{ColumnProfile, Count, Numbers};
 pub use drift::{Drift, drift};
 pub(crate) use lines::{SVM_LABEL, SVM_QUERY, SVM_VECTOR};
@@ -145,12 +146,9 @@ impl Reading<'_> {
             self.tallies = names.iter().map(tally).collect();
             (self.names, self.types) = (names, types);
         } else if self.names != names {
-            return Err(ReaderError::Setting {
-                problem:
-                    "the file has other columns than the first file; profile the two separately"
-                        .to_owned(),
-                key: source.path().display().to_string(),
-            });
+            let problem =
+                "the file has other columns than the first file; profile the two separately";
+            return Err(setting(problem, source.path().display()));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use zillion_reader::{
@@ -14,6 +14,8 @@ use zillion_reader::{
 use zillion_reader::text::{
     Dialect, Grammar, JsonKeys, JsonRow, Lines, Records, Step, SvmRow, open_stream,
 };
+
+use crate::parquet_files::{failed, setting};
 
 /// The largest number of bytes that are read.
 const LOOKED_AT: usize = 1 << 20;
@@ -45,27 +47,19 @@ pub struct Sniffed {
 /// Returns an error if the file cannot be read, is empty or is not UTF-8, or if no delimiter gives
 /// records of equal length.
 pub fn sniff(path: &Path) -> Result<Sniffed> {
-    let file = File::open(path).map_err(|source| ReaderError::Io {
-        what: "open the file",
-        source,
-        path: path.into(),
-    })?;
     let mut start = [0; 4];
-    let is_parquet = (&file).take(4).read(&mut start).is_ok_and(|n| n == 4) && start == *b"PAR1";
+    File::open(path)
+        .and_then(|mut file| file.read(&mut start))
+        .map_err(|error| failed("open the file", path, error))?;
     let by_ending = format_of(path, Format::Auto);
-    if is_parquet {
-        let format = match by_ending {
-            Ok(FileFormat::Parquet) => Format::Auto,
-            _ => Format::Parquet,
-        };
-        let config = DataConfig { format, ..DataConfig::default() };
-        return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
-    }
-    if start == *b"ARRO" {
-        let format = match by_ending {
-            Ok(FileFormat::Arrow) => Format::Auto,
-            _ => Format::Arrow,
-        };
+    let binary = match &start {
+        b"PAR1" => Some((FileFormat::Parquet, Format::Parquet)),
+        b"ARRO" => Some((FileFormat::Arrow, Format::Arrow)),
+        _ => None,
+    };
+    if let Some((found, format)) = binary {
+        let is_named = by_ending.is_ok_and(|by_ending| by_ending == found);
+        let format = if is_named { Format::Auto } else { format };
         let config = DataConfig { format, ..DataConfig::default() };
         return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
     }
@@ -79,13 +73,8 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
             Err(_) => (true, format_of_lines(found)),
         };
         if !by_ending {
-            notes.push(match found {
-                TextFormat::Json => {
-                    "the file has JSON lines, although its extension names another format"
-                        .to_owned()
-                }
-                _ => "the file is libsvm, although its extension names another format".to_owned(),
-            });
+            let kind = if found == TextFormat::Json { "JSON lines" } else { "libsvm" };
+            notes.push(format!("the file is {kind}, although its extension names another format"));
         }
         let config = DataConfig { format, ..DataConfig::default() };
         return Ok(Sniffed { config, notes, unusable: Vec::new() });
@@ -94,16 +83,9 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
     let (format, own_delimiter) = match by_ending {
         Ok(FileFormat::Text(TextFormat::Tsv, _)) => (Format::Auto, b'\t'),
         Ok(FileFormat::Text(TextFormat::Csv, _)) => (Format::Auto, b','),
-        Ok(FileFormat::Text(TextFormat::Json | TextFormat::Svm, _)) => {
-            notes.push(
-                "the file is a table of text, although its extension names another format"
-                    .to_owned(),
-            );
-            (Format::Csv, b',')
-        }
-        Ok(FileFormat::Parquet | FileFormat::Arrow) => {
-            notes
-                .push("the file is text, although its extension names Parquet or Arrow".to_owned());
+        Ok(_) => {
+            let note = "the file is a table of text, although its extension names another format";
+            notes.push(note.to_owned());
             (Format::Csv, b',')
         }
         Err(_) => (Format::Csv, b','),
@@ -120,15 +102,10 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
             Header::Names((1..=first.len()).map(|i| format!("c{i}")).collect())
         }
     };
-    let mut unusable = Vec::new();
-    if named {
-        let mut seen = BTreeSet::new();
-        for name in &first {
-            if name.is_empty() || !seen.insert(name) {
-                unusable.push(name.clone());
-            }
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let names = if named { &first[..] } else { &[] };
+    let unusable =
+        names.iter().filter(|name| name.is_empty() || !seen.insert(*name)).cloned().collect();
     let config = DataConfig {
         format,
         header,
@@ -141,10 +118,10 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
 
 /// Reads the first bytes of a file, decompressed and without a byte order mark.
 fn read_beginning(path: &Path) -> Result<Vec<u8>> {
-    let failed = |source| ReaderError::Io { what: "read", source, path: path.to_owned() };
-    let source = open_stream(Box::new(File::open(path).map_err(failed)?), path)?;
+    let unreadable = |error: io::Error| failed("read", path, error);
+    let source = open_stream(Box::new(File::open(path).map_err(unreadable)?), path)?;
     let mut text = Vec::new();
-    source.take(LOOKED_AT as u64).read_to_end(&mut text).map_err(failed)?;
+    source.take(LOOKED_AT as u64).read_to_end(&mut text).map_err(unreadable)?;
     if text.is_empty() {
         return Err(ReaderError::EmptyFile { path: path.to_owned() });
     }
@@ -167,8 +144,7 @@ fn read_beginning(path: &Path) -> Result<Vec<u8>> {
 
 /// Returns JSON lines or libsvm, if the first rows have that format.
 fn detect_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
-    let refuse =
-        |problem: String| ReaderError::Setting { problem, key: path.display().to_string() };
+    let refuse = |problem: &str| setting(problem, path.display());
     let by_ending = match format_of(path, Format::Auto) {
         Ok(FileFormat::Text(format @ (TextFormat::Json | TextFormat::Svm), _)) => Some(format),
         _ => None,
@@ -178,7 +154,7 @@ fn detect_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
         let end = first.iter().position(|&b| b == b'{').unwrap_or(first.len());
         if end < 200 && first[1..end].trim_ascii().is_empty() {
             let problem = "the file is a JSON array of objects; write one object per line instead (`jq -c '.[]'`)";
-            return Err(refuse(problem.to_owned()));
+            return Err(refuse(problem));
         }
     }
     let mut lines = Lines::new(Grammar::Svm, text);
@@ -188,7 +164,7 @@ fn detect_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
             Ok(()) => Ok(Some(TextFormat::Json)),
             // A CSV header may begin with a brace.
             Err(_) if by_ending.is_none() && !first.starts_with(b"{\"") => Ok(None),
-            Err(problem) => Err(refuse(format!("row 1: {problem}"))),
+            Err(problem) => Err(refuse(&format!("row 1: {problem}"))),
         };
     }
     if by_ending == Some(TextFormat::Svm) {
@@ -230,10 +206,8 @@ fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
     if by_ending == found.0 {
         return Ok(());
     }
-    Err(ReaderError::Setting {
-        problem: format!("the file is compressed; add `{}` to its name", found.1),
-        key: path.display().to_string(),
-    })
+    let problem = format!("the file is compressed; add `{}` to its name", found.1);
+    Err(setting(problem, path.display()))
 }
 
 /// Returns the delimiter and quote that give the most even records, and among these the most cells.
@@ -265,13 +239,9 @@ fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
             }
         }
     }
-    let (.., dialect, rows) = best.ok_or_else(|| ReaderError::Setting {
-        problem:
-            "no delimiter (comma, semicolon, tab, bar, colon) gives all records the same number of \
-                  cells; set `data.delimiter` and `data.quote`"
-                .to_owned(),
-        key: path.display().to_string(),
-    })?;
+    let problem = "no delimiter (comma, semicolon, tab, bar, colon) gives all records the same \
+                   number of cells; set `data.delimiter` and `data.quote`";
+    let (.., dialect, rows) = best.ok_or_else(|| setting(problem, path.display()))?;
     Ok((dialect, rows))
 }
 
@@ -304,13 +274,9 @@ fn is_header(rows: &[Vec<String>]) -> bool {
     }
     // One column with a text above numbers decides it.
     let numbers_below = (0..first.len()).any(|at| {
-        let cells = rest.iter().filter_map(|row| row.get(at)).filter(|c| !c.is_empty());
-        let (mut all, mut numbers) = (0usize, 0usize);
-        for cell in cells {
-            all += 1;
-            numbers += usize::from(is_number(cell));
-        }
-        !first[at].is_empty() && all > 0 && numbers * 2 > all
+        let cells = || rest.iter().filter_map(|row| row.get(at)).filter(|c| !c.is_empty());
+        let numbers = cells().filter(|cell| is_number(cell)).count();
+        !first[at].is_empty() && numbers * 2 > cells().count()
     });
     if numbers_below {
         return true;

@@ -15,11 +15,14 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use zillion_device::Files;
+use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64};
 use zillion_reader::{ArraySource, ParquetFile, ReaderError, Result};
 
-use crate::history::column::{Moments, Owners};
-use crate::write_parquet::write_parquet;
+use crate::history::column::{Moments, read_owners};
+use crate::parquet_files::{
+    create_folder, failed, properties, refuse_sources, setting, write_parquet,
+};
 
 /// The number of ranges of time that one pass distinguishes for each cut.
 const BINS: u64 = 1 << 16;
@@ -151,32 +154,13 @@ pub fn split(
     refuse_sources(sources, &targets)?;
     let sources = Sources::open(sources)?;
     let rule = Rule::new(spec, &sources, seen)?;
-    files.create_dir(out).map_err(|source| ReaderError::Io {
-        what: "make the folder",
-        source: io::Error::other(source),
-        path: out.to_owned(),
-    })?;
+    create_folder(out, files)?;
     let mut written = Vec::with_capacity(targets.len());
     for (index, path) in targets.into_iter().enumerate() {
         let rows = write_part(&rule, &sources, index, &path, files, seen)?;
         written.push(SplitFile { part: spec.parts[index].0.clone(), path, rows });
     }
     Ok(written)
-}
-
-/// Refuses to write over a source.
-fn refuse_sources(sources: &[PathBuf], targets: &[PathBuf]) -> Result<()> {
-    let place = |path: &Path| std::fs::canonicalize(path).ok();
-    let read: Vec<Option<PathBuf>> = sources.iter().map(|path| place(path)).collect();
-    for target in targets {
-        let found = place(target);
-        if found.is_some() && read.contains(&found) {
-            let problem =
-                format!("file `{}` would be overwritten while it is read", target.display());
-            return Err(setting(problem, "out"));
-        }
-    }
-    Ok(())
 }
 
 /// The opened sources, which have one schema.
@@ -192,7 +176,7 @@ impl Sources {
             files.push((ParquetFile::open(path)?, path.clone()));
         }
         let Some((first, first_path)) = files.first() else {
-            return Err(setting("no files are given; name at least one".to_owned(), "input"));
+            return Err(setting("no files are given; name at least one", "input"));
         };
         let schema = first.schema();
         for (file, path) in &files[1..] {
@@ -228,58 +212,45 @@ impl Sources {
 }
 
 /// A rule with its cuts, by which each row gets its part.
-enum Rule<'a> {
-    Row {
-        seed: u64,
-        cuts: Vec<f64>,
-    },
-    Group {
-        seed: u64,
-        cuts: Vec<f64>,
-        column: &'a str,
-    },
-    /// A cut by time; `cuts` has the first moment of each part except for the first part.
-    Time {
-        column: &'a str,
-        cuts: Vec<i64>,
-    },
+struct Rule<'a> {
+    by: &'a SplitBy,
+    seed: u64,
+    cuts: Vec<f64>,
+    /// The first moment of each part except for the first part, if rows are cut by time.
+    moments: Vec<i64>,
 }
 
 impl<'a> Rule<'a> {
     fn new(spec: &'a SplitSpec, sources: &Sources, seen: &mut dyn FnMut(u64)) -> Result<Self> {
-        let (seed, cuts) = (spec.seed, spec.cuts());
-        Ok(match &spec.by {
-            SplitBy::Row => Self::Row { seed, cuts },
-            SplitBy::Group(column) => Self::Group { seed, cuts, column },
-            SplitBy::Time(column) => {
-                Self::Time { column, cuts: moments_at(&cuts, column, sources, seen)? }
-            }
-        })
+        let cuts = spec.cuts();
+        let moments = match &spec.by {
+            SplitBy::Time(column) => moments_at(&cuts, column, sources, seen)?,
+            _ => Vec::new(),
+        };
+        Ok(Self { by: &spec.by, seed: spec.seed, cuts, moments })
     }
 
     /// Returns the part of each row of a batch, whose first row has the number `first`.
     fn parts(&self, batch: &RecordBatch, first: u64, path: &Path) -> Result<Vec<usize>> {
         let rows = first..first + batch.num_rows() as u64;
-        Ok(match self {
-            Self::Row { seed, cuts } => {
-                rows.map(|row| drawn_part(cuts, combine(mix64(*seed), row))).collect()
-            }
-            Self::Group { seed, cuts, column } => {
-                let groups = Owners::new(column).read(batch, path)?;
+        let draw = |seed: u64, word: u64| drawn_part(&self.cuts, combine(mix64(seed), word));
+        Ok(match self.by {
+            SplitBy::Row => rows.map(|row| draw(self.seed, row)).collect(),
+            SplitBy::Group(column) => {
+                let groups = read_owners(column, batch, path)?.into_iter().zip(rows);
                 // A row without a group is drawn by itself.
-                let draw = |(group, row): (Option<zillion_feature::FeatureKey>, u64)| match group {
-                    Some(key) => drawn_part(cuts, combine(mix64(*seed), key.0)),
-                    None => drawn_part(cuts, combine(mix64(!*seed), row)),
+                let part = |(group, row): (Option<FeatureKey>, u64)| {
+                    group.map_or_else(|| draw(!self.seed, row), |key| draw(self.seed, key.0))
                 };
-                groups.into_iter().zip(rows).map(draw).collect()
+                groups.map(part).collect()
             }
-            Self::Time { column, cuts } => {
-                let moments = Moments::new(column).read(batch, path)?;
+            SplitBy::Time(column) => {
+                let moments = Moments::new(column).read(batch, path)?.into_iter();
                 let part = |moment: Option<i64>| match moment {
-                    Some(moment) => Ok(cuts.partition_point(|&cut| cut <= moment)),
+                    Some(moment) => Ok(self.moments.partition_point(|&cut| cut <= moment)),
                     None => Err(without_time(column, path)),
                 };
-                moments.into_iter().map(part).collect::<Result<_>>()?
+                moments.map(part).collect::<Result<_>>()?
             }
         })
     }
@@ -301,7 +272,7 @@ fn write_part(
     files: &Files,
     seen: &mut dyn FnMut(u64),
 ) -> Result<u64> {
-    let mut failed = None;
+    let mut failure = None;
     let (mut first, mut rows) = (0u64, 0u64);
     let mut left = sources.files.iter();
     let mut open = None;
@@ -322,25 +293,22 @@ fn write_part(
             first += batch.num_rows() as u64;
             seen(first);
             let keep = BooleanArray::from_iter(parts.iter().map(|&of| Some(of == part)));
-            let kept = filter_record_batch(&batch, &keep).map_err(|error| ReaderError::Io {
-                what: "select rows of the file",
-                source: io::Error::other(error),
-                path: source.clone(),
-            })?;
+            let kept = filter_record_batch(&batch, &keep)
+                .map_err(|error| failed("select rows of the file", source, error))?;
             if kept.num_rows() > 0 {
                 rows += kept.num_rows() as u64;
                 return Ok(vec![kept]);
             }
         }
     };
-    let written = write_parquet(path, sources.schema.clone(), files, || {
+    let written = write_parquet(path, sources.schema.clone(), properties(), files, || {
         next().map_err(|error| {
             let text = io::Error::other(error.to_string());
-            failed = Some(error);
+            failure = Some(error);
             text
         })
     });
-    match failed {
+    match failure {
         // The cause of the error is a source, not the file that is written.
         Some(error) => Err(error),
         None => written.map(|()| rows),
@@ -440,10 +408,6 @@ fn without_time(column: &str, path: &Path) -> ReaderError {
     setting(problem, "by_time")
 }
 
-fn setting(problem: String, key: &str) -> ReaderError {
-    ReaderError::Setting { problem, key: key.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -474,7 +438,7 @@ mod tests {
         let batch = RecordBatch::try_new(schema.clone(), columns).unwrap();
         let mut batches = Some(vec![batch]);
         let next = || Ok(batches.take().unwrap_or_default());
-        write_parquet(&path, schema, &Files::new(), next).unwrap();
+        write_parquet(&path, schema, properties(), &Files::new(), next).unwrap();
         path
     }
 

@@ -19,7 +19,7 @@ use zillion_device::{Files, Workers};
 use zillion_feature::random::{combine, mix64};
 use zillion_reader::Result;
 
-use crate::write_parquet::write_parquet;
+use crate::parquet_files::{properties, write_parquet};
 use fields::{IdField, NumericField};
 use truth::Truth;
 
@@ -78,11 +78,6 @@ impl ClickLog {
         self.rows
     }
 
-    /// Returns the number of distinct ids that each categorical field can have.
-    pub fn cardinalities(&self) -> impl Iterator<Item = usize> {
-        self.ids.iter().map(IdField::cardinality)
-    }
-
     /// Writes some rows as a Parquet file and returns the log odds that their labels were drawn
     /// from.
     ///
@@ -98,7 +93,7 @@ impl ClickLog {
         let mut drawn = Drawn::default();
         let mut next = rows.start;
         let schema = schema();
-        write_parquet(path, schema.clone(), files, || {
+        write_parquet(path, schema.clone(), properties(), files, || {
             let starts: Vec<u64> =
                 (next..rows.end).step_by(BLOCK as usize).take(workers.threads()).collect();
             let Some(&last) = starts.last() else { return Ok(Vec::new()) };
@@ -199,7 +194,7 @@ mod tests {
     #[test]
     fn fields_are_shaped_like_criteo_s() {
         let log = ClickLog::new(1, 200_000);
-        let sizes: Vec<usize> = log.cardinalities().collect();
+        let sizes: Vec<usize> = log.ids.iter().map(IdField::cardinality).collect();
         assert_eq!(sizes.len(), ID_FIELDS);
         assert_eq!(sizes.iter().max(), Some(&10_000));
         assert_eq!((sizes[5], sizes[8], sizes[19]), (24, 3, 4));

@@ -20,6 +20,7 @@ use zillion_device::{Files, Task, Workers};
 use zillion_reader::{ArrowRows, ReaderError, Reject, Result, RowSpan};
 
 use super::{ConvertSpec, ConvertTo};
+use crate::parquet_files::failed;
 
 /// The inputs from which one part is written.
 pub(super) struct PartTask<'a> {
@@ -61,7 +62,7 @@ impl PartTask<'_> {
         match (outcome, written) {
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(part)), Ok(_)) => Ok(Some(part)),
-            (_, Err(error)) => Err(super::failed("write the file", path, error)),
+            (_, Err(error)) => Err(failed("write the file", path, error)),
             (None, Ok(_)) => unreachable!("a file is filled before it is written"),
         }
     }
@@ -97,9 +98,9 @@ impl PartTask<'_> {
                     });
                 }
                 if group.rows > 0 {
-                    let encode = sink.encoder().map_err(not_written)?;
+                    let writers = sink.column_writers().map_err(not_written)?;
                     let schema = schema.clone();
-                    flight.push_back(self.workers.spawn(move || encode.run(group, &schema)));
+                    flight.push_back(self.workers.spawn(move || encode(writers, group, &schema)));
                 }
                 (self.seen)(self.rows.position());
                 next = self.read_group(span)?;
@@ -129,12 +130,6 @@ enum Sink<'a> {
     Arrow(Box<FileWriter<&'a mut dyn Write>>),
 }
 
-/// The encoder of one row group.
-enum Encoder {
-    Parquet(Vec<ArrowColumnWriter>),
-    Arrow,
-}
-
 impl<'a> Sink<'a> {
     fn new(to: ConvertTo, schema: &SchemaRef, out: &'a mut dyn Write) -> io::Result<Self> {
         match to {
@@ -153,16 +148,11 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Returns the encoder of the next row group.
-    fn encoder(&mut self) -> io::Result<Encoder> {
-        match self {
-            Self::Parquet { factory, groups, .. } => {
-                let writers = factory.create_column_writers(*groups)?;
-                *groups += 1;
-                Ok(Encoder::Parquet(writers))
-            }
-            Self::Arrow(_) => Ok(Encoder::Arrow),
-        }
+    /// Returns the encoders of the columns of the next row group, which Arrow files do not have.
+    fn column_writers(&mut self) -> io::Result<Option<Vec<ArrowColumnWriter>>> {
+        let Self::Parquet { factory, groups, .. } = self else { return Ok(None) };
+        *groups += 1;
+        Ok(Some(factory.create_column_writers(*groups - 1)?))
     }
 
     fn push(&mut self, encoded: Encoded) -> io::Result<()> {
@@ -181,7 +171,7 @@ impl<'a> Sink<'a> {
             (Self::Arrow(writer), Encoded::Arrow(batch)) => {
                 writer.write(&batch).map_err(io::Error::other)
             }
-            _ => unreachable!("a sink's own encoder has encoded"),
+            _ => unreachable!("only the writers of a Parquet sink encode Parquet"),
         }
     }
 
@@ -196,20 +186,19 @@ impl<'a> Sink<'a> {
     }
 }
 
-impl Encoder {
-    fn run(self, group: RowSpan, schema: &SchemaRef) -> Result<Encoded> {
-        let batch = group.batch(schema)?;
-        match self {
-            Self::Arrow => Ok(Encoded::Arrow(batch)),
-            Self::Parquet(writers) => {
-                let chunks = encode(writers, &batch, schema);
-                Ok(Encoded::Parquet(chunks.map_err(|e| not_written(e.into()))?))
-            }
-        }
-    }
+/// Encodes a row group with the encoders of its columns, or makes a record batch if there are none.
+fn encode(
+    writers: Option<Vec<ArrowColumnWriter>>,
+    group: RowSpan,
+    schema: &SchemaRef,
+) -> Result<Encoded> {
+    let batch = group.batch(schema)?;
+    let Some(writers) = writers else { return Ok(Encoded::Arrow(batch)) };
+    let chunks = encode_columns(writers, &batch, schema);
+    Ok(Encoded::Parquet(chunks.map_err(|e| not_written(e.into()))?))
 }
 
-fn encode(
+fn encode_columns(
     mut writers: Vec<ArrowColumnWriter>,
     batch: &RecordBatch,
     schema: &SchemaRef,

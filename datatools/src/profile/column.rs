@@ -141,7 +141,7 @@ impl ColumnProfile {
 
     /// Returns the largest error of the counts of [`ColumnProfile::top`], which may be too low.
     pub fn count_error(&self) -> u64 {
-        self.values.count_error()
+        self.values.count_error
     }
 
     /// Returns the quantiles of the numbers, or `None` if there are no numbers. Quantiles are exact

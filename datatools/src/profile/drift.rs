@@ -33,10 +33,10 @@ pub struct Drift {
 /// Compares one column of two sets, and returns the difference of the second set from the first.
 pub fn drift(first: &ColumnProfile, second: &ColumnProfile) -> Drift {
     let (a, b) = (&first.values, &second.values);
-    let both = a.total() > 0 && b.total() > 0;
-    let unseen = (both && a.count_error() == 0 && b.count_error() == 0).then(|| {
+    let both = a.total > 0 && b.total > 0;
+    let unseen = (both && a.count_error == 0 && b.count_error == 0).then(|| {
         let unseen: u64 = b.counts().filter(|&(key, _)| a.count(key) == 0).map(|(_, n)| n).sum();
-        unseen as f64 / b.total() as f64
+        unseen as f64 / b.total as f64
     });
     let values = both.then(|| {
         let mut top = a.top(TOP);
@@ -46,7 +46,7 @@ pub fn drift(first: &ColumnProfile, second: &ColumnProfile) -> Drift {
         let share = |n: u64, of: u64| n as f64 / of as f64;
         let mut bins: Vec<(f64, f64)> = top
             .iter()
-            .map(|&(key, _)| (share(a.count(key), a.total()), share(b.count(key), b.total())))
+            .map(|&(key, _)| (share(a.count(key), a.total), share(b.count(key), b.total)))
             .collect();
         let rest = bins.iter().fold((1.0, 1.0), |rest, bin| (rest.0 - bin.0, rest.1 - bin.1));
         bins.push(rest);

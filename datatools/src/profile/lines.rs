@@ -120,7 +120,7 @@ fn add_json<'a>(
         JsonValue::UInt(x) => tally.beyond_i64(x),
         JsonValue::Float(x) => tally.fraction(x),
         // No feature can read an object.
-        JsonValue::Object => tally.object(),
+        JsonValue::Object => tally.cells.object += 1,
         JsonValue::Text(_) | JsonValue::Unescaped(..) => {
             let text = row.text(value).unwrap_or_default().as_bytes();
             if is_missing(text) { tally.missing() } else { tally.text(text) }
@@ -133,11 +133,11 @@ fn add_json<'a>(
                     JsonValue::Missing => {}
                     JsonValue::Int(x) => {
                         tally.item_kinds[0] += 1;
-                        tally.item(FeatureKey::from_i64(x), || x.to_string());
+                        tally.values.add(FeatureKey::from_i64(x), || x.to_string());
                     }
                     JsonValue::UInt(x) => {
                         tally.item_kinds[0] += 1;
-                        tally.item(FeatureKey::from_u64(x), || x.to_string());
+                        tally.values.add(FeatureKey::from_u64(x), || x.to_string());
                     }
                     _ => match row.text(item) {
                         Some(text) => {

@@ -167,18 +167,9 @@ impl Tally {
         self.values.add(FeatureKey::from_u64(u64::from(x)), || x.to_string());
     }
 
-    pub(super) fn object(&mut self) {
-        self.cells.object += 1;
-    }
-
     pub(super) fn list(&mut self, items: usize) {
         self.cells.list += 1;
         self.items += items as u64;
-    }
-
-    /// Counts one item of a list, after [`Tally::list`].
-    pub(super) fn item(&mut self, key: FeatureKey, text: impl FnOnce() -> String) {
-        self.values.add(key, text);
     }
 
     /// Counts one text of a list, after [`Tally::list`].
@@ -186,7 +177,7 @@ impl Tally {
         if !self.wanted.is_empty() {
             self.look_for(text);
         }
-        self.item(text_key(text), || format_text(text));
+        self.values.add(text_key(text), || format_text(text));
     }
 
     fn number(&mut self, x: f64) {

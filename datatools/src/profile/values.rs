@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! Memory is bounded: at most [`KEPT`] values have a count of their own. If there are more, the
-//! least frequent values are dropped, and a count is too low by at most [`Values::count_error`].
+//! least frequent values are dropped, and a count is too low by at most `Values::count_error`.
 //! Every value that makes up at least a 4,096th of the rows keeps its text.
 
 use std::collections::HashMap;
@@ -22,8 +22,9 @@ pub(super) struct Values {
     counts: Map<u64>,
     texts: Map<Box<str>>,
     sketch: Sketch,
-    total: u64,
-    count_error: u64,
+    pub(super) total: u64,
+    /// The largest error of a count, which may be too low.
+    pub(super) count_error: u64,
 }
 
 impl Values {
@@ -59,15 +60,6 @@ impl Values {
             0 => (self.counts.len() as u64, true),
             _ => (self.sketch.count().round() as u64, false),
         }
-    }
-
-    /// Returns the largest error of a count, which may be too low.
-    pub(super) fn count_error(&self) -> u64 {
-        self.count_error
-    }
-
-    pub(super) fn total(&self) -> u64 {
-        self.total
     }
 
     /// Returns every value that has a count of its own, with this count.

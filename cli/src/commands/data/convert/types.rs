@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use zillion_console::exit::Stop;
 use zillion_datatools::{
-    ColumnProfile, Guessed, NULL_MARKERS, Profile, ProfileSpec, guess, profile,
+    ColumnProfile, Guessed, Profile, ProfileSpec, guess, null_markers, profile,
 };
 use zillion_device::Workers;
 use zillion_feature::{FeatureKind, RawType, Schema};
@@ -71,7 +71,7 @@ pub(in crate::commands::data) fn of(
 }
 
 fn look(config: &DataConfig, first: &Path, rows: u64, workers: &Workers) -> Result<Profile> {
-    let markers = NULL_MARKERS.iter().map(|&m| m.to_owned()).collect();
+    let markers = null_markers();
     let look = ProfileSpec { rows: Some(rows), markers, ..ProfileSpec::default() };
     let files: [PathBuf; 1] = [first.to_owned()];
     Ok(profile(config, &files, &look, workers)?)
