@@ -46,7 +46,8 @@ const PARITY: usize = 64;
 
 /// The parts of a version other than its rows.
 pub(crate) struct Criteo {
-    job: Job,
+    /// The job of the model, which has a single table for all ids.
+    pub(crate) job: Job,
     graph: Vec<u8>,
     settings: ScoreSettings,
     /// The dense parameters of the next version.
@@ -92,11 +93,6 @@ impl Criteo {
             parity,
             parity_rows,
         })
-    }
-
-    /// Returns the tables of the model: a single one, which all ids share.
-    pub(crate) fn tables(&self) -> &[TableSpec] {
-        &self.job.tables
     }
 
     /// Returns the layouts of the tables' rows.
@@ -159,7 +155,7 @@ pub(crate) fn publish(
     files.create_dir(&folder)?;
     let layer = random_rows(rows, &layouts[0], &folder)?;
     let opened = Layer::open(folder.as_path(), &layer, &layouts)?;
-    let mut source = LayerSource::new(criteo.tables(), vec![opened], workers.clone())?;
+    let mut source = LayerSource::new(&criteo.job.tables, vec![opened], workers.clone())?;
     let draft = criteo.draft(None, layer, &folder, &mut source, 0)?;
     let version = model.publish(draft)?;
     drop(source);

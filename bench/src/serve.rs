@@ -39,9 +39,8 @@ struct Outcome {
     /// The number of unique keys of a request that the table does not have. The figures are valid
     /// only if this number is 0.
     missing: u64,
-    p50_ms: f64,
-    p90_ms: f64,
-    p99_ms: f64,
+    #[serde(flatten)]
+    latency: Percentiles,
     /// The time of a request that is spent on encoding raw values, which mixes keys and transforms
     /// numbers.
     encode_p50_ms: f64,
@@ -85,16 +84,13 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     }
     let cpus = CpuTimes::now().since(&before);
     let mean = whole.iter().sum::<Duration>().as_secs_f64() / count as f64;
-    let latency = Percentiles::of(whole);
     let outcome = Outcome {
         candidates,
         threads: args.threads.get(),
         requests: count,
         rows: args.rows.get(),
         missing,
-        p50_ms: latency.p50_ms,
-        p90_ms: latency.p90_ms,
-        p99_ms: latency.p99_ms,
+        latency: Percentiles::of(whole),
         encode_p50_ms: Percentiles::of(encode).p50_ms,
         candidates_per_second: (candidates as f64 / mean).round(),
         load_ms: (load.as_secs_f64() * 1e4).round() / 10.0,

@@ -52,7 +52,7 @@ impl Feed {
         // One thread must be enough, because the server has the other processors.
         let workers = compute_pool(Some(NonZeroUsize::MIN))?;
         let criteo = Criteo::new(rows, &workers)?;
-        let client = LocalClient::new(criteo.tables().to_vec(), DEFAULT_SHARDS, workers.clone())?;
+        let client = LocalClient::new(criteo.job.tables.clone(), DEFAULT_SHARDS, workers.clone())?;
         let mut feed = Self {
             model: model.clone(),
             criteo,
