@@ -207,7 +207,7 @@ pub(crate) struct BenchReaderArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchTrainArgs {
-    /// Model to train
+    /// Model that the benchmark trains
     #[arg(long, value_enum, default_value = "deepfm")]
     pub(crate) model: BenchModel,
     /// Parquet file in Criteo's shape (label, I1..I13, C1..C26); the last fifth of its rows is the

@@ -68,8 +68,8 @@ struct Outcome {
     push_zipf_raw_mrows_s: f64,
     push_after_pull_uniform_mrows_s: f64,
     push_after_pull_zipf_mrows_s: f64,
-    /// The rates of all threads, divided by those of one thread. The keys are the names of the rates
-    /// with the ending `_speedup`. With one thread the map is empty.
+    /// The rates of all threads, divided by those of one thread. The keys are the names of the
+    /// rates with the ending `_speedup`. With one thread the map is empty.
     #[serde(flatten)]
     speedups: BTreeMap<String, f64>,
     insert_mrows_s: f64,

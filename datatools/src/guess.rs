@@ -89,8 +89,8 @@ pub fn null_markers() -> Vec<String> {
     markers.map(str::to_owned).collect()
 }
 
-/// Guesses a schema from a profile that has counted the [`null_markers`]. `label` overrides the guess
-/// of the label.
+/// Guesses a schema from a profile that has counted the [`null_markers`]. `label` overrides the
+/// guess of the label.
 pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Guess {
     let mut config = config.clone();
     config.null = choose_null_markers(profile);
@@ -117,7 +117,8 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
     Guess { config, label: chosen, group, event_time, columns }
 }
 
-/// Returns the null markers that occur in a column, if they are unambiguous or the column has numbers.
+/// Returns the null markers that occur in a column, if they are unambiguous or the column has
+/// numbers.
 fn choose_null_markers(profile: &Profile) -> Vec<String> {
     let unambiguous = UNAMBIGUOUS.split(' ').count();
     let is_chosen = |(at, _): &(usize, String)| {

@@ -102,8 +102,8 @@ impl Answers {
     }
 
     /// Compares all answers to `bodies` with scores that this process computes. Each version is
-    /// loaded once, through a cache in the folder `cache`, and shares layers with the version loaded
-    /// before. `asked` is the version of answers that do not name one.
+    /// loaded once, through a cache in the folder `cache`, and shares layers with the version
+    /// loaded before. `asked` is the version of answers that do not name one.
     pub(crate) fn compare(
         &self,
         protocol: Protocol,

@@ -41,8 +41,8 @@ fn visit_values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<&'a 
     true
 }
 
-/// Reads the owner of each row of a batch from the column `name` (setting `by`). A row with a missing
-/// value has no owner.
+/// Reads the owner of each row of a batch from the column `name` (setting `by`). A row with a
+/// missing value has no owner.
 pub(crate) fn read_owners(
     name: &str,
     batch: &RecordBatch,
@@ -116,8 +116,8 @@ impl<'a> Moments<'a> {
     }
 }
 
-/// Sets `counts` to `false` for each row whose column `name` has another value than `wanted` (setting
-/// `when`).
+/// Sets `counts` to `false` for each row whose column `name` has another value than `wanted`
+/// (setting `when`).
 pub(super) fn narrow(
     name: &str,
     wanted: &str,

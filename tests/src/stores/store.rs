@@ -32,7 +32,7 @@ fn text(text: &str) -> Bytes {
     Bytes::from(text.to_owned())
 }
 
-/// Returns pseudorandom bytes.
+/// Returns `length` pseudorandom bytes that depend on `seed`.
 fn noise(seed: u64, length: usize) -> Bytes {
     let words = (0..length.div_ceil(8) as u64).flat_map(|i| mix64(seed ^ (i << 20)).to_le_bytes());
     words.take(length).collect()
