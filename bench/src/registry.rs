@@ -113,13 +113,12 @@ fn write_copies(
 fn write(folder: &Path, number: u64, value: &impl Serialize) -> Result<()> {
     // The registry keeps a numbered object at this path.
     let (high, middle) = (number / 1_000_000, number / 1000 % 1000);
-    let path = folder.join(format!("{high:014}/{middle:03}/{number:020}.json"));
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)
-            .with_context(|| format!("cannot create {}", parent.display()))?;
-    }
+    let folder = folder.join(format!("{high:014}/{middle:03}"));
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("folder `{}` cannot be created", folder.display()))?;
+    let path = folder.join(format!("{number:020}.json"));
     fs::write(&path, serde_json::to_vec_pretty(value)?)
-        .with_context(|| format!("cannot write {}", path.display()))
+        .with_context(|| format!("file `{}` cannot be written", path.display()))
 }
 
 /// Measures an operation [`REPEAT`] times. The operation gets the number of the measurement.

@@ -69,12 +69,12 @@ pub(crate) fn run(args: &BenchTrainArgs, is_json: bool) -> Result<()> {
     let mut value: Table =
         job(args.model).parse().context("the job of the benchmark is not valid")?;
     job_file::overlay(&mut value, std::env::vars(), &args.set)?;
-    let places =
-        [("data.root", folder.path().to_owned()), ("run.output", folder.path().join("run"))];
-    let mut sets: Vec<String> = places
-        .map(|(key, path)| format!("{key}={}", Value::from(path.display().to_string())))
-        .into();
-    sets.push(format!("run.threads={}", args.threads));
+    let text = |path: &Path| Value::from(path.display().to_string());
+    let sets = [
+        format!("data.root={}", text(folder.path())),
+        format!("run.output={}", text(&folder.path().join("run"))),
+        format!("run.threads={}", args.threads),
+    ];
     job_file::overlay(&mut value, std::iter::empty(), &sets)?;
     let job = Job::from_value(value.into())?;
 
