@@ -1,10 +1,10 @@
-//! A model that only its job file defines: trained, checked, interrupted, resumed.
+//! Models that a job file defines as a graph: training, checks, interruption and resumption.
 
 use serde_json::Value;
 
 use crate::harness::{JOB, Workplace, stderr, stdout, zillion};
 
-/// Operations in a combination that no model of the zoo has.
+/// A model with a combination of operations that no model of the zoo has.
 const GATED: &str = r#"
 [model]
 kind = "graph"

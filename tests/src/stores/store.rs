@@ -1,5 +1,5 @@
-//! The store itself, against a real S3 server: alone, and through a proxy that loses answers, cuts
-//! and hangs.
+//! The object store against a real S3 server, directly and through a proxy that loses answers, cuts
+//! them and hangs.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -32,13 +32,13 @@ fn text(text: &str) -> Bytes {
     Bytes::from(text.to_owned())
 }
 
-/// Makes bytes that differ from place to place.
+/// Returns `length` pseudorandom bytes that depend on `seed`.
 fn noise(seed: u64, length: usize) -> Bytes {
     let words = (0..length.div_ceil(8) as u64).flat_map(|i| mix64(seed ^ (i << 20)).to_le_bytes());
     words.take(length).collect()
 }
 
-/// Returns whether a request creates an object.
+/// Returns whether a request creates an object on the condition that it does not exist.
 fn creates(head: &str) -> bool {
     head.starts_with("PUT ") && head.to_ascii_lowercase().contains("\r\nif-none-match:")
 }
@@ -176,7 +176,7 @@ fn a_store_that_cannot_decide_between_two_writers_is_refused() {
     Registry::open_in(&unsigned, URL, Files::new(), clock()).expect("it can be read");
 }
 
-/// The smallest part of S3; the server takes none that are smaller.
+/// The smallest size of a part of a multipart upload that S3 accepts.
 const PART: usize = 5 << 20;
 
 fn open_for_parts(address: SocketAddr) -> Store {
