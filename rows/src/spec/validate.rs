@@ -1,16 +1,17 @@
-//! Checks of a table's settings.
+//! The checks of a table's settings.
 
 use super::{ByteSize, Eviction, OptimizerSpec, Scope, SegmentSpec, TableSpec};
 use crate::error::{Error, Result};
 
-/// The largest number of floats of a segment; more is taken for a mistake.
+/// The largest number of floats of a segment; a larger number is refused as a mistake.
 const MAX_DIM: usize = 1 << 16;
 
 impl TableSpec {
-    /// Checks every setting.
+    /// Checks every setting of the table.
     ///
     /// # Errors
-    /// [`Error::Spec`] names the setting (`tables.<table>.<key>`) and the remedy.
+    /// Returns [`Error::Spec`] with the setting (`tables.<table>.<key>`) and the remedy if a
+    /// setting is out of range or contradicts another one.
     pub fn validate(&self) -> Result<()> {
         let at = |key: &str, reason: &str| {
             let key = format!("tables.{}.{key}", self.name);
@@ -20,7 +21,7 @@ impl TableSpec {
             return at("name", reason);
         }
         if self.segments.is_empty() {
-            return at("segments", "a table needs at least one segment");
+            return at("segments", "must have at least one segment");
         }
         let limits = [self.max_rows, self.row_limit()];
         if limits.into_iter().flatten().any(|n| n == 0 || n > u64::from(u32::MAX) / 2) {
@@ -32,7 +33,10 @@ impl TableSpec {
                 return at(&format!("segments.{index}.name"), reason);
             }
             if self.segments[..index].iter().any(|s| s.name == segment.name) {
-                return at(&format!("segments.{index}.name"), "two segments have this name");
+                return at(
+                    &format!("segments.{index}.name"),
+                    "must be different from the names of the other segments",
+                );
             }
             self.validate_segment(segment)?;
         }
@@ -42,20 +46,20 @@ impl TableSpec {
         }
     }
 
-    /// Refuses a table whose rows cannot leave memory.
+    /// Checks that the rows of the table can be stored on disk.
     ///
     /// # Errors
-    /// [`Error::Spec`] names the reason and the remedy.
+    /// Returns [`Error::Spec`] with the reason and the remedy if they cannot.
     pub fn check_spill(&self) -> Result<()> {
         let reason = if self.dense {
-            "a dense table has every row in memory, because its rules may move every row at every step; make the table \
-             dynamic (`dense = false`), or remove this"
+            "rows of a dense table must stay in memory, because its rules may update every row at every step; make the \
+             table dynamic (`dense = false`), or remove this setting"
         } else if !self.eviction.is_never() {
-            "eviction looks at every row of a table, in memory and on disk; set `eviction = { kind = \"never\" }` for \
-             the table, or remove this"
+            "eviction must read every row of a table, but a table that spills has rows on disk; set \
+             `eviction = { kind = \"never\" }` for the table, or remove this setting"
         } else if self.grow.is_some() {
-            "records on disk are of one size, and the rows of this table begin narrow; set `grow = { at = 1 }` for the \
-             table, or remove this"
+            "records on disk have one size, but the rows of this table begin narrow; set `grow = { at = 1 }` for the \
+             table, or remove this setting"
         } else {
             return Ok(());
         };
@@ -70,15 +74,15 @@ impl TableSpec {
         if self.dense && !self.admission.is_all() {
             return at(
                 "admission",
-                "a dense table has the rows of its vocabulary from the start; remove this, set \
-                 `admission = { kind = \"all\" }` for the table, or `dense = false`",
+                "a dense table has all rows of its vocabulary from the start; remove this setting, set \
+                 `admission = { kind = \"all\" }` for the table, or set `dense = false`",
             );
         }
         if self.dense && !self.eviction.is_never() {
             return at(
                 "eviction",
-                "a dense table keeps the rows of its vocabulary; remove this, set \
-                 `eviction = { kind = \"never\" }` for the table, or `dense = false`",
+                "a dense table keeps all rows of its vocabulary; remove this setting, set \
+                 `eviction = { kind = \"never\" }` for the table, or set `dense = false`",
             );
         }
         if let Some((key, reason)) = self.admission.problem() {
@@ -113,8 +117,8 @@ impl TableSpec {
         if !self.dense && segment.l2_scope == Some(Scope::Table) {
             return at(
                 "l2_scope",
-                "a dynamic table cannot pull on every row at every step, it has no fixed set of them; \
-                 set `dense = true` for the table (with `max_rows`), or `l2_scope = \"touched\"`",
+                "a dynamic table has no fixed set of rows, so that a step cannot update every row; set \
+                 `dense = true` for the table (with `max_rows`), or `l2_scope = \"touched\"`",
             );
         }
         self.validate_scope(segment)?;
@@ -130,13 +134,16 @@ impl TableSpec {
             let dtype = self.dtype.name();
             return at(
                 "bounds",
-                &format!("no number of {dtype}, the table's `dtype`, lies between them"),
+                &format!(
+                    "no number of {dtype}, the table's `dtype`, lies between the bounds; widen them"
+                ),
             );
         }
         Ok(())
     }
 
-    /// Checks that the rows that a rule moves are possible, and go together with the regulariser.
+    /// Checks that the scope of the optimizer is possible in this table and does not contradict the
+    /// regulariser.
     fn validate_scope(&self, segment: &SegmentSpec) -> Result<()> {
         let at = |reason: String| {
             let key = format!("tables.{}.{}.optimizer.scope", self.name, segment.name);
@@ -152,39 +159,38 @@ impl TableSpec {
                  here; set `l2_scope = \"touched\"`, or leave `scope` out for exact {rule}"
             )),
             Some(Some(Scope::Table)) if !self.dense => at(format!(
-                "exact {rule} moves every row at every step, and a dynamic table has no fixed set of \
-                 them; set `dense = true` for the table (with `max_rows`), or `scope = \"touched\"` \
-                 for lazy {rule}"
+                "exact {rule} updates every row at every step, but a dynamic table has no fixed set of rows; \
+                 set `dense = true` for the table (with `max_rows`), or `scope = \"touched\"` for lazy {rule}"
             )),
             _ => Ok(()),
         }
     }
 
-    /// Returns the key and the reason of a setting of admission or eviction that does not fit the
-    /// others.
+    /// Returns the key and the reason of a setting of admission or eviction that contradicts
+    /// another setting.
     pub(crate) fn life_problem(&self) -> Option<(String, String)> {
         let problem = |key: &str, reason: &str| Some((key.to_owned(), reason.to_owned()));
         if self.dense {
             if self.max_bytes.is_some() {
                 return problem(
                     "max_bytes",
-                    "a dense table keeps the rows of its vocabulary and is capped by `max_rows`; use that, or set \
-                     `dense = false`",
+                    "a dense table keeps the rows of its vocabulary and is limited by `max_rows`; set `max_rows` \
+                     instead, or set `dense = false`",
                 );
             }
             if self.statistics.is_some() {
                 return problem(
                     "statistics",
-                    "shows and clicks say which rows may go, and a dense table keeps its rows; remove this, or set \
-                     `dense = false`",
+                    "shows and clicks decide which rows are evicted, but a dense table keeps its rows; remove \
+                     `statistics`, or set `dense = false`",
                 );
             }
         }
         if !self.pinned.is_empty() && (self.dense || self.eviction.is_never()) {
             return problem(
                 "pinned",
-                "no row of this table is ever evicted, so that this would do nothing; set an `eviction`, or \
-                 remove it",
+                "no row of this table is ever evicted, so that `pinned` has no effect; set an `eviction`, or \
+                 remove `pinned`",
             );
         }
         if let Some((key, reason)) = self.statistics.as_ref().and_then(|s| s.problem()) {
@@ -193,8 +199,8 @@ impl TableSpec {
         if matches!(self.eviction, Eviction::Score { .. }) && self.statistics.is_none() {
             return problem(
                 "eviction",
-                "a score is made of shows and clicks, which this table does not keep; set \
-                 `statistics = { decay = 0.98, every_steps = 10000 }` beside it",
+                "a score is computed from shows and clicks, which this table does not keep; also set \
+                 `statistics = { decay = 0.98, every_steps = 10000 }`",
             );
         }
         let no_row = self.most_rows() == Some(0) && self.max_bytes.is_some();
@@ -220,8 +226,8 @@ impl TableSpec {
     }
 }
 
-/// Returns the reason why a name is not valid. Names become folder names, so they are kept to
-/// characters that every file system takes.
+/// Returns the reason if a name is not valid. Names become folder names, so only characters that
+/// every file system accepts are allowed.
 fn name_problem(name: &str) -> Option<&'static str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() {
@@ -231,7 +237,9 @@ fn name_problem(name: &str) -> Option<&'static str> {
     } else if name.starts_with('.') {
         Some("must not begin with a dot")
     } else if !name.chars().all(legal) {
-        Some("may hold letters, digits, `_`, `-` and `.` only: it becomes a folder's name")
+        Some(
+            "must contain only letters, digits, `_`, `-` and `.`, because it becomes the name of a folder",
+        )
     } else {
         None
     }
