@@ -1,11 +1,11 @@
-//! The parts that both writers of Arrow files share.
+//! The helpers that both writers of Arrow files share.
 
 use std::io::{self, Write};
 
 use arrow_schema::ArrowError;
 
-/// Converts an error of Arrow and keeps the kind of a disk error, so that a full disk is told from
-/// other errors.
+/// Converts an error of Arrow into an I/O error. A disk error keeps its kind, so that callers can
+/// recognise a full disk.
 pub(crate) fn io_error(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,

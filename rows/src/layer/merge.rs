@@ -1,5 +1,5 @@
-//! Merging several layers of a version into one: a linear merge in key order, in which the newer
-//! row wins.
+//! The merge of several layers of a version into one: linear, in key order. The newest row of a key
+//! wins.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use super::{Layer, LayerManifest, LayerWriter, Throttle};
 use crate::error::Result;
 use crate::layout::TableLayout;
 
-/// Merges `layers` (oldest first) and writes the files of the result into `folder`. Where the
-/// oldest layer is a base (`is_base`), tombstones have nothing left to hide and are dropped.
+/// Merges `layers` (oldest first) and writes the files of the result into `folder`. If the oldest
+/// layer is a base (`is_base`), tombstones hide nothing and are dropped.
 ///
 /// The memory is one part of the result, [`PART_BYTES`](super::PART_BYTES), and the pages of the
 /// inputs that the merge is reading.
 ///
 /// # Errors
-/// Where the disk refuses.
+/// Returns an error if a file cannot be written.
 pub fn merge_layers(
     files: &Files,
     folder: &Path,
@@ -54,8 +54,8 @@ fn merge_table(
     Ok(())
 }
 
-/// Yields the entries of a table in several layers (oldest first) in key order: of equal keys the
-/// newest.
+/// Yields the entries of a table in several layers (oldest first), in key order. Of equal keys, it
+/// yields the newest entry only.
 pub(super) fn merged<'a>(
     layers: impl IntoIterator<Item = &'a Layer>,
     table: usize,

@@ -1,4 +1,4 @@
-//! Files of the keys that wait to be admitted.
+//! Files of the keys that wait for admission.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::candidate::Candidate;
 use crate::error::Result;
 use crate::shape::RowShape;
 
-/// One verified and mapped file of candidates, in key order.
+/// A verified and mapped file of candidates, in key order.
 #[derive(Debug)]
 pub struct StoredCandidates {
     pub(super) keys: ScalarBuffer<u64>,
@@ -51,7 +51,7 @@ pub(super) fn candidate_fields() -> Vec<Field> {
     ]
 }
 
-/// Writes and syncs one file of candidates, which come in key order.
+/// Writes and syncs one file of candidates, which must arrive in key order.
 pub fn write_candidates(
     files: &Files,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! Files of the filters that keys without a row are counted in: the blocks with a counter above
+//! Files of the filters in which keys without a row are counted: the blocks with a counter above
 //! zero.
 
 use std::ops::Range;
@@ -18,11 +18,11 @@ use crate::error::Result;
 use crate::filter::{BLOCK_WORDS, FilterShape};
 use crate::shape::RowShape;
 
-/// The key under which a file's metadata describe the filter, so that its counters are never read
-/// as those of another filter.
+/// The metadata key of the description of the filter, so that counters are never read as those of
+/// another filter.
 const SHAPE: &str = "zillion.filter";
 
-/// One verified and mapped file of blocks, by slot and then by number.
+/// A verified and mapped file of blocks, sorted by slot and then by number.
 #[derive(Debug)]
 pub struct StoredFilter {
     slots: ScalarBuffer<u32>,
@@ -31,7 +31,7 @@ pub struct StoredFilter {
 }
 
 impl StoredFilter {
-    /// Yields the blocks of `slots`: slot, number, contents.
+    /// Yields the blocks of `slots`: the slot, the number in the slot, and the contents of each.
     pub fn in_slots(&self, slots: &Range<usize>) -> impl Iterator<Item = (usize, usize, &[u64])> {
         let before = |slot: usize| self.slots.partition_point(|&s| (s as usize) < slot);
         (before(slots.start)..before(slots.end)).map(|row| {
@@ -53,7 +53,7 @@ fn filter_fields() -> Vec<Field> {
     ]
 }
 
-/// Writes and syncs one file of blocks, which come by slot and number.
+/// Writes and syncs one file of blocks, which must arrive sorted by slot and number.
 pub fn write_filter(
     files: &Files,
     folder: &Path,
@@ -120,11 +120,11 @@ impl Opening<'_> {
                 .refuse(format!("the file does not have the columns of a filter; {REMEDY}"));
         }
         self.check_metadata(&file.schema, slots)?;
-        let said = file.said(SHAPE);
+        let found = file.metadata(SHAPE);
         let wanted = self.shape.filter.as_ref();
-        let Some(wanted) = wanted.filter(|wanted| wanted.describe() == said) else {
+        let Some(wanted) = wanted.filter(|wanted| wanted.describe() == found) else {
             return self.refuse(format!(
-                "the filter of the file is `{said}` and the job's is `{}`; use the job that the checkpoint was written by",
+                "the filter of the file is `{found}`, but the filter of the job is `{}`; use the job that wrote the checkpoint",
                 wanted.map_or_else(String::new, FilterShape::describe)
             ));
         };
@@ -137,7 +137,7 @@ impl Opening<'_> {
         })?;
         if stored.slots.len() as u64 != info.rows {
             return self.refuse(format!(
-                "the file has {} blocks and the checkpoint says {}; {REMEDY}",
+                "the file has {} blocks, but the checkpoint lists {}; {REMEDY}",
                 stored.slots.len(),
                 info.rows
             ));
@@ -150,13 +150,12 @@ impl Opening<'_> {
         if let Some(row) = places.iter().position(|place| !is_legal(place)) {
             let (slot, block) = places[row];
             return self.refuse(format!(
-                "row {row}: block {block} of slot {slot} is none of this part's; {REMEDY}"
+                "row {row}: block {block} of slot {slot} does not belong to this part; {REMEDY}"
             ));
         }
         if let Some(row) = places.windows(2).position(|pair| pair[0] >= pair[1]) {
             return self.refuse(format!(
-                "row {}: blocks are sorted without duplicates, and this one is not above the one before it; \
-                 {REMEDY}",
+                "row {}: the block is not above the block before it; {REMEDY}",
                 row + 1
             ));
         }

@@ -1,7 +1,8 @@
 //! Files of tombstones: the keys whose rows were evicted since the checkpoint below this one.
 //!
-//! They lie beside the parts of the changed rows, one for each, over the same slots. A key is in at
-//! most one of the two: a key that came back has a row.
+//! These files lie beside the parts of the changed rows, one file for each part, with the same
+//! slots. A key is in at most one of the two files: an evicted key that got a row again is not a
+//! tombstone.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,7 +21,7 @@ use super::{GONE, PartInfo, file_name};
 use crate::error::Result;
 use crate::shape::RowShape;
 
-/// One verified and mapped file of keys in ascending order.
+/// A verified and mapped file of keys in ascending order.
 #[derive(Debug)]
 pub(super) struct StoredGone {
     keys: ScalarBuffer<u64>,
@@ -38,7 +39,7 @@ fn gone_fields() -> Vec<Field> {
     vec![Field::new("key", DataType::UInt64, false)]
 }
 
-/// Writes and syncs one file of keys, which come in ascending order.
+/// Writes and syncs one file of keys, which must be in ascending order.
 pub fn write_gone(
     files: &Files,
     folder: &Path,
@@ -60,8 +61,9 @@ impl Opening<'_> {
         let file = self.arrow(&buffer)?;
         let (expected, found) = (gone_fields(), file.schema.fields());
         if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
-            return self
-                .refuse(format!("the file does not have the column of evicted keys; {REMEDY}"));
+            return self.refuse(format!(
+                "the file does not have the one column `key` of evicted keys; {REMEDY}"
+            ));
         }
         self.check_metadata(&file.schema, slots)?;
         let gone =

@@ -1,8 +1,8 @@
-//! The narrow rows of a checkpoint: parts of their own, cut by their own number.
+//! The narrow rows of a checkpoint, which have parts of their own.
 //!
 //! A table whose rows grow is written whole in every checkpoint: a row may become full between two
-//! of them, so that changes of one width would have to remove rows of the other. So these parts are
-//! never merged with those of a checkpoint below.
+//! checkpoints, so that changes of one width would have to remove rows of the other width. So the
+//! parts of narrow rows are never merged with those of a checkpoint below.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use super::{NARROW, TableParts};
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// Opens and verifies the narrow rows of the tables that have any: `tables[i]` belongs to
-/// `shapes[i]`. A key that has a row of each width is found later, when the table is put together.
+/// Opens and verifies the narrow rows of the tables that have any; `tables[i]` belongs to
+/// `shapes[i]`. A key with a row of each width is found later, when the table is assembled.
 pub fn open_narrow(
     workers: &Workers,
     folder: &Path,
@@ -31,10 +31,12 @@ pub fn open_narrow(
         }
         if shape.narrow_row.is_some() != table.narrow.is_some() {
             let reason = match table.narrow {
-                Some(_) => "the checkpoint has narrow rows and the job's table does not grow",
-                None => "the job's table has `grow`, and the checkpoint's rows are all full",
+                Some(_) => {
+                    "the checkpoint has narrow rows, but the job's table does not have `grow`"
+                }
+                None => "the job's table has `grow`, but the checkpoint has only full rows",
             };
-            let reason = format!("{reason}; use the job that it was written by");
+            let reason = format!("{reason}; use the job that wrote the checkpoint");
             return Err(Error::mismatch(shape.name(), reason));
         }
         files.push(table.narrow.as_ref().map_or(&[][..], |listed| &listed.parts));

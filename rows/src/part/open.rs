@@ -1,5 +1,5 @@
-//! Opening one file of a checkpoint, from bytes to columns: every number is checked before it is
-//! used.
+//! The opening of one file of a checkpoint, from bytes to columns. Every number is checked before
+//! it is used.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// One file of a checkpoint while it is being opened.
+/// A file of a checkpoint that is being opened.
 pub(super) struct Opening<'a> {
     pub(super) path: PathBuf,
     pub(super) shape: &'a RowShape,
@@ -31,7 +31,7 @@ impl Opening<'_> {
         Err(Error::Part { path: self.path.clone(), reason: reason.into() })
     }
 
-    /// Maps a file of rows, compares it with the checkpoint's entry, and finds its columns.
+    /// Maps a file of rows, compares it with its entry in the manifest, and finds its columns.
     pub(super) fn open(&self, info: &PartInfo, slots: Range<usize>) -> Result<StoredPart> {
         let buffer = self.verified(info)?;
         let part = self.row_columns(&buffer, slots)?;
@@ -40,7 +40,8 @@ impl Opening<'_> {
         Ok(part)
     }
 
-    /// Maps a file of candidates, compares it with the checkpoint's entry, and finds its columns.
+    /// Maps a file of candidates, compares it with its entry in the manifest, and finds its
+    /// columns.
     pub(super) fn open_candidates(
         &self,
         info: &PartInfo,
@@ -53,7 +54,7 @@ impl Opening<'_> {
         let is_legal = |&count: &u32| (1..LARGEST_THRESHOLD).contains(&count);
         match part.counts.iter().position(|count| !is_legal(count)) {
             Some(row) => self.refuse(format!(
-                "column `count`, row {row}: {} is not the count of a waiting key, which is 1 to {}; {REMEDY}",
+                "column `count`, row {row}: the count of a waiting key is {} instead of a number from 1 to {}; {REMEDY}",
                 part.counts[row],
                 LARGEST_THRESHOLD - 1
             )),
@@ -61,12 +62,12 @@ impl Opening<'_> {
         }
     }
 
-    /// Maps a file and checks that its bytes are those that were written.
+    /// Maps a file and checks that it has the bytes that were written.
     pub(super) fn verified(&self, info: &PartInfo) -> Result<Buffer> {
         let bytes = mmap::map(&self.path)?;
         if bytes.len() as u64 != info.bytes {
             return self.refuse(format!(
-                "the file has {} bytes and the checkpoint says {}; it was cut or changed, {REMEDY}",
+                "the file has {} bytes, but the checkpoint lists {}; the file was truncated or changed; {REMEDY}",
                 bytes.len(),
                 info.bytes
             ));
@@ -74,7 +75,7 @@ impl Opening<'_> {
         let hash = blake3::hash(&bytes).to_hex().to_string();
         if hash != info.blake3 {
             return self.refuse(format!(
-                "the file's BLAKE3 is {hash} and the checkpoint says {}; the file was changed, {REMEDY}",
+                "the file has the BLAKE3 hash {hash}, but the checkpoint lists {}; the file was changed; {REMEDY}",
                 info.blake3
             ));
         }
@@ -84,11 +85,11 @@ impl Opening<'_> {
     /// Finds the one record batch of a file.
     pub(super) fn arrow<'b>(&self, buffer: &'b Buffer) -> Result<ArrowFile<'b>> {
         ArrowFile::open(buffer).or_else(|what| {
-            self.refuse(format!("not an Arrow file as checkpoints have them: {what}; {REMEDY}"))
+            self.refuse(format!("the file is not a valid part of a checkpoint: {what}; {REMEDY}"))
         })
     }
 
-    /// Reads columns of a file, or returns why one of them cannot be used.
+    /// Reads columns of a file, or returns the reason why one of them cannot be used.
     pub(super) fn columns<T>(
         &self,
         file: &ArrowFile<'_>,
@@ -146,7 +147,7 @@ impl Opening<'_> {
         })
     }
 
-    /// Checks the names and types of the columns. Returns the width of the state.
+    /// Checks the names and types of the columns. Returns the width of the optimizer state.
     fn check_fields(&self, schema: &Schema) -> Result<usize> {
         let mut state_width = self.shape.state_width;
         let dtype = self.shape.spec.dtype;
@@ -166,8 +167,8 @@ impl Opening<'_> {
                 && let Some(stored) = dtype_of(found.data_type()).filter(|&stored| stored != dtype)
             {
                 return self.refuse(format!(
-                    "the part's weights are {} and the job's table has `dtype = \"{}\"`; use the job that the \
-                     checkpoint was written by, or start without it",
+                    "the weights of the part are {}, but the job's table has `dtype = \"{}\"`; use the job that \
+                     wrote the checkpoint, or start without the checkpoint",
                     stored.name(),
                     dtype.name()
                 ));
@@ -184,8 +185,8 @@ impl Opening<'_> {
             };
             if !agrees || found.is_nullable() {
                 return self.refuse(format!(
-                    "column `{}` is {} and the job's table needs {}; use the job that the checkpoint was \
-                     written by, or start without it",
+                    "column `{}` is {}, but the job's table needs {}; use the job that wrote the checkpoint, or \
+                     start without the checkpoint",
                     field.name(),
                     describe_type(found),
                     describe_type(field)
@@ -207,13 +208,13 @@ impl Opening<'_> {
         let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
         if said("zillion.format") != FORMAT {
             return self.refuse(format!(
-                "the part's format is `{}` and this program reads `{FORMAT}`; use the program that wrote it",
+                "the format of the part is `{}`, but this version of Zillion reads `{FORMAT}`; use the version that wrote the part",
                 said("zillion.format")
             ));
         }
         if said("zillion.table") != self.shape.name() {
             return self.refuse(format!(
-                "the part belongs to table `{}` and not to `{}`; {REMEDY}",
+                "the part belongs to table `{}` instead of `{}`; {REMEDY}",
                 said("zillion.table"),
                 self.shape.name()
             ));
@@ -228,7 +229,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Checks the segments that the metadata name.
+    /// Checks the segments that the metadata of a file name.
     fn check_segments(&self, schema: &Schema) -> Result<()> {
         let segments = schema.metadata().get("zillion.segments").map_or("", String::as_str);
         let agrees = match self.need {
@@ -237,8 +238,8 @@ impl Opening<'_> {
         };
         if !agrees {
             return self.refuse(format!(
-                "the part's segments are `{segments}` and the job's are `{}`; use the job that the checkpoint \
-                 was written by, or start without it",
+                "the segments of the part are `{segments}`, but those of the job are `{}`; use the job that wrote \
+                 the checkpoint, or start without the checkpoint",
                 describe_segments(self.shape)
             ));
         }
@@ -253,7 +254,7 @@ impl Opening<'_> {
     ) -> Result<()> {
         if keys.len() as u64 != info.rows {
             return self.refuse(format!(
-                "the file has {} rows and the checkpoint says {}; {REMEDY}",
+                "the file has {} rows, but the checkpoint lists {}; {REMEDY}",
                 keys.len(),
                 info.rows
             ));
@@ -261,8 +262,8 @@ impl Opening<'_> {
         if let Some(row) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
             let what = if keys[row] == keys[row + 1] { "the same as" } else { "below" };
             return self.refuse(format!(
-                "column `key`, row {}: key {:#018x} is {what} the one before it, and a part is sorted without \
-                 duplicates; {REMEDY}",
+                "column `key`, row {}: key {:#018x} is {what} the key before it, but the keys of a part must \
+                 ascend; {REMEDY}",
                 row + 1,
                 keys[row + 1]
             ));
@@ -270,7 +271,7 @@ impl Opening<'_> {
         let outside = |key: &u64| !slots.contains(&FeatureKey(*key).slot());
         if let Some(row) = keys.iter().position(outside) {
             return self.refuse(format!(
-                "column `key`, row {row}: key {:#018x} is of slot {} and the part holds {}..{}; {REMEDY}",
+                "column `key`, row {row}: key {:#018x} belongs to slot {}, but the part holds slots {}..{}; {REMEDY}",
                 keys[row],
                 FeatureKey(keys[row]).slot(),
                 slots.start,
@@ -283,7 +284,7 @@ impl Opening<'_> {
     fn check_last_steps(&self, steps: &[u64]) -> Result<()> {
         if let Some(row) = steps.iter().position(|&step| step > u64::from(u32::MAX)) {
             return self.refuse(format!(
-                "column `last_step`, row {row}: {} is beyond the last step there can be; {REMEDY}",
+                "column `last_step`, row {row}: the step is {} instead of at most 4294967295; {REMEDY}",
                 steps[row]
             ));
         }

@@ -1,4 +1,4 @@
-//! The parts of a checkpoint as a [`RowSource`]: mapped, verified, searched in place.
+//! The parts of a checkpoint as a [`RowSource`]: mapped, verified, and searched in place.
 
 use std::path::Path;
 
@@ -12,10 +12,11 @@ use crate::shape::RowShape;
 use crate::source::{LookupReport, RowSource, shape_rows};
 use crate::spec::TableSpec;
 
-/// The rows of a checkpoint, read where they are mapped. An unknown key reads as its table
-/// declares.
+/// A source of the rows of a checkpoint, which are read from the mapped files. An unknown key reads
+/// as its table declares.
 ///
-/// Optimizers do not matter here: specs need to agree with the checkpoint in names and dimensions.
+/// The specs must agree with the checkpoint in names and dimensions; their optimizers do not
+/// matter.
 #[derive(Debug)]
 pub struct PartSource {
     layouts: Vec<TableLayout>,
@@ -25,18 +26,19 @@ pub struct PartSource {
 #[derive(Debug)]
 struct StoredTable {
     shape: RowShape,
-    /// The parts in slot order, a power of two.
+    /// The parts in slot order: a power of two of them.
     parts: Vec<RowPart>,
-    /// The parts of narrow rows; none where all rows are full.
+    /// The parts of narrow rows; none if all rows are full.
     narrow: Vec<RowPart>,
 }
 
 impl PartSource {
-    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. Every part is hashed and
-    /// checked; the workers share the parts.
+    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. The workers share the
+    /// hashing and checking of all parts.
     ///
     /// # Errors
-    /// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it.
+    /// Returns [`Error::Part`](crate::Error::Part) with the file and the fault if a part is damaged
+    /// or does not fit the specs.
     pub fn open(
         workers: &Workers,
         folder: &Path,
@@ -60,7 +62,7 @@ impl PartSource {
 }
 
 impl StoredTable {
-    /// Fills the rows of a plan; returns how many keys have no row.
+    /// Fills the rows of a plan. Returns the number of keys without a row.
     fn read(&self, plan: &TablePlan, rows: &mut TableRows) -> u64 {
         let width = self.shape.width;
         let mut missing = 0;
@@ -83,7 +85,8 @@ impl StoredTable {
         missing
     }
 
-    /// Fills a narrow row over the initial row of its key; returns whether the key has one.
+    /// Fills a narrow row over the initial row of its key. Returns whether the key has a narrow
+    /// row.
     fn read_narrow(&self, key: FeatureKey, target: &mut [f32]) -> bool {
         let Some(part) = self.narrow.get(key.slot() * self.narrow.len() / zillion_feature::SLOTS)
         else {

@@ -1,4 +1,4 @@
-//! Writing a part of a checkpoint.
+//! The writing of a part of a checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::row::{RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// The metadata key that names a number type that Arrow does not have.
+/// The metadata key of the name of a number type that Arrow does not have.
 const DTYPE: &str = "zillion.dtype";
 
 /// The rows of a part in columns, in key order.
@@ -33,12 +33,12 @@ pub struct PartRows {
     pub(super) counts: Vec<u32>,
     pub(super) last_steps: Vec<u64>,
     pub(super) dirty_epochs: Vec<u32>,
-    /// The shows and clicks of the rows, where the table keeps them.
+    /// The shows and clicks of the rows; absent if the table does not keep them.
     uses: Option<Vec<Use>>,
 }
 
 impl PartRows {
-    /// Reserves the memory of this many rows.
+    /// Makes an empty part with memory for `rows` rows.
     pub fn with_capacity(rows: usize, shape: &RowShape) -> Self {
         Self {
             keys: Vec::with_capacity(rows),
@@ -76,7 +76,7 @@ impl PartRows {
     }
 }
 
-/// The weights of all rows, flat, in the type of their table.
+/// The weights of all rows, flat, in the number type of the table.
 #[derive(Debug)]
 pub(super) enum WeightColumn {
     F32(Vec<f32>),
@@ -93,7 +93,7 @@ impl WeightColumn {
         }
     }
 
-    /// Adds a row. Its type is that of the column: both are the table's.
+    /// Adds a row. The row and the column must have the same type, which is the table's.
     fn append(&mut self, row: RowWeights<'_>) {
         match (self, row) {
             (Self::F32(all), RowWeights::F32(row)) => all.extend_from_slice(row),
@@ -140,8 +140,8 @@ fn list_type(dtype: Dtype, width: usize) -> DataType {
     DataType::FixedSizeList(item(dtype), width as i32)
 }
 
-/// Returns the field of a number of a list. Arrow has no bf16: its bits are stored as u16, and the
-/// field says so.
+/// Returns the field of an item of a list. Arrow has no bf16: its bits are stored as u16, and the
+/// metadata of the field name the type.
 fn item(dtype: Dtype) -> Arc<Field> {
     let (data_type, metadata) = match dtype {
         Dtype::F32 => (DataType::Float32, None),
@@ -152,7 +152,7 @@ fn item(dtype: Dtype) -> Arc<Field> {
     Arc::new(field.with_metadata(metadata.into_iter().collect::<BTreeMap<_, _>>()))
 }
 
-/// Returns the type of the weights of a file, as its schema tells it.
+/// Returns the number type of the weights of a file, given by the type of their column.
 pub(super) fn dtype_of(weights: &DataType) -> Option<Dtype> {
     let DataType::FixedSizeList(found, _) = weights else { return None };
     Dtype::ALL.into_iter().find(|&dtype| *found == item(dtype))
@@ -207,8 +207,8 @@ fn batch(rows: PartRows, shape: &RowShape, schema: Arc<Schema>) -> Result<Record
     RecordBatch::try_new(schema, columns)
 }
 
-/// Writes and syncs one part of full rows below `folder`, whose sub-folders exist. The folder is
-/// not synced.
+/// Writes and syncs one part of full rows below `folder`, whose sub-folders must exist. The folder
+/// itself is not synced.
 pub fn write_part(
     files: &Files,
     folder: &Path,
@@ -219,7 +219,7 @@ pub fn write_part(
     write_file_of(files, folder, shape, (place, ROWS), rows)
 }
 
-/// Writes and syncs one part of full or of narrow rows; `shape` is the table's.
+/// Writes and syncs one part of full rows or of narrow rows; `shape` is the shape of the table.
 pub fn write_rows(
     files: &Files,
     folder: &Path,
