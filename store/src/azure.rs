@@ -1,5 +1,5 @@
-//! Azure Blob Storage and Data Lake Storage: a storage account, and one of the ways to sign
-//! requests to it.
+//! Azure Blob Storage and Data Lake Storage: a storage account, with one of several ways to sign
+//! requests.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// The variables that the client understands by their own names.
+/// The variables that are passed to the client under their own names.
 const PASSED_ON: [&str; 20] = [
     "AZURE_AUTHORITY_HOST",
     "AZURE_CLIENT_ID",
@@ -35,7 +35,7 @@ const PASSED_ON: [&str; 20] = [
     "AZURE_TENANT_ID",
 ];
 
-/// The variables whose values are secrets.
+/// The variables with secret values.
 const SECRET: [&str; 6] = [
     "AZURE_CLIENT_SECRET",
     "AZURE_STORAGE_ACCOUNT_KEY",
@@ -45,7 +45,7 @@ const SECRET: [&str; 6] = [
     "AZURE_STORAGE_TOKEN",
 ];
 
-/// The names of Azure's own tools, each with the name that the client understands.
+/// The names of variables that Azure's own tools read, each with the name that the client expects.
 const SYNONYMS: [(&str, &str); 2] = [
     ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
     ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),
@@ -84,10 +84,12 @@ pub(crate) fn client(
         if !PASSED_ON.contains(&name.as_str()) {
             continue;
         }
-        let key: AzureConfigKey = name
-            .to_ascii_lowercase()
-            .parse()
-            .map_err(|_| refuse(variable, "unknown variable".to_owned()))?;
+        let key: AzureConfigKey = name.to_ascii_lowercase().parse().map_err(|_| {
+            refuse(
+                variable,
+                "this version of Zillion does not support this variable; unset it".to_owned(),
+            )
+        })?;
         builder = builder.with_config(key, value);
         used.push(variable.to_owned());
         if SECRET.contains(&name.as_str()) {

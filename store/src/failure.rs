@@ -1,7 +1,7 @@
-//! Failures of requests to a store: the kind of the failure, and a sentence without secrets.
+//! The failures of requests to a store: the kind of a failure, and a reason without secrets.
 //!
-//! `object_store` keeps the status of an answer in private types, so that it is read from their
-//! text. A test compares every kind with real answers.
+//! `object_store` keeps the status of a response in private types, so the status is parsed from
+//! their text. A test compares every kind with real responses.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::stats::Outcome;
 
-/// The number of letters of a store's answer that are repeated.
+/// The largest number of characters of a store's response in a reason.
 const TEXT_LIMIT: usize = 400;
 
-/// A request that failed.
+/// The failure of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) outcome: Outcome,
-    /// The reason in words.
+    /// The reason as a text.
     pub(crate) reason: String,
 }
 
@@ -26,7 +26,7 @@ impl Failure {
         Self { outcome, reason: reason.into() }
     }
 
-    /// Returns the failure of a request that was not answered in time.
+    /// Makes the failure of a request without a response in time.
     pub(crate) fn timed_out(after: Duration) -> Self {
         Self::new(
             Outcome::Timeout,
@@ -34,7 +34,7 @@ impl Failure {
         )
     }
 
-    /// Translates an error of `object_store`.
+    /// Converts an error of `object_store`.
     pub(crate) fn of(error: &object_store::Error) -> Self {
         use object_store::Error as E;
         let answer = Answer::find(error);
@@ -50,7 +50,9 @@ impl Failure {
             && let Some((HttpErrorKind::Connect | HttpErrorKind::Timeout, text)) = transport(error)
             && error.to_string().contains("://169.254.")
         {
-            let reason = format!("no credentials are set, and this machine provides none ({text})");
+            let reason = format!(
+                "no credentials are set, and this machine provides none ({text}); set the credentials of the store"
+            );
             return Self { outcome: Outcome::Denied, reason };
         }
         let outcome = match error {
@@ -73,7 +75,7 @@ impl Failure {
         Self { outcome, reason }
     }
 
-    /// Replaces secrets in the reason.
+    /// Replaces secrets in the reason with `[secret]`.
     pub(crate) fn redact(mut self, secrets: &[String]) -> Self {
         for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
             self.reason = self.reason.replace(secret.as_str(), "[secret]");
@@ -82,16 +84,16 @@ impl Failure {
     }
 }
 
-/// An answer of the store that refuses a request.
+/// A response of the store that refuses a request.
 struct Answer {
     status: u16,
-    /// The store's own name for the problem.
+    /// The store's own code for the problem.
     code: String,
     message: String,
 }
 
 impl Answer {
-    /// Finds the answer that an error is about.
+    /// Finds the response of the store in an error and its causes.
     fn find(error: &object_store::Error) -> Option<Self> {
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(error) = next {
@@ -139,7 +141,7 @@ impl Answer {
 
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the store answers {}", self.status)?;
+        write!(f, "the store responds with {}", self.status)?;
         if !self.code.is_empty() {
             write!(f, " {}", self.code)?;
         }
@@ -150,7 +152,8 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// Returns the failure of the transport, from the outermost cause to that of the system.
+/// Returns the kind and the text of a transport failure, with all causes from the outermost to the
+/// system's.
 fn transport(error: &object_store::Error) -> Option<(HttpErrorKind, String)> {
     let mut next = error.source();
     while let Some(error) = next {
@@ -229,7 +232,10 @@ mod tests {
                     <Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>..";
         assert_eq!(
             answered(full),
-            Failure::new(Outcome::Throttled, "the store answers 503 SlowDown: Reduce your rate")
+            Failure::new(
+                Outcome::Throttled,
+                "the store responds with 503 SlowDown: Reduce your rate"
+            )
         );
         assert_eq!(of("HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::ServerError);
         assert_eq!(of("HTTP/1.1 502 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::ServerError);

@@ -1,5 +1,5 @@
-//! Google Cloud Storage: the key of a service account, the credentials of the user, or those of the
-//! machine.
+//! Google Cloud Storage, with the key of a service account, the credentials of the user, or the
+//! credentials of the machine.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// The file that `gcloud auth application-default login` writes, below the home folder.
+/// The path below the home folder of the file that `gcloud auth application-default login` writes.
 const WELL_KNOWN: &str = ".config/gcloud/application_default_credentials.json";
 
 pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options) -> Result<Client> {
@@ -47,7 +47,7 @@ pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options)
         match path {
             Some(path) => {
                 let text = std::fs::read_to_string(&path).map_err(|e| {
-                    let reason = format!("cannot read {}: {e}", path.display());
+                    let reason = format!("the file `{}` cannot be read: {e}", path.display());
                     refuse("GOOGLE_APPLICATION_CREDENTIALS", reason)
                 })?;
                 secrets.extend(private_keys(&text));

@@ -1,9 +1,9 @@
-//! A store in a folder.
+//! A store in a folder of this machine.
 //!
 //! # Crash consistency
-//! An object is staged, synced and renamed or linked into place, and its folder is synced, so that
-//! it exists completely or not at all. The leftovers of a killed write (`name#1`) are never listed,
-//! and [`Local::sweep`] removes them.
+//! An object is staged, synced and renamed or linked to its name, and its folder is synced, so that
+//! the object exists completely or not at all. The temporary file of a killed write (`name#1`) is
+//! never listed, and [`Local::sweep`] removes it.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::listing::{Listed, Listing};
 /// The number of objects that are written to a folder at the same time.
 const PUTS_AT_ONCE: usize = 16;
 
-/// A folder as a store.
+/// A store in a folder of this machine.
 pub(crate) struct Local {
     objects: Arc<LocalFileSystem>,
     runtime: tokio::runtime::Runtime,
@@ -30,7 +30,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Opens a folder, which is created first if `is_new` is set.
+    /// Opens a folder. If `is_new` is set, a missing folder is created.
     pub(crate) fn open(folder: &FilePath, url: &str, files: &Files, is_new: bool) -> Result<Self> {
         let failed = |reason: String| Error::Store { action: "open", path: url.to_owned(), reason };
         if is_new {
@@ -67,7 +67,7 @@ impl Local {
         self.runtime.block_on(self.objects.put(path, PutPayload::from_bytes(bytes))).map(drop)
     }
 
-    /// Writes several objects at once, because a disk makes many files durable in the time of a
+    /// Writes several objects at the same time, because a disk syncs many files in the time of a
     /// few.
     pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>) -> Result<()> {
         self.runtime.block_on(async {
@@ -113,8 +113,8 @@ impl Local {
         self.runtime.block_on(self.objects.delete(path))
     }
 
-    /// Removes the leftovers of writes that were killed longer than `age` ago. Returns their
-    /// number.
+    /// Removes the temporary files of writes that were killed more than `age` ago. Returns the
+    /// number of removed files.
     pub(crate) fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
         let failed = |e: std::io::Error| Error::Store {
             action: "sweep",
@@ -150,8 +150,8 @@ pub(crate) fn operation_error(
     Error::Store { action, path: name.to_owned(), reason: error.to_string() }
 }
 
-/// Returns whether a path has the form `name#number`, which the local store gives an object while
-/// it is being written.
+/// Returns whether a path has the form `name#number`, which the local store uses for temporary
+/// files.
 fn is_leftover(path: &FilePath) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     name.rsplit_once('#')

@@ -1,34 +1,34 @@
-//! The options of a remote store: retries, sizes, concurrency. The variables `ZILLION_STORE_…` set
-//! them.
+//! The options of a remote store, set by the variables `ZILLION_STORE_…`: retries, sizes,
+//! concurrency.
 
 use std::time::Duration;
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 
-/// The options of a remote store.
+/// The options of a remote store: retries, time limits, sizes and concurrency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     /// The largest number of requests for one operation.
     pub(crate) tries: u32,
-    /// The longest wait before the second request of an operation. It doubles with each further
-    /// one.
+    /// The longest wait before the second request of an operation. The longest wait doubles with
+    /// each further request.
     pub(crate) backoff: Duration,
     /// The longest wait between two requests of an operation.
     pub(crate) longest_backoff: Duration,
-    /// The time for a connection.
+    /// The time limit for opening a connection.
     pub(crate) connect_time: Duration,
-    /// The time for one request with its answer.
+    /// The time limit for one request and its response.
     pub(crate) request_time: Duration,
-    /// The time for one operation with all its requests.
+    /// The time limit for one operation with all its requests.
     pub(crate) operation_time: Duration,
-    /// The size from which on an object is written in parts.
+    /// The smallest size of an object that is written in parts.
     pub(crate) multipart_bytes: usize,
-    /// The number of bytes of such a part.
+    /// The number of bytes of a part of an object.
     pub(crate) part_bytes: usize,
     /// The number of bytes that one request fetches.
     pub(crate) fetch_bytes: usize,
-    /// The number of requests at the same time.
+    /// The largest number of requests at the same time.
     pub(crate) at_once: usize,
 }
 
@@ -50,10 +50,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads the options from the environment, over the defaults.
+    /// Reads the options from the environment. Options that are not set keep their defaults.
     ///
     /// # Errors
-    /// [`Error::StoreSetting`] names a variable that is no number, or out of bounds.
+    /// Returns [`Error::StoreSetting`] with the variable whose value is not a number or is out of
+    /// range.
     pub(crate) fn of(environment: &Environment) -> Result<Self> {
         let mut options = Self::default();
         let number = |name: &str, least: u64, most: u64| -> Result<Option<u64>> {
@@ -96,7 +97,7 @@ impl Options {
     }
 }
 
-/// The names of the variables that set options.
+/// The names of the environment variables that set options of a remote store.
 pub const STORE_SETTINGS: [&str; 10] = [
     "ZILLION_STORE_TRIES",
     "ZILLION_STORE_BACKOFF_MS",

@@ -1,8 +1,8 @@
 //! A store in a bucket.
 //!
-//! Every operation is a future that runs on the store's own thread, in attempts that are counted,
-//! and the caller waits for it. A write becomes visible as a whole, be it one request or many
-//! parts.
+//! Every operation is a future that runs on the store's own thread and counts its attempts; the
+//! caller waits for the result. A write becomes visible as a whole, whether it takes one request or
+//! many parts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::runtime::{Network, StoreStop};
 use crate::stats::{Operation, Outcome, StoreStats};
 use crate::{create, upload};
 
-/// The part of a bucket that is a store.
+/// A store in a bucket, with the thread that sends its requests.
 pub(crate) struct Remote {
     pub(crate) shared: Arc<Shared>,
     pub(crate) network: Network,
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) prefix: Path,
     pub(crate) policy: RetryPolicy,
-    /// The permits of requests that write at the same time.
+    /// The permits that limit the write requests at the same time.
     pub(crate) permits: Semaphore,
 }
 
@@ -51,7 +51,7 @@ impl Remote {
         &self.shared.policy.stats
     }
 
-    /// Runs an operation and waits for it.
+    /// Runs an operation and waits for its result.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         (action, name): (&'static str, &str),
@@ -61,14 +61,18 @@ impl Remote {
         self.attempt(stop, operation).map_err(|failure| self.error(action, name, failure))
     }
 
-    /// Runs an operation and waits for it, and returns a failure as it is.
+    /// Runs an operation and waits for its result. Returns a failure without converting it.
     pub(crate) fn attempt<T: Send + 'static>(
         &self,
         stop: &StoreStop,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
-        let stopped =
-            || Failure::new(Outcome::Timeout, "this process is stopping and waits no longer");
+        let stopped = || {
+            Failure::new(
+                Outcome::Timeout,
+                "the process is stopping and does not wait for the store",
+            )
+        };
         if stop.is_over() {
             return Err(stopped());
         }
@@ -96,14 +100,14 @@ impl Remote {
         Error::Store { action, path: name.to_owned(), reason }
     }
 
-    /// Checks that the bucket exists and can be listed.
+    /// Checks that the bucket exists and that its objects can be listed.
     pub(crate) fn check(&self, url: &str, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let listed = self
             .attempt(stop, async move { shared.page(&Path::ROOT, Some(1), None).await.map(drop) });
         listed.map_err(|failure| {
             let advice = match failure.outcome {
-                Outcome::Missing => "create the bucket first, or correct its name",
+                Outcome::Missing => "create the bucket, or correct its name",
                 Outcome::Denied => {
                     "check that the credentials are right and may list the bucket (docs/STORES.md has the permissions)"
                 }
@@ -128,7 +132,7 @@ impl Remote {
         )
     }
 
-    /// Checks that the store honours create-if-absent, which publishers rely on.
+    /// Checks that the store supports create-if-absent, which publishers need.
     pub(crate) fn check_create(&self, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let is_honoured =
@@ -137,8 +141,8 @@ impl Remote {
             true => Ok(()),
             false => Err(Error::StoreOpen {
                 url: self.shared.client.about.clone(),
-                reason: "the store ignores `If-None-Match: *`, so that two publishers could both win the same version; \
-                         use a store that honours it (Amazon S3, or newer releases of MinIO and Ceph)"
+                reason: "the store ignores `If-None-Match: *`, so that two publishers could publish the same version; \
+                         use a store that supports it (Amazon S3, or newer releases of MinIO and Ceph)"
                     .to_owned(),
             }),
         }
@@ -204,11 +208,11 @@ impl Remote {
         match seen {
             Ok(listed) => Ok(Some(listed)),
             Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
-            Err(failure) => Err(self.error("look at", path.as_ref(), failure)),
+            Err(failure) => Err(self.error("inspect", path.as_ref(), failure)),
         }
     }
 
-    /// Returns sizes and ages of several objects, in their order.
+    /// Returns the sizes and ages of several objects, in their order.
     pub(crate) fn heads(&self, paths: Vec<Path>, stop: &StoreStop) -> Result<Vec<Option<Listed>>> {
         let shared = self.shared.clone();
         let seen = self.attempt(stop, async move {
@@ -240,8 +244,8 @@ impl Remote {
         });
         match seen {
             Ok(Ok(seen)) => Ok(seen),
-            Ok(Err((name, failure))) => Err(self.error("look at", &name, failure)),
-            Err(failure) => Err(self.error("look at", "", failure)),
+            Ok(Err((name, failure))) => Err(self.error("inspect", &name, failure)),
+            Err(failure) => Err(self.error("inspect", "", failure)),
         }
     }
 
@@ -272,7 +276,7 @@ impl Remote {
 }
 
 impl Shared {
-    /// Returns the path of an object in the bucket.
+    /// Returns the path in the bucket of an object of the store.
     pub(crate) fn place(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()
     }
@@ -294,7 +298,7 @@ impl Shared {
         seen.map(|meta| Listed::of(&meta))
     }
 
-    /// Writes an object, and replaces one that exists.
+    /// Writes an object, or replaces an existing one.
     async fn write(self: &Arc<Self>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
         if bytes.len() >= self.policy.options.multipart_bytes {
             return upload::upload(self, path, bytes).await;
@@ -308,7 +312,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for the permit of one more request that writes.
+    /// Waits for a permit for one write request.
     pub(crate) async fn permit(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.permits.acquire().await.ok()
@@ -339,7 +343,7 @@ impl Shared {
         Ok((page.result, page.page_token))
     }
 
-    /// Lists a folder: all pages of the listing.
+    /// Lists a folder with all pages of its listing.
     async fn list(&self, folder: &Path) -> Result<Listing, Failure> {
         let mut folders = BTreeSet::new();
         let mut objects = Vec::new();
@@ -359,5 +363,5 @@ impl Shared {
     }
 }
 
-/// The time that a server that stops still gives to its store.
+/// The time that a stopping server waits for its store.
 pub const LAST_WORDS: Duration = Duration::from_secs(2);

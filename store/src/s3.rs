@@ -1,4 +1,4 @@
-//! Amazon S3 and other stores that speak its protocol: endpoint, region and credentials.
+//! Amazon S3 and other stores with the same protocol: endpoint, region and credentials.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::profile::{Keys, Profile};
 
-/// The variables that `object_store` understands by their own names, beside those that are read
-/// here.
+/// The variables that are passed to `object_store` under their own names, in addition to those that
+/// are read here.
 const PASSED_ON: [&str; 15] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -33,33 +33,33 @@ const PASSED_ON: [&str; 15] = [
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 ];
 
-/// The settings of S3 in the environment and in the files.
+/// The settings of S3 from the environment and the files of AWS.
 pub(crate) struct Setup {
     region: String,
     endpoint: Option<String>,
     credentials: Credentials,
-    /// The variables that are passed to the client unchanged.
+    /// The variables that are passed to the client without changes.
     passed_on: Vec<(AmazonS3ConfigKey, String)>,
-    /// Certificate authorities to trust beside those of the system, as PEM.
+    /// The certificate authorities to trust in addition to those of the system, as PEM.
     authorities: Option<Vec<u8>>,
 }
 
-/// The origin of credentials.
+/// The origin of the credentials for requests.
 enum Credentials {
     Keys(Keys, &'static str),
-    /// The file of a token, and the role.
+    /// The file with a token, and the role.
     WebIdentity(String, String),
-    /// The credentials of the container or the machine, requested when they are needed.
+    /// The credentials of the container or the machine, which are requested when they are needed.
     Machine,
     /// No credentials: requests are not signed.
     Unsigned,
 }
 
 impl Setup {
-    /// Reads the environment, and the files that it names.
+    /// Reads the environment and the files that it names.
     ///
     /// # Errors
-    /// [`Error::StoreSetting`] names the settings that do not fit together.
+    /// Returns [`Error::StoreSetting`] with the setting if settings contradict each other.
     pub(crate) fn resolve(environment: &Environment) -> Result<Self> {
         let refuse = |setting: &str, reason: &str| {
             Err(Error::StoreSetting { setting: setting.to_owned(), reason: reason.to_owned() })
@@ -73,13 +73,13 @@ impl Setup {
             (Some(_), None) => {
                 return refuse(
                     "AWS_SECRET_ACCESS_KEY",
-                    "AWS_ACCESS_KEY_ID is set and this variable is not",
+                    "this variable is missing, but AWS_ACCESS_KEY_ID is set; set both or none",
                 );
             }
             (None, Some(_)) => {
                 return refuse(
                     "AWS_ACCESS_KEY_ID",
-                    "AWS_SECRET_ACCESS_KEY is set and this variable is not",
+                    "this variable is missing, but AWS_SECRET_ACCESS_KEY is set; set both or none",
                 );
             }
         };
@@ -104,8 +104,8 @@ impl Setup {
                     if is_off && !is_container {
                         return refuse(
                             "credentials for S3",
-                            "no credentials are set: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (the \
-                             credentials of the machine are switched off by AWS_EC2_METADATA_DISABLED)",
+                            "no credentials are set; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE \
+                             (AWS_EC2_METADATA_DISABLED switches off the credentials of the machine)",
                         );
                     }
                     Credentials::Machine
@@ -132,7 +132,10 @@ impl Setup {
             );
         }
         if endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')) {
-            return refuse("AWS_ENDPOINT_URL", "credentials do not belong in an endpoint");
+            return refuse(
+                "AWS_ENDPOINT_URL",
+                "credentials do not belong in an endpoint; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            );
         }
         let region = environment.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);
         let mut passed_on = Vec::new();
@@ -140,7 +143,8 @@ impl Setup {
             if let Some(value) = owned(name) {
                 let key = name.to_ascii_lowercase().parse().map_err(|_| Error::StoreSetting {
                     setting: name.to_owned(),
-                    reason: "unknown variable".to_owned(),
+                    reason: "this version of Zillion does not support this variable; unset it"
+                        .to_owned(),
                 })?;
                 passed_on.push((key, value));
             }
@@ -148,7 +152,7 @@ impl Setup {
         let authorities = match environment.get("AWS_CA_BUNDLE") {
             Some(path) => Some(fs::read(path).map_err(|e| Error::StoreSetting {
                 setting: "AWS_CA_BUNDLE".to_owned(),
-                reason: format!("cannot read {path}: {e}"),
+                reason: format!("the file `{path}` cannot be read: {e}"),
             })?),
             None => None,
         };
@@ -164,7 +168,7 @@ impl Setup {
     /// Creates the client of a bucket.
     ///
     /// # Errors
-    /// [`Error::StoreSetting`] for a setting that the client refuses.
+    /// Returns [`Error::StoreSetting`] if the client refuses a setting.
     pub(crate) fn client(self, bucket: &str, options: &Options) -> Result<Client> {
         install_tls();
         let refuse = |e: object_store::Error| Error::StoreSetting {
@@ -232,7 +236,7 @@ impl Setup {
     }
 }
 
-/// Prints the settings without the credentials.
+/// The output without the credentials.
 impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Setup");

@@ -1,12 +1,12 @@
 //! A store: objects by name, in a folder or in a bucket.
 //!
 //! # Crash consistency
-//! An object exists completely or not at all. [`Store::create`] is the one operation that decides
+//! An object exists completely or not at all. [`Store::create`] is the operation that decides
 //! between two writers.
 //!
 //! # Concurrency
-//! A remote store has one thread that talks to it, and any number of threads may wait for its
-//! answers. A request that hangs is ended by its time limits, or by a [`StoreStop`].
+//! A remote store has one thread that sends its requests, and any number of threads may wait for
+//! the responses. A hanging request ends at its time limits or by a [`StoreStop`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use crate::retry::RetryPolicy;
 use crate::runtime::StoreStop;
 use crate::stats::{Operation, Outcome, StoreStats};
 
-/// A place for objects, cheap to clone.
+/// A handle of a store of objects. A clone is cheap and uses the same store.
 #[derive(Clone)]
 pub struct Store {
     place: Place,
@@ -48,11 +48,12 @@ enum Place {
 
 impl Store {
     /// Opens a store by its URL: the path of a folder, `file://` and an absolute path,
-    /// `s3://bucket/prefix`, `gs://…`, `az://…`. Takes credentials and settings from the process.
+    /// `s3://bucket/prefix`, `gs://…`, or `az://…`. Takes credentials and settings from the
+    /// process.
     ///
     /// # Errors
-    /// An invalid URL, settings that do not fit together, or a folder or bucket that does not exist
-    /// or is not accessible.
+    /// Returns an error if the URL is invalid, if settings contradict each other, or if the folder
+    /// or bucket does not exist or is not accessible.
     pub fn open(url: &str, files: Files) -> Result<Self> {
         Self::open_in(&Environment::process(), url, files)
     }
@@ -61,7 +62,7 @@ impl Store {
     /// between two writers.
     ///
     /// # Errors
-    /// The errors of [`Store::open`], or a store that ignores create-if-absent.
+    /// Returns the errors of [`Store::open`], and an error if the store ignores create-if-absent.
     pub fn create_at(url: &str, files: Files) -> Result<Self> {
         Self::create_in(&Environment::process(), url, files)
     }
@@ -69,7 +70,7 @@ impl Store {
     /// Opens a store as [`Store::open`] does, with credentials and settings from `environment`.
     ///
     /// # Errors
-    /// The errors of [`Store::open`].
+    /// Returns the errors of [`Store::open`].
     pub fn open_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
         Self::make(environment, url, files, false)
     }
@@ -78,7 +79,7 @@ impl Store {
     /// `environment`.
     ///
     /// # Errors
-    /// The errors of [`Store::create_at`].
+    /// Returns the errors of [`Store::create_at`].
     pub fn create_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
         Self::make(environment, url, files, true)
     }
@@ -107,7 +108,7 @@ impl Store {
         Ok(Self { place, files, stop, url: url.to_owned() })
     }
 
-    /// Returns the URL with which the store was opened.
+    /// Returns the URL that the store was opened with.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -117,7 +118,7 @@ impl Store {
         matches!(self.place, Place::Remote(_))
     }
 
-    /// Returns the counters, which all clones share.
+    /// Returns the counters of the store, which all clones share.
     pub fn stats(&self) -> &StoreStats {
         match &self.place {
             Place::Local(_, stats) => stats,
@@ -125,13 +126,13 @@ impl Store {
         }
     }
 
-    /// Returns the same store with operations that `stop` can end early.
+    /// Returns a handle of the same store whose operations `stop` can end early.
     #[must_use]
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         Self { stop, ..self.clone() }
     }
 
-    /// Returns the file that holds an object of a local store.
+    /// Returns the path of the file with an object of a local store, or `None` for a remote store.
     pub fn local_path(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
             Place::Local(local, _) => Some(local.path(name)),
@@ -139,12 +140,12 @@ impl Store {
         }
     }
 
-    /// Writes an object that must not exist yet. Returns `false`, and changes nothing, if another
-    /// writer came first. If an object of a bucket already holds exactly these bytes, returns
-    /// `true`: a retried PUT whose first response was lost has succeeded.
+    /// Writes an object that must not exist yet. Returns `false`, and changes nothing, if an object
+    /// with this name already exists. If an object of a bucket already holds exactly these bytes,
+    /// returns `true`: a retried PUT whose first response was lost has succeeded.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn create(&self, name: &str, bytes: Bytes) -> Result<bool> {
         let path = parse(name)?;
         self.hook(Op::Create, name)?;
@@ -165,10 +166,11 @@ impl Store {
         Ok(created)
     }
 
-    /// Writes an object, and replaces one that exists. For names that follow from the contents.
+    /// Writes an object, or replaces an existing one. It is meant for names that follow from the
+    /// contents.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
         let path = parse(name)?;
         self.hook(Op::Write, name)?;
@@ -185,10 +187,11 @@ impl Store {
         self.hook(Op::Fsync, name)
     }
 
-    /// Writes several objects at once, as [`Store::put`] does.
+    /// Writes several objects at the same time, as [`Store::put`] does.
     ///
     /// # Errors
-    /// A store that refuses one of them. Others may have been written then.
+    /// Returns an error if a name is invalid or the store refuses one of the objects. Other objects
+    /// may have been written then.
     pub fn put_all(&self, objects: Vec<(String, Bytes)>) -> Result<()> {
         let mut parsed = Vec::with_capacity(objects.len());
         let mut names = Vec::with_capacity(objects.len());
@@ -213,10 +216,10 @@ impl Store {
         names.iter().try_for_each(|name| self.hook(Op::Fsync, name))
     }
 
-    /// Reads a small object. Returns `None` if it does not exist.
+    /// Reads a small object. Returns `None` if the object does not exist.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
         let path = parse(name)?;
         let (local, stats) = match &self.place {
@@ -229,11 +232,11 @@ impl Store {
         none_if_missing(read).map_err(|error| operation_error("read", name, &error))
     }
 
-    /// Begins to read a big object of a remote store, whose size is known. Returns `None` for a
+    /// Begins to read a large object of a remote store, whose size is known. Returns `None` for a
     /// local store, whose objects are files.
     ///
     /// # Errors
-    /// An invalid name.
+    /// Returns an error if the name is invalid.
     pub fn fetch(&self, name: &str, bytes: u64) -> Result<Option<Fetch>> {
         match &self.place {
             Place::Local(..) => Ok(None),
@@ -244,7 +247,7 @@ impl Store {
     /// Returns the size and age of an object, or `None` if it does not exist.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn head(&self, name: &str) -> Result<Option<Listed>> {
         let path = parse(name)?;
         let (local, stats) = match &self.place {
@@ -254,13 +257,13 @@ impl Store {
         let began = Instant::now();
         let seen = local.head(&path);
         count(stats, Operation::Head, began, &seen, |_| (Outcome::Ok, 0, 0));
-        none_if_missing(seen).map_err(|error| operation_error("look at", name, &error))
+        none_if_missing(seen).map_err(|error| operation_error("inspect", name, &error))
     }
 
     /// Returns the sizes and ages of several objects, in their order.
     ///
     /// # Errors
-    /// A store that refuses one of them.
+    /// Returns an error if a name is invalid or the store refuses one of the requests.
     pub fn heads(&self, names: &[String]) -> Result<Vec<Option<Listed>>> {
         match &self.place {
             Place::Local(..) => names.iter().map(|name| self.head(name)).collect(),
@@ -274,7 +277,7 @@ impl Store {
     /// Lists a folder. A folder that does not exist is empty.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn list(&self, folder: &str) -> Result<Listing> {
         let path = parse(folder)?;
         let (local, stats) = match &self.place {
@@ -289,10 +292,10 @@ impl Store {
         Ok(listed.unwrap_or_default())
     }
 
-    /// Removes an object. An object that does not exist is no error.
+    /// Removes an object. A missing object is not an error.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn delete(&self, name: &str) -> Result<()> {
         let path = parse(name)?;
         self.hook(Op::Remove, name)?;
@@ -306,12 +309,12 @@ impl Store {
         none_if_missing(removed).map(drop).map_err(|error| operation_error("remove", name, &error))
     }
 
-    /// Removes the leftovers of writes that were killed longer than `age` ago from a folder, and
-    /// returns their number. In a bucket they leave nothing that is listed: see docs/STORES.md for
-    /// uploads in parts.
+    /// Removes from a folder the temporary files of writes that were killed more than `age` ago,
+    /// and returns their number. In a bucket, such writes leave nothing that is listed;
+    /// docs/STORES.md describes unfinished uploads in parts.
     ///
     /// # Errors
-    /// A disk that refuses.
+    /// Returns an error if the name is invalid or a file cannot be removed.
     pub fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
         match &self.place {
             Place::Local(local, _) => local.sweep(parse(folder)?.as_ref(), age),
@@ -335,7 +338,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Parses a name within the store: a relative path of plain words, without a way up.
+/// Parses a name in the store: a relative path of plain words that does not leave the store.
 fn parse(name: &str) -> Result<Path> {
     Path::parse(name).map_err(|e| Error::Store {
         action: "name",
@@ -353,8 +356,8 @@ fn none_if_missing<T>(answer: object_store::Result<T>) -> object_store::Result<O
     }
 }
 
-/// Counts a request to a folder. `of` returns its outcome, and the bytes that were sent and
-/// received.
+/// Counts a request to a folder. `of` returns the outcome, and the numbers of bytes that were sent
+/// and received.
 fn count<T>(
     stats: &StoreStats,
     operation: Operation,
