@@ -1,4 +1,4 @@
-//! The processors: name, instruction sets, nodes, clocks.
+//! The processors of the machine: name, instruction sets, memory nodes, clocks.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ pub fn processor_name() -> Option<String> {
     parse_name(&fs::read_to_string("/proc/cpuinfo").ok()?)
 }
 
-/// Returns the instruction sets of this processor that matter here, the widest first.
+/// Returns the instruction sets of this processor that matter for Zillion, the widest first.
 pub fn instruction_sets() -> Vec<&'static str> {
     let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -32,7 +32,8 @@ fn has_then(has: bool, name: &'static str) -> Option<&'static str> {
     has.then_some(name)
 }
 
-/// Returns the number of memory nodes; with more than one, some memory is farther away than other.
+/// Returns the number of memory nodes. With more than one node, some memory is slower than other
+/// memory.
 pub fn numa_nodes() -> Option<usize> {
     parse_list(fs::read_to_string("/sys/devices/system/node/online").ok()?.trim())
 }
@@ -54,7 +55,7 @@ fn parse_name(text: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Counts the numbers that a list such as "0-3,8" names.
+/// Counts the numbers in a list such as "0-3,8".
 fn parse_list(text: &str) -> Option<usize> {
     let mut count = 0usize;
     for part in text.split(',') {

@@ -1,5 +1,5 @@
-//! The products of dense layers on machines without kernels of ours: the general product, which
-//! supports more machines, makes the sums, then the epilogue follows.
+//! The products of dense layers on machines without our kernels: the general product, which
+//! supports more machines, computes the sums, and then the epilogue follows.
 
 use super::product::{Epilogue, Right};
 use super::{View, gemm};
