@@ -81,7 +81,8 @@ pub fn check(
         if report.missing.len() != expected.len() {
             return Err(format!(
                 "{name}: the report has {} tables instead of {}",
-                report.missing.len()
+                report.missing.len(),
+                expected.len()
             ));
         }
         for (index, table) in plan.tables.iter().enumerate() {

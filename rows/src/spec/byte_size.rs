@@ -73,8 +73,8 @@ impl<'de> Deserialize<'de> for ByteSize {
             }
 
             fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<ByteSize, E> {
-                let bytes = u64::try_from(bytes);
-                bytes.map(ByteSize).map_err(|_| E::custom(format!("{bytes} is not {WANTED}")))
+                let refused = |_| E::custom(format!("{bytes} is not {WANTED}"));
+                u64::try_from(bytes).map(ByteSize).map_err(refused)
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<ByteSize, E> {
