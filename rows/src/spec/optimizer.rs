@@ -196,52 +196,29 @@ impl OptimizerSpec {
 
     /// Returns the first setting that is out of range: its key and the allowed values.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
-        let positive = |x: f32| x.is_finite() && x > 0.0;
-        let not_negative = |x: f32| x.is_finite() && x >= 0.0;
-        let decay = |x: f32| (0.0..1.0).contains(&x);
-        if !positive(self.lr()) {
-            return Some(("lr", "must be a positive number"));
-        }
-        match *self {
-            Self::Sgd { .. } => None,
-            Self::Momentum { momentum, .. } => {
-                (!decay(momentum)).then_some(("momentum", "must be at least 0 and below 1"))
-            }
+        let positive = |key, x: f32| (key, x.is_finite() && x > 0.0, "must be a positive number");
+        let not_negative =
+            |key, x: f32| (key, x.is_finite() && x >= 0.0, "must be zero or a positive number");
+        let decay = |key, x| (key, (0.0..1.0).contains(&x), "must be at least 0 and below 1");
+        let checks = match *self {
+            Self::Sgd { .. } => vec![],
+            Self::Momentum { momentum, .. } => vec![decay("momentum", momentum)],
+            // An `eps` of zero would divide zero by zero on a weight that never had a gradient.
             Self::Adagrad { initial_accumulator, eps, .. }
             | Self::RowwiseAdagrad { initial_accumulator, eps, .. } => {
-                if !not_negative(initial_accumulator) {
-                    Some(("initial_accumulator", "must be zero or a positive number"))
-                } else if !positive(eps) {
-                    // Zero would divide zero by zero on a weight that never had a gradient.
-                    Some(("eps", "must be a positive number"))
-                } else {
-                    None
-                }
+                vec![not_negative("initial_accumulator", initial_accumulator), positive("eps", eps)]
             }
             Self::Adam { beta1, beta2, eps, .. } => {
-                if !decay(beta1) {
-                    Some(("beta1", "must be at least 0 and below 1"))
-                } else if !decay(beta2) {
-                    Some(("beta2", "must be at least 0 and below 1"))
-                } else if !positive(eps) {
-                    Some(("eps", "must be a positive number"))
-                } else {
-                    None
-                }
+                vec![decay("beta1", beta1), decay("beta2", beta2), positive("eps", eps)]
             }
-            Self::Ftrl { beta, l1, l2, l21, .. } => {
-                if !positive(beta) {
-                    Some(("beta", "must be a positive number"))
-                } else if !not_negative(l1) {
-                    Some(("l1", "must be zero or a positive number"))
-                } else if !not_negative(l2) {
-                    Some(("l2", "must be zero or a positive number"))
-                } else if !not_negative(l21) {
-                    Some(("l21", "must be zero or a positive number"))
-                } else {
-                    None
-                }
-            }
-        }
+            Self::Ftrl { beta, l1, l2, l21, .. } => vec![
+                positive("beta", beta),
+                not_negative("l1", l1),
+                not_negative("l2", l2),
+                not_negative("l21", l21),
+            ],
+        };
+        let mut checks = [positive("lr", self.lr())].into_iter().chain(checks);
+        checks.find(|&(_, is_valid, _)| !is_valid).map(|(key, _, allowed)| (key, allowed))
     }
 }

@@ -13,37 +13,42 @@ impl TableSpec {
     /// Returns [`Error::Spec`] with the setting (`tables.<table>.<key>`) and the remedy if a
     /// setting is out of range or contradicts another one.
     pub fn validate(&self) -> Result<()> {
-        let at = |key: &str, reason: &str| {
-            let key = format!("tables.{}.{key}", self.name);
-            Err(Error::Spec { key, reason: reason.to_owned() })
-        };
         if let Some(reason) = name_problem(&self.name) {
-            return at("name", reason);
+            return self.refuse("name", reason);
         }
         if self.segments.is_empty() {
-            return at("segments", "must have at least one segment");
+            return self.refuse("segments", "must have at least one segment");
         }
         let limits = [self.max_rows, self.row_limit()];
         if limits.into_iter().flatten().any(|n| n == 0 || n > u64::from(u32::MAX) / 2) {
-            return at("max_rows", "must be between 1 and 2147483647");
+            return self.refuse("max_rows", "must be between 1 and 2147483647");
         }
         self.validate_life()?;
         for (index, segment) in self.segments.iter().enumerate() {
             if let Some(reason) = name_problem(&segment.name) {
-                return at(&format!("segments.{index}.name"), reason);
+                return self.refuse(&format!("segments.{index}.name"), reason);
             }
             if self.segments[..index].iter().any(|s| s.name == segment.name) {
-                return at(
-                    &format!("segments.{index}.name"),
-                    "must be different from the names of the other segments",
-                );
+                let reason = "must be different from the names of the other segments";
+                return self.refuse(&format!("segments.{index}.name"), reason);
             }
             self.validate_segment(segment)?;
         }
         match self.growth_problem() {
-            Some((key, reason)) => at(key, &reason),
+            Some((key, reason)) => self.refuse(key, reason),
             None => Ok(()),
         }
+    }
+
+    /// Returns the error of a setting of the table.
+    fn refuse(&self, key: &str, reason: impl Into<String>) -> Result<()> {
+        let key = format!("tables.{}.{key}", self.name);
+        Err(Error::Spec { key, reason: reason.into() })
+    }
+
+    /// Returns the error of a problem in the section `section` of the table, if there is one.
+    fn refuse_any(&self, section: &str, problem: Option<(&str, &str)>) -> Result<()> {
+        problem.map_or(Ok(()), |(key, reason)| self.refuse(&format!("{section}.{key}"), reason))
     }
 
     /// Checks that the rows of the table can be stored on disk.
@@ -66,51 +71,72 @@ impl TableSpec {
         Err(Error::Spec { key: format!("run.spill.{}", self.name), reason: reason.to_owned() })
     }
 
+    /// Checks admission and eviction, and the settings on which they depend.
     fn validate_life(&self) -> Result<()> {
-        let at = |key: &str, reason: &str| {
-            let key = format!("tables.{}.{key}", self.name);
-            Err(Error::Spec { key, reason: reason.to_owned() })
-        };
         if self.dense && !self.admission.is_all() {
-            return at(
+            return self.refuse(
                 "admission",
                 "a dense table has all rows of its vocabulary from the start; remove this setting, set \
                  `admission = { kind = \"all\" }` for the table, or set `dense = false`",
             );
         }
         if self.dense && !self.eviction.is_never() {
-            return at(
+            return self.refuse(
                 "eviction",
                 "a dense table keeps all rows of its vocabulary; remove this setting, set \
                  `eviction = { kind = \"never\" }` for the table, or set `dense = false`",
             );
         }
-        if let Some((key, reason)) = self.admission.problem() {
-            return at(&format!("admission.{key}"), reason);
+        self.refuse_any("admission", self.admission.problem())?;
+        self.refuse_any("eviction", self.eviction.problem())?;
+        if self.dense {
+            if self.max_bytes.is_some() {
+                return self.refuse(
+                    "max_bytes",
+                    "a dense table keeps the rows of its vocabulary and is limited by `max_rows`; set `max_rows` \
+                     instead, or set `dense = false`",
+                );
+            }
+            if self.statistics.is_some() {
+                return self.refuse(
+                    "statistics",
+                    "shows and clicks decide which rows are evicted, but a dense table keeps its rows; remove \
+                     `statistics`, or set `dense = false`",
+                );
+            }
         }
-        if let Some((key, reason)) = self.eviction.problem() {
-            return at(&format!("eviction.{key}"), reason);
+        if !self.pinned.is_empty() && (self.dense || self.eviction.is_never()) {
+            return self.refuse(
+                "pinned",
+                "no row of this table is ever evicted, so that `pinned` has no effect; set an `eviction`, or \
+                 remove `pinned`",
+            );
         }
-        match self.life_problem() {
-            Some((key, reason)) => at(&key, &reason),
-            None => Ok(()),
+        self.refuse_any("statistics", self.statistics.and_then(|s| s.problem()))?;
+        if matches!(self.eviction, Eviction::Score { .. }) && self.statistics.is_none() {
+            return self.refuse(
+                "eviction",
+                "a score is computed from shows and clicks, which this table does not keep; also set \
+                 `statistics = { decay = 0.98, every_steps = 10000 }`",
+            );
         }
+        let no_row = self.most_rows() == Some(0) && self.max_bytes.is_some();
+        if no_row || self.candidates_in_slot() == Some(0) {
+            let least = self.least_bytes();
+            let reason = format!("is too small for a single row; set at least {least} bytes");
+            return self.refuse("max_bytes", reason);
+        }
+        Ok(())
     }
 
     fn validate_segment(&self, segment: &SegmentSpec) -> Result<()> {
-        let at = |key: &str, reason: &str| {
-            let key = format!("tables.{}.{}.{key}", self.name, segment.name);
-            Err(Error::Spec { key, reason: reason.to_owned() })
-        };
+        let name = &segment.name;
+        let at = |key: &str, reason: &str| self.refuse(&format!("{name}.{key}"), reason);
         if segment.dim == 0 || segment.dim > MAX_DIM {
             return at("dim", "must be between 1 and 65536");
         }
-        if let Some((key, reason)) = segment.initializer.problem() {
-            return at(&format!("initializer.{key}"), reason);
-        }
-        if let Some((key, reason)) = segment.optimizer.problem() {
-            return at(&format!("optimizer.{key}"), reason);
-        }
+        self.refuse_any(&format!("{name}.initializer"), segment.initializer.problem())?;
+        self.refuse_any(&format!("{name}.optimizer"), segment.optimizer.problem())?;
         if !segment.l2.is_finite() || segment.l2 < 0.0 {
             return at("l2", "must be zero or a positive number");
         }
@@ -122,9 +148,7 @@ impl TableSpec {
             );
         }
         self.validate_scope(segment)?;
-        if let Some((key, reason)) = segment.clip.and_then(|clip| clip.problem()) {
-            return at(key, reason);
-        }
+        self.refuse_any(name, segment.clip.and_then(|clip| clip.problem()))?;
         let Some(bounds) = segment.bounds else { return Ok(()) };
         if let Some(reason) = bounds.problem() {
             return at("bounds", reason);
@@ -145,10 +169,7 @@ impl TableSpec {
     /// Checks that the scope of the optimizer is possible in this table and does not contradict the
     /// regulariser.
     fn validate_scope(&self, segment: &SegmentSpec) -> Result<()> {
-        let at = |reason: String| {
-            let key = format!("tables.{}.{}.optimizer.scope", self.name, segment.name);
-            Err(Error::Spec { key, reason })
-        };
+        let at = |reason: String| self.refuse(&format!("{}.optimizer.scope", segment.name), reason);
         let rule = match segment.optimizer {
             OptimizerSpec::Adam { .. } => "Adam",
             _ => "momentum",
@@ -164,52 +185,6 @@ impl TableSpec {
             )),
             _ => Ok(()),
         }
-    }
-
-    /// Returns the key and the reason of a setting of admission or eviction that contradicts
-    /// another setting.
-    pub(crate) fn life_problem(&self) -> Option<(String, String)> {
-        let problem = |key: &str, reason: &str| Some((key.to_owned(), reason.to_owned()));
-        if self.dense {
-            if self.max_bytes.is_some() {
-                return problem(
-                    "max_bytes",
-                    "a dense table keeps the rows of its vocabulary and is limited by `max_rows`; set `max_rows` \
-                     instead, or set `dense = false`",
-                );
-            }
-            if self.statistics.is_some() {
-                return problem(
-                    "statistics",
-                    "shows and clicks decide which rows are evicted, but a dense table keeps its rows; remove \
-                     `statistics`, or set `dense = false`",
-                );
-            }
-        }
-        if !self.pinned.is_empty() && (self.dense || self.eviction.is_never()) {
-            return problem(
-                "pinned",
-                "no row of this table is ever evicted, so that `pinned` has no effect; set an `eviction`, or \
-                 remove `pinned`",
-            );
-        }
-        if let Some((key, reason)) = self.statistics.as_ref().and_then(|s| s.problem()) {
-            return problem(&format!("statistics.{key}"), reason);
-        }
-        if matches!(self.eviction, Eviction::Score { .. }) && self.statistics.is_none() {
-            return problem(
-                "eviction",
-                "a score is computed from shows and clicks, which this table does not keep; also set \
-                 `statistics = { decay = 0.98, every_steps = 10000 }`",
-            );
-        }
-        let no_row = self.most_rows() == Some(0) && self.max_bytes.is_some();
-        if no_row || self.candidates_in_slot() == Some(0) {
-            let least = self.least_bytes();
-            let reason = format!("is too small for a single row; set at least {least} bytes");
-            return Some(("max_bytes".to_owned(), reason));
-        }
-        None
     }
 
     /// Returns the smallest `max_bytes` that holds a row.
