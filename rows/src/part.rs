@@ -50,6 +50,7 @@ pub use listing::{ChangedParts, PartsBelow, listed_parts};
 pub use narrow::open_narrow;
 pub use read::{Need, open_candidates};
 pub use source::PartSource;
+pub(crate) use source::open_weights;
 pub use write::{PartRows, write_part, write_rows};
 
 use crate::layout::TableLayout;

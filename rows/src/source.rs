@@ -1,6 +1,6 @@
 //! The sources of rows for scoring: live tables, a checkpoint, or the layers of a version.
 
-use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_feature::{LookupPlan, RowBuffer, TablePlan, TableRows};
 
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
@@ -60,4 +60,22 @@ pub fn shape_rows(layouts: &[TableLayout], plan: &LookupPlan, rows: &mut RowBuff
     let shapes = plan.tables.iter().map(|t| (t.keys.len(), layouts[t.table.index()].stride));
     rows.reshape(shapes);
     Ok(())
+}
+
+/// Shapes the buffer and reads each table of a plan. `read` gets the index of the table, fills the
+/// rows, and returns the number of missing keys.
+pub(crate) fn lookup_tables(
+    layouts: &[TableLayout],
+    plan: &LookupPlan,
+    rows: &mut RowBuffer,
+    mut read: impl FnMut(usize, &TablePlan, &mut TableRows) -> u64,
+) -> Result<LookupReport> {
+    shape_rows(layouts, plan, rows)?;
+    let mut report = LookupReport { missing: vec![0; layouts.len()] };
+    for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
+        rows.counts = None;
+        let index = table.table.index();
+        report.missing[index] += read(index, table, rows);
+    }
+    Ok(report)
 }

@@ -8,7 +8,7 @@ use zillion_feature::FeatureKey;
 
 use super::{LayerManifest, LayerWriter, Throttle};
 use crate::error::Result;
-use crate::part::{Need, RowPart, TableParts, listed_parts, open_narrow, open_rows};
+use crate::part::{RowPart, TableParts, open_weights};
 use crate::shape::RowShape;
 use crate::spec::TableSpec;
 
@@ -33,12 +33,9 @@ pub fn layer_of_checkpoint(
     throttle: &mut dyn Throttle,
 ) -> Result<LayerManifest> {
     let shapes: Vec<RowShape> = specs.iter().cloned().map(RowShape::new).collect::<Result<_>>()?;
-    let borrowed: Vec<&RowShape> = shapes.iter().collect();
-    let listed = listed_parts(&borrowed, parts)?;
-    let opened = open_rows(workers, checkpoint, &borrowed, &listed, Need::Weights)?;
-    let narrow = open_narrow(workers, checkpoint, &borrowed, &listed, Need::Weights)?;
+    let opened = open_weights(workers, checkpoint, &shapes, parts)?;
     let mut writer = LayerWriter::new(files, folder, throttle);
-    for ((shape, parts), narrow) in shapes.iter().zip(&opened).zip(&narrow) {
+    for (shape, (parts, narrow)) in shapes.iter().zip(&opened) {
         let rows = |parts: &[RowPart]| parts.iter().map(|part| part.len() as u64).sum();
         writer.table_of_rows(&shape.layout, rows(parts), rows(narrow))?;
         let (mut parts, mut narrow) = (rows_of(parts).peekable(), rows_of(narrow).peekable());

@@ -33,25 +33,15 @@ pub fn merge_layers(
         let rows: u64 = layers.iter().map(|layer| layer.rows(table)).sum();
         let narrow = layers.iter().map(|layer| layer.narrow_rows(table)).sum();
         writer.table_of_rows(layout, rows - narrow, narrow)?;
-        merge_table(&mut writer, table, layers, is_base)?;
-    }
-    writer.finish()
-}
-
-fn merge_table(
-    writer: &mut LayerWriter<'_>,
-    table: usize,
-    layers: &[&Layer],
-    is_base: bool,
-) -> Result<()> {
-    for (key, found) in merged(layers.iter().copied(), table) {
-        match found {
-            Found::Row(row) => writer.push(key, Some(row.weights), row.count)?,
-            Found::Tombstone if !is_base => writer.push(key, None, 0)?,
-            Found::Tombstone => {}
+        for (key, found) in merged(layers.iter().copied(), table) {
+            match found {
+                Found::Row(row) => writer.push(key, Some(row.weights), row.count)?,
+                Found::Tombstone if !is_base => writer.push(key, None, 0)?,
+                Found::Tombstone => {}
+            }
         }
     }
-    Ok(())
+    writer.finish()
 }
 
 /// Yields the entries of a table in several layers (oldest first), in key order. Of equal keys, it

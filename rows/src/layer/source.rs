@@ -12,7 +12,7 @@ use super::part::{Found, LayerRow, Place, TableRows, WholeRow};
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
 use crate::shape::RowShape;
-use crate::source::{LookupReport, RowSource, shape_rows};
+use crate::source::{LookupReport, RowSource, lookup_tables};
 use crate::spec::TableSpec;
 
 /// The largest number of layers that a lookup searches; a version with more layers is merged first.
@@ -203,13 +203,8 @@ impl RowSource for LayerSource {
     }
 
     fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
-        shape_rows(&self.layouts, plan, rows)?;
-        let mut report = LookupReport { missing: vec![0; self.shapes.len()] };
-        for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
-            rows.counts = None;
-            let index = table.table.index();
-            report.missing[index] += self.read_shared(index, &table.keys, &mut rows.values);
-        }
-        Ok(report)
+        lookup_tables(&self.layouts, plan, rows, |index, table, rows| {
+            self.read_shared(index, &table.keys, &mut rows.values)
+        })
     }
 }

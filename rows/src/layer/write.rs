@@ -8,7 +8,6 @@ use std::sync::Arc;
 use arrow_array::{
     ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array,
 };
-use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
@@ -17,7 +16,7 @@ use super::{
     FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES, Throttle,
     entry_bits, entry_of, part_count, part_of, row_bytes,
 };
-use crate::arrow_writer::{Hashed, io_error};
+use crate::arrow_writer::{Hashed, write_batch};
 use crate::error::{Error, Result};
 use crate::layout::{SegmentLayout, TableLayout};
 
@@ -229,12 +228,8 @@ impl<'a> LayerWriter<'a> {
         let (name, bytes) = self.files.write_named_by_content(self.folder, |out| {
             let hashed = Hashed { out, hasher: &mut hasher };
             let throttled = Throttled { hashed, throttle: &mut *throttle };
-            let mut writer = FileWriter::try_new(throttled, schema).map_err(io_error)?;
-            let columns = columns().map_err(io_error)?;
-            let batch = RecordBatch::try_new(schema.clone(), columns).map_err(io_error)?;
-            writer.write(&batch).map_err(io_error)?;
-            writer.finish().map_err(io_error)?;
-            drop(writer);
+            let batch = || RecordBatch::try_new(schema.clone(), columns()?);
+            write_batch(throttled, schema, batch)?;
             throttle.piece();
             let blake3 = hasher.finalize().to_hex().to_string();
             Ok(format!("{blake3}.arrow"))

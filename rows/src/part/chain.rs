@@ -51,7 +51,7 @@ impl RowPart {
 
     /// Returns whether the rows are narrow.
     pub fn is_narrow(&self) -> bool {
-        self.files[0].is_narrow()
+        self.files[0].is_narrow
     }
 
     fn place(&self, row: usize) -> (&StoredPart, usize) {
@@ -104,7 +104,7 @@ impl RowPart {
 
     /// Returns whether the rows have shows and clicks.
     pub fn keeps_uses(&self) -> bool {
-        self.files[0].keeps_uses()
+        self.files[0].uses.is_some()
     }
 
     /// Returns the row number of a key.

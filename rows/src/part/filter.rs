@@ -5,15 +5,15 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{FixedSizeListArray, RecordBatch, UInt32Array, UInt64Array};
+use arrow_array::{FixedSizeListArray, UInt32Array, UInt64Array};
 use arrow_buffer::ScalarBuffer;
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field};
 use zillion_device::{Files, Workers};
 
 use super::open::Opening;
-use super::read::{Need, REMEDY, check_names, open_files};
-use super::write::{metadata, write_file};
-use super::{FILTER, PartInfo, TableParts, file_name};
+use super::read::{Need, REMEDY, listed_files, open_files};
+use super::write::write_file;
+use super::{FILTER, PartInfo, TableParts};
 use crate::error::Result;
 use crate::filter::{BLOCK_WORDS, FilterShape};
 use crate::shape::RowShape;
@@ -58,7 +58,7 @@ pub fn write_filter(
     files: &Files,
     folder: &Path,
     (shape, filter): (&RowShape, &FilterShape),
-    (part, parts): (usize, usize),
+    place: (usize, usize),
     contents: impl Iterator<Item = (usize, usize, [u64; BLOCK_WORDS])>,
 ) -> Result<PartInfo> {
     let (mut slots, mut blocks, mut counters) = (Vec::new(), Vec::new(), Vec::new());
@@ -67,24 +67,17 @@ pub fn write_filter(
         blocks.push(block as u32);
         counters.extend(words);
     }
-    let mut metadata = metadata(shape, part, parts);
-    metadata.insert(SHAPE.to_owned(), filter.describe());
-    let schema = Arc::new(Schema::new(filter_fields()).with_metadata(metadata));
-    let rows = slots.len();
-    let file = file_name(shape.name(), FILTER, part);
-    write_file(files, folder, file, rows as u64, &schema, || {
+    let content = (filter_fields(), Some((SHAPE, filter.describe())));
+    write_file(files, folder, shape, (place, FILTER), content, || {
+        let (rows, width) = (slots.len(), BLOCK_WORDS as i32);
         let counters = Arc::new(UInt64Array::from(counters));
-        let width = BLOCK_WORDS as i32;
         let counters =
             FixedSizeListArray::try_new_with_length(item(), width, counters, None, rows)?;
-        RecordBatch::try_new(
-            schema.clone(),
-            vec![
-                Arc::new(UInt32Array::from(slots)),
-                Arc::new(UInt32Array::from(blocks)),
-                Arc::new(counters),
-            ],
-        )
+        Ok(vec![
+            Arc::new(UInt32Array::from(slots)),
+            Arc::new(UInt32Array::from(blocks)),
+            Arc::new(counters),
+        ])
     })
 }
 
@@ -95,14 +88,7 @@ pub fn open_filters(
     shapes: &[&RowShape],
     tables: &[&TableParts],
 ) -> Result<Vec<Vec<StoredFilter>>> {
-    let mut files = Vec::with_capacity(tables.len());
-    for (shape, table) in shapes.iter().zip(tables) {
-        let listed = table.filter.as_ref();
-        if let Some(listed) = listed {
-            check_names(folder, shape, FILTER, &listed.parts, listed.rows)?;
-        }
-        files.push(listed.map_or(&[][..], |listed| &listed.parts));
-    }
+    let files = listed_files(folder, shapes, tables, FILTER, |table| table.filter.as_ref())?;
     open_files(workers, files, |table, info, slots| {
         let need = Need::State;
         let opening = Opening { path: folder.join(&info.file), shape: shapes[table], need };
@@ -112,15 +98,15 @@ pub fn open_filters(
 
 impl Opening<'_> {
     fn open_filter(&self, info: &PartInfo, slots: &Range<usize>) -> Result<StoredFilter> {
-        let buffer = self.verified(info)?;
-        let file = self.arrow(&buffer)?;
-        let (expected, found) = (filter_fields(), file.schema.fields());
-        if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
-            return self
-                .refuse(format!("the file does not have the columns of a filter; {REMEDY}"));
-        }
-        self.check_metadata(&file.schema, slots)?;
-        let found = file.metadata(SHAPE);
+        let (stored, found) = self.open_plain(info, slots, &filter_fields(), |file| {
+            let mut columns = file.columns();
+            let stored = StoredFilter {
+                slots: columns.numbers("slot")?,
+                blocks: columns.numbers("block")?,
+                counters: columns.lists("counters", BLOCK_WORDS)?,
+            };
+            Ok((stored, file.metadata(SHAPE).to_owned()))
+        })?;
         let wanted = self.shape.filter.as_ref();
         let Some(wanted) = wanted.filter(|wanted| wanted.describe() == found) else {
             return self.refuse(format!(
@@ -128,13 +114,6 @@ impl Opening<'_> {
                 wanted.map_or_else(String::new, FilterShape::describe)
             ));
         };
-        let stored = self.columns(&file, |columns| {
-            Ok(StoredFilter {
-                slots: columns.numbers("slot")?,
-                blocks: columns.numbers("block")?,
-                counters: columns.lists("counters", BLOCK_WORDS)?,
-            })
-        })?;
         if stored.slots.len() as u64 != info.rows {
             return self.refuse(format!(
                 "the file has {} blocks, but the checkpoint lists {}; {REMEDY}",

@@ -10,7 +10,7 @@ use zillion_device::Workers;
 
 use super::chain::RowPart;
 use super::open::Opening;
-use super::read::{Need, check_names, open_files};
+use super::read::{Need, listed_files, open_files};
 use super::{NARROW, TableParts};
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
@@ -24,11 +24,8 @@ pub fn open_narrow(
     tables: &[&TableParts],
     need: Need,
 ) -> Result<Vec<Vec<RowPart>>> {
-    let mut files = Vec::with_capacity(tables.len());
+    let files = listed_files(folder, shapes, tables, NARROW, |table| table.narrow.as_ref())?;
     for (shape, table) in shapes.iter().zip(tables) {
-        if let Some(listed) = &table.narrow {
-            check_names(folder, shape, NARROW, &listed.parts, listed.rows)?;
-        }
         if shape.narrow_row.is_some() != table.narrow.is_some() {
             let reason = match table.narrow {
                 Some(_) => {
@@ -39,7 +36,6 @@ pub fn open_narrow(
             let reason = format!("{reason}; use the job that wrote the checkpoint");
             return Err(Error::mismatch(shape.name(), reason));
         }
-        files.push(table.narrow.as_ref().map_or(&[][..], |listed| &listed.parts));
     }
     open_files(workers, files, |table, info, slots| {
         let shape = shapes[table].narrow_row.as_deref().unwrap_or(shapes[table]);

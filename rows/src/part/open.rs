@@ -13,7 +13,7 @@ use super::candidates::{StoredCandidates, candidate_fields};
 use super::read::{Need, REMEDY, StoredPart, StoredWeights};
 use super::write::{dtype_of, fields};
 use super::{FORMAT, PartInfo, describe_layout, describe_segments};
-use crate::arrow_file::{ArrowFile, Columns, MAX_ROWS};
+use crate::arrow_file::{ArrowFile, MAX_ROWS};
 use crate::candidate::LARGEST_THRESHOLD;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
@@ -47,8 +47,14 @@ impl Opening<'_> {
         info: &PartInfo,
         slots: Range<usize>,
     ) -> Result<StoredCandidates> {
-        let buffer = self.verified(info)?;
-        let part = self.candidate_columns(&buffer, &slots)?;
+        let part = self.open_plain(info, &slots, &candidate_fields(), |file| {
+            let mut columns = file.columns();
+            Ok(StoredCandidates {
+                keys: columns.numbers("key")?,
+                counts: columns.numbers("count")?,
+                last_steps: columns.numbers("last_step")?,
+            })
+        })?;
         self.check_keys(&part.keys, &slots, info)?;
         self.check_last_steps(&part.last_steps)?;
         let is_legal = |&count: &u32| (1..LARGEST_THRESHOLD).contains(&count);
@@ -60,6 +66,25 @@ impl Opening<'_> {
             )),
             None => Ok(part),
         }
+    }
+
+    /// Maps a file with exactly the columns `fields`, checks it, and reads it.
+    pub(super) fn open_plain<T>(
+        &self,
+        info: &PartInfo,
+        slots: &Range<usize>,
+        fields: &[Field],
+        read: impl FnOnce(&ArrowFile<'_>) -> Result<T, String>,
+    ) -> Result<T> {
+        let buffer = self.verified(info)?;
+        let file = self.arrow(&buffer)?;
+        if !file.schema.fields().iter().map(AsRef::as_ref).eq(fields) {
+            let names: Vec<_> = fields.iter().map(|field| field.name().as_str()).collect();
+            let names = names.join("`, `");
+            return self.refuse(format!("the file does not have the columns `{names}`; {REMEDY}"));
+        }
+        self.check_metadata(&file, slots)?;
+        read(&file).or_else(|what| self.refuse(format!("{what}; {REMEDY}")))
     }
 
     /// Maps a file and checks that it has the bytes that were written.
@@ -89,23 +114,15 @@ impl Opening<'_> {
         })
     }
 
-    /// Reads columns of a file, or returns the reason why one of them cannot be used.
-    pub(super) fn columns<T>(
-        &self,
-        file: &ArrowFile<'_>,
-        read: impl FnOnce(&mut Columns<'_>) -> Result<T, String>,
-    ) -> Result<T> {
-        read(&mut file.columns()).or_else(|what| self.refuse(format!("{what}; {REMEDY}")))
-    }
-
     fn row_columns(&self, buffer: &Buffer, slots: Range<usize>) -> Result<StoredPart> {
         let file = self.arrow(buffer)?;
         let state_width = self.check_fields(&file.schema)?;
-        self.check_metadata(&file.schema, &slots)?;
-        self.check_segments(&file.schema)?;
+        self.check_metadata(&file, &slots)?;
+        self.check_segments(&file)?;
         let width = self.shape.width;
         let has_uses = self.shape.spec.statistics.is_some();
-        self.columns(&file, |columns| {
+        let mut columns = file.columns();
+        let read = || {
             Ok(StoredPart {
                 keys: columns.numbers("key")?,
                 weights: match self.shape.spec.dtype {
@@ -126,25 +143,8 @@ impl Opening<'_> {
                 state_width,
                 is_narrow: false,
             })
-        })
-    }
-
-    fn candidate_columns(&self, buffer: &Buffer, slots: &Range<usize>) -> Result<StoredCandidates> {
-        let file = self.arrow(buffer)?;
-        let expected = candidate_fields();
-        let found = file.schema.fields();
-        if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
-            return self
-                .refuse(format!("the file does not have the columns of candidates; {REMEDY}"));
-        }
-        self.check_metadata(&file.schema, slots)?;
-        self.columns(&file, |columns| {
-            Ok(StoredCandidates {
-                keys: columns.numbers("key")?,
-                counts: columns.numbers("count")?,
-                last_steps: columns.numbers("last_step")?,
-            })
-        })
+        };
+        read().or_else(|what: String| self.refuse(format!("{what}; {REMEDY}")))
     }
 
     /// Checks the names and types of the columns. Returns the width of the optimizer state.
@@ -204,34 +204,34 @@ impl Opening<'_> {
     }
 
     /// Checks the metadata of a file: its format, its table and its slots.
-    pub(super) fn check_metadata(&self, schema: &Schema, slots: &Range<usize>) -> Result<()> {
-        let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
-        if said("zillion.format") != FORMAT {
+    pub(super) fn check_metadata(&self, file: &ArrowFile<'_>, slots: &Range<usize>) -> Result<()> {
+        let found = |key: &str| file.metadata(key);
+        if found("zillion.format") != FORMAT {
             return self.refuse(format!(
                 "the format of the part is `{}`, but this version of Zillion reads `{FORMAT}`; use the version that wrote the part",
-                said("zillion.format")
+                found("zillion.format")
             ));
         }
-        if said("zillion.table") != self.shape.name() {
+        if found("zillion.table") != self.shape.name() {
             return self.refuse(format!(
                 "the part belongs to table `{}` instead of `{}`; {REMEDY}",
-                said("zillion.table"),
+                found("zillion.table"),
                 self.shape.name()
             ));
         }
         let expected_slots = format!("{}..{}", slots.start, slots.end);
-        if said("zillion.slots") != expected_slots {
+        if found("zillion.slots") != expected_slots {
             return self.refuse(format!(
                 "the part holds slots {} instead of {expected_slots}; {REMEDY}",
-                said("zillion.slots")
+                found("zillion.slots")
             ));
         }
         Ok(())
     }
 
     /// Checks the segments that the metadata of a file name.
-    fn check_segments(&self, schema: &Schema) -> Result<()> {
-        let segments = schema.metadata().get("zillion.segments").map_or("", String::as_str);
+    fn check_segments(&self, file: &ArrowFile<'_>) -> Result<()> {
+        let segments = file.metadata("zillion.segments");
         let agrees = match self.need {
             Need::State => segments == describe_segments(self.shape),
             Need::Weights => names_and_dims(segments) == Some(describe_layout(&self.shape.layout)),

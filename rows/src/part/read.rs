@@ -10,10 +10,9 @@ use zillion_feature::{FeatureKey, SLOTS, Use};
 use super::candidates::StoredCandidates;
 use super::open::Opening;
 use super::search::search;
-use super::{CANDIDATES, PartInfo, TableParts, file_name, part_slots};
+use super::{CANDIDATES, ListedParts, PartInfo, TableParts, file_name, part_slots};
 use crate::error::{Error, Result};
-use crate::row::Meta;
-use crate::row::{RowWeights, StoredRow};
+use crate::row::{Meta, RowWeights, StoredRow};
 use crate::shape::RowShape;
 
 /// The remedy for a file that differs from its entry in the manifest.
@@ -52,11 +51,6 @@ impl StoredPart {
         before(slots.start)..before(slots.end)
     }
 
-    /// Returns whether the rows are narrow.
-    pub(super) fn is_narrow(&self) -> bool {
-        self.is_narrow
-    }
-
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -92,11 +86,6 @@ impl StoredPart {
         }
     }
 
-    /// Returns whether rows have shows and clicks.
-    pub(super) fn keeps_uses(&self) -> bool {
-        self.uses.is_some()
-    }
-
     /// Returns the row of a key, found by interpolation.
     pub(super) fn find(&self, key: FeatureKey) -> Option<usize> {
         search(key, &self.slots, self.keys.len(), |row| self.keys[row])
@@ -119,19 +108,29 @@ pub fn open_candidates(
     shapes: &[&RowShape],
     tables: &[&TableParts],
 ) -> Result<Vec<Vec<StoredCandidates>>> {
-    let mut files = Vec::with_capacity(tables.len());
-    for (shape, table) in shapes.iter().zip(tables) {
-        let listed = table.candidates.as_ref();
-        if let Some(listed) = listed {
-            check_names(folder, shape, CANDIDATES, &listed.parts, listed.rows)?;
-        }
-        files.push(listed.map_or(&[][..], |listed| &listed.parts));
-    }
+    let files =
+        listed_files(folder, shapes, tables, CANDIDATES, |table| table.candidates.as_ref())?;
     let need = Need::State;
     open_files(workers, files, |table, info, slots| {
         let opening = Opening { path: folder.join(&info.file), shape: shapes[table], need };
         opening.open_candidates(info, slots)
     })
+}
+
+/// Returns the files of one kind of each table, with checked names.
+pub(super) fn listed_files<'a>(
+    folder: &Path,
+    shapes: &[&RowShape],
+    tables: &[&'a TableParts],
+    kind: &str,
+    listed: impl Fn(&'a TableParts) -> Option<&'a ListedParts>,
+) -> Result<Vec<&'a [PartInfo]>> {
+    let files = shapes.iter().zip(tables).map(|(shape, &table)| {
+        let Some(listed) = listed(table) else { return Ok(&[][..]) };
+        check_names(folder, shape, kind, &listed.parts, listed.rows)?;
+        Ok(&listed.parts[..])
+    });
+    files.collect()
 }
 
 /// Opens the files of every table. The workers share the files.

@@ -9,7 +9,7 @@ use super::{Need, RowPart, TableParts, listed_parts, open_narrow, open_rows};
 use crate::error::Result;
 use crate::layout::TableLayout;
 use crate::shape::RowShape;
-use crate::source::{LookupReport, RowSource, shape_rows};
+use crate::source::{LookupReport, RowSource, lookup_tables};
 use crate::spec::TableSpec;
 
 /// A source of the rows of a checkpoint, which are read from the mapped files. An unknown key reads
@@ -46,19 +46,30 @@ impl PartSource {
         parts: &[TableParts],
     ) -> Result<Self> {
         let shapes: Vec<RowShape> = specs.into_iter().map(RowShape::new).collect::<Result<_>>()?;
-        let borrowed: Vec<&RowShape> = shapes.iter().collect();
-        let listed = listed_parts(&borrowed, parts)?;
-        let opened = open_rows(workers, folder, &borrowed, &listed, Need::Weights)?;
-        let narrow = open_narrow(workers, folder, &borrowed, &listed, Need::Weights)?;
+        let opened = open_weights(workers, folder, &shapes, parts)?;
         Ok(Self {
             layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
             tables: shapes
                 .into_iter()
-                .zip(opened.into_iter().zip(narrow))
+                .zip(opened)
                 .map(|(shape, (parts, narrow))| StoredTable { shape, parts, narrow })
                 .collect(),
         })
     }
+}
+
+/// Opens the full rows and the narrow rows of each table, without their optimizer state.
+pub(crate) fn open_weights(
+    workers: &Workers,
+    folder: &Path,
+    shapes: &[RowShape],
+    parts: &[TableParts],
+) -> Result<Vec<(Vec<RowPart>, Vec<RowPart>)>> {
+    let shapes: Vec<&RowShape> = shapes.iter().collect();
+    let listed = listed_parts(&shapes, parts)?;
+    let full = open_rows(workers, folder, &shapes, &listed, Need::Weights)?;
+    let narrow = open_narrow(workers, folder, &shapes, &listed, Need::Weights)?;
+    Ok(full.into_iter().zip(narrow).collect())
 }
 
 impl StoredTable {
@@ -105,13 +116,8 @@ impl RowSource for PartSource {
     }
 
     fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
-        shape_rows(&self.layouts, plan, rows)?;
-        let mut report = LookupReport { missing: vec![0; self.tables.len()] };
-        for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
-            rows.counts = None;
-            let index = table.table.index();
-            report.missing[index] += self.tables[index].read(table, rows);
-        }
-        Ok(report)
+        lookup_tables(&self.layouts, plan, rows, |index, table, rows| {
+            self.tables[index].read(table, rows)
+        })
     }
 }

@@ -9,13 +9,12 @@ use arrow_array::{
     UInt32Array, UInt64Array,
 };
 use arrow_buffer::Buffer;
-use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::{FeatureKey, Use};
 
 use super::{FORMAT, NARROW, PartInfo, ROWS, describe_segments, file_name, part_slots};
-use crate::arrow_writer::{Hashed, io_error};
+use crate::arrow_writer::{Hashed, write_batch};
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::row::{RowWeights, StoredRow};
@@ -172,24 +171,7 @@ fn list_of(
     Ok(Arc::new(list))
 }
 
-/// Returns the schema of a part.
-fn schema(shape: &RowShape, part: usize, parts: usize) -> Schema {
-    let mut metadata = metadata(shape, part, parts);
-    metadata.insert("zillion.segments".to_owned(), describe_segments(shape));
-    Schema::new(fields(shape)).with_metadata(metadata)
-}
-
-/// Returns the metadata that every file of a table has.
-pub(super) fn metadata(shape: &RowShape, part: usize, parts: usize) -> BTreeMap<String, String> {
-    let slots = part_slots(part, parts);
-    BTreeMap::from([
-        ("zillion.format".to_owned(), FORMAT.to_owned()),
-        ("zillion.slots".to_owned(), format!("{}..{}", slots.start, slots.end)),
-        ("zillion.table".to_owned(), shape.name().to_owned()),
-    ])
-}
-
-fn batch(rows: PartRows, shape: &RowShape, schema: Arc<Schema>) -> Result<RecordBatch, ArrowError> {
+fn columns(rows: PartRows, shape: &RowShape) -> Result<Vec<ArrayRef>, ArrowError> {
     let count = rows.keys.len();
     let mut columns: Vec<ArrayRef> = vec![
         Arc::new(UInt64Array::from(rows.keys)),
@@ -204,7 +186,7 @@ fn batch(rows: PartRows, shape: &RowShape, schema: Arc<Schema>) -> Result<Record
         columns.push(Arc::new(column(|used| used.shows)));
         columns.push(Arc::new(column(|used| used.clicks)));
     }
-    RecordBatch::try_new(schema, columns)
+    Ok(columns)
 }
 
 /// Writes and syncs one part of full rows below `folder`, whose sub-folders must exist. The folder
@@ -237,30 +219,42 @@ fn write_file_of(
     files: &Files,
     folder: &Path,
     shape: &RowShape,
-    ((part, parts), kind): ((usize, usize), &str),
+    (place, kind): ((usize, usize), &str),
     rows: PartRows,
 ) -> Result<PartInfo> {
-    let count = rows.keys.len() as u64;
-    let schema = Arc::new(schema(shape, part, parts));
-    let batch = || batch(rows, shape, schema.clone());
-    write_file(files, folder, file_name(shape.name(), kind, part), count, &schema, batch)
+    let segments = Some(("zillion.segments", describe_segments(shape)));
+    let content = (fields(shape), segments);
+    write_file(files, folder, shape, (place, kind), content, || columns(rows, shape))
 }
 
-/// Writes and syncs one record batch as a file below `folder`.
+/// Writes and syncs a file of a table below `folder`, with these columns. Every file has metadata
+/// about its place; `more` is one further entry.
 pub(super) fn write_file(
     files: &Files,
     folder: &Path,
-    file: String,
-    rows: u64,
-    schema: &Schema,
-    batch: impl FnOnce() -> Result<RecordBatch, ArrowError>,
+    shape: &RowShape,
+    ((part, parts), kind): ((usize, usize), &str),
+    (fields, more): (Vec<Field>, Option<(&str, String)>),
+    columns: impl FnOnce() -> Result<Vec<ArrayRef>, ArrowError>,
 ) -> Result<PartInfo> {
-    let mut hasher = blake3::Hasher::new();
+    let slots = part_slots(part, parts);
+    let metadata = [
+        ("zillion.format", FORMAT.to_owned()),
+        ("zillion.slots", format!("{}..{}", slots.start, slots.end)),
+        ("zillion.table", shape.name().to_owned()),
+    ];
+    let metadata = metadata.into_iter().chain(more).map(|(key, value)| (key.to_owned(), value));
+    let metadata: BTreeMap<_, _> = metadata.collect();
+    let schema = Arc::new(Schema::new(fields).with_metadata(metadata));
+    let file = file_name(shape.name(), kind, part);
+    let (mut hasher, mut rows) = (blake3::Hasher::new(), 0);
     let bytes = files.create_file(folder.join(&file), |out| {
         let hashed = Hashed { out, hasher: &mut hasher };
-        let mut writer = FileWriter::try_new(hashed, schema).map_err(io_error)?;
-        writer.write(&batch().map_err(io_error)?).map_err(io_error)?;
-        writer.finish().map_err(io_error)
+        write_batch(hashed, &schema, || {
+            let batch = RecordBatch::try_new(schema.clone(), columns()?)?;
+            rows = batch.num_rows() as u64;
+            Ok(batch)
+        })
     })?;
     Ok(PartInfo { file, rows, bytes, blake3: hasher.finalize().to_hex().to_string() })
 }
