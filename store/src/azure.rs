@@ -1,8 +1,6 @@
 //! Azure Blob Storage and Data Lake Storage: a storage account, with one of several ways to sign
 //! requests.
 
-use std::sync::Arc;
-
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
 use crate::client::Client;
@@ -58,11 +56,9 @@ pub(crate) fn client(
     options: &Options,
 ) -> Result<Client> {
     install_tls();
-    let refuse =
-        |setting: &str, reason: String| Error::StoreSetting { setting: setting.to_owned(), reason };
     if environment.get("AZURE_STORAGE_CONNECTION_STRING").is_some() {
         let reason = "connection strings are not supported; set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY instead";
-        return Err(refuse("AZURE_STORAGE_CONNECTION_STRING", reason.to_owned()));
+        return Err(Error::setting("AZURE_STORAGE_CONNECTION_STRING", reason));
     }
     let emulated = matches!(environment.get("AZURE_STORAGE_USE_EMULATOR"), Some("true" | "1"));
     let endpoint = environment.get("AZURE_STORAGE_ENDPOINT");
@@ -85,9 +81,9 @@ pub(crate) fn client(
             continue;
         }
         let key: AzureConfigKey = name.to_ascii_lowercase().parse().map_err(|_| {
-            refuse(
+            Error::setting(
                 variable,
-                "this version of Zillion does not support this variable; unset it".to_owned(),
+                "this version of Zillion does not support this variable; unset it",
             )
         })?;
         builder = builder.with_config(key, value);
@@ -103,15 +99,14 @@ pub(crate) fn client(
     let Some(account) = account.or(named).or(emulated.then_some("devstoreaccount1")) else {
         let reason = "the storage account is missing; set this variable, or name the account in the URL \
                       (`abfss://container@account.dfs.core.windows.net/…`)";
-        return Err(refuse("AZURE_STORAGE_ACCOUNT", reason.to_owned()));
+        return Err(Error::setting("AZURE_STORAGE_ACCOUNT", reason));
     };
     let about = format!(
         "account {account}, container {container}, settings: {}",
         if used.is_empty() { "none".to_owned() } else { used.join(", ") }
     );
-    let store = builder.build().map_err(|e| refuse("Azure", e.to_string()))?;
-    let store = Arc::new(store);
-    Ok(Client { objects: store.clone(), pages: store.clone(), parts: store, about, secrets })
+    let store = builder.build().map_err(|e| Error::setting("Azure", e.to_string()))?;
+    Ok(Client::of(store, about, secrets))
 }
 
 #[cfg(test)]

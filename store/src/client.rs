@@ -32,6 +32,16 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
+    /// Makes the client of a bucket from one handle with all abilities.
+    pub(crate) fn of(
+        store: impl ObjectStore + PaginatedListStore + MultipartStore,
+        about: String,
+        secrets: Vec<String>,
+    ) -> Self {
+        let store = Arc::new(store);
+        Self { objects: store.clone(), pages: store.clone(), parts: store, about, secrets }
+    }
+
     /// Creates the client of a bucket. Sends no request.
     ///
     /// # Errors

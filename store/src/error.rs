@@ -51,3 +51,10 @@ pub enum Error {
         reason: String,
     },
 }
+
+impl Error {
+    /// Makes the error of a setting or a credential that cannot be used.
+    pub(crate) fn setting(setting: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::StoreSetting { setting: setting.into(), reason: reason.into() }
+    }
+}

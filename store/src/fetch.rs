@@ -34,7 +34,7 @@ impl Fetch {
         let (to_reader, pieces) = mpsc::channel(1);
         let shared = remote.shared.clone();
         let name = path.to_string();
-        remote.network.handle().spawn(async move {
+        remote.network.handle.spawn(async move {
             tokio::select! {
                 () = read(shared, path, bytes, &to_reader) => {}
                 () = stop.over() => {

@@ -1,8 +1,6 @@
 //! Google Cloud Storage, with the key of a service account, the credentials of the user, or the
 //! credentials of the machine.
 
-use std::sync::Arc;
-
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
 use crate::client::Client;
@@ -16,8 +14,6 @@ const WELL_KNOWN: &str = ".config/gcloud/application_default_credentials.json";
 
 pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options) -> Result<Client> {
     install_tls();
-    let refuse =
-        |setting: &str, reason: String| Error::StoreSetting { setting: setting.to_owned(), reason };
     let base = environment.get("GOOGLE_BASE_URL");
     let is_plain = base.is_some_and(|base| base.starts_with("http://"));
     let mut builder = GoogleCloudStorageBuilder::new()
@@ -48,7 +44,7 @@ pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options)
             Some(path) => {
                 let text = std::fs::read_to_string(&path).map_err(|e| {
                     let reason = format!("the file `{}` cannot be read: {e}", path.display());
-                    refuse("GOOGLE_APPLICATION_CREDENTIALS", reason)
+                    Error::setting("GOOGLE_APPLICATION_CREDENTIALS", reason)
                 })?;
                 secrets.extend(private_keys(&text));
                 builder = builder.with_application_credentials(path.display().to_string());
@@ -59,16 +55,11 @@ pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options)
             }
         }
     };
-    let store = builder.build().map_err(|e| refuse("Google Cloud Storage", e.to_string()))?;
-    let store = Arc::new(store);
+    let store =
+        builder.build().map_err(|e| Error::setting("Google Cloud Storage", e.to_string()))?;
     let place = base.unwrap_or("https://storage.googleapis.com");
-    Ok(Client {
-        objects: store.clone(),
-        pages: store.clone(),
-        parts: store,
-        about: format!("endpoint {place}, bucket {bucket}, credentials: {from}"),
-        secrets,
-    })
+    let about = format!("endpoint {place}, bucket {bucket}, credentials: {from}");
+    Ok(Client::of(store, about, secrets))
 }
 
 /// Returns the secrets in a file of credentials.

@@ -153,8 +153,7 @@ fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sectio
     else {
         return Ok(Sections::new());
     };
-    let refuse =
-        |reason: String| Error::StoreSetting { setting: path.display().to_string(), reason };
+    let refuse = |reason: String| Error::setting(path.display().to_string(), reason);
     match std::fs::read_to_string(&path) {
         Ok(text) => ini::parse(&text)
             .map_err(|(line, what)| refuse(format!("line {line} is invalid: {what}"))),
@@ -166,7 +165,7 @@ fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sectio
 }
 
 fn profile_error(profile: &str, reason: &str) -> Error {
-    Error::StoreSetting { setting: format!("AWS profile `{profile}`"), reason: reason.to_owned() }
+    Error::setting(format!("AWS profile `{profile}`"), reason)
 }
 
 #[cfg(test)]

@@ -13,16 +13,15 @@ use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
-use crate::fetch::Fetch;
 use crate::listing::{Listed, Listing};
 use crate::retry::RetryPolicy;
 use crate::runtime::{Network, StoreStop};
-use crate::stats::{Operation, Outcome, StoreStats};
+use crate::stats::{Operation, Outcome};
 use crate::{create, upload};
 
 /// A store in a bucket, with the thread that sends its requests.
@@ -47,22 +46,51 @@ impl Remote {
         Ok(Self { shared, network: Network::start()? })
     }
 
-    pub(crate) fn stats(&self) -> &StoreStats {
-        &self.shared.policy.stats
+    /// Runs an operation on an object or a folder, and waits for its result.
+    fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+        &self,
+        action: &'static str,
+        path: Path,
+        stop: &StoreStop,
+        operation: impl FnOnce(Arc<Shared>, Path) -> F,
+    ) -> Result<T> {
+        let done = self.attempt(stop, operation(self.shared.clone(), path.clone()));
+        done.map_err(|failure| self.error(action, path.as_ref(), failure))
     }
 
-    /// Runs an operation and waits for its result.
-    pub(crate) fn run<T: Send + 'static>(
+    /// Runs an operation on several objects at the same time. Returns the results in the order of
+    /// the objects. The first failure ends the other operations.
+    fn run_all<I, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
         &self,
-        (action, name): (&'static str, &str),
+        action: &'static str,
+        objects: Vec<(Path, I)>,
         stop: &StoreStop,
-        operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
-    ) -> Result<T> {
-        self.attempt(stop, operation).map_err(|failure| self.error(action, name, failure))
+        operation: impl Fn(Arc<Shared>, Path, I) -> F,
+    ) -> Result<Vec<T>> {
+        let start = |(index, (path, input)): (usize, (Path, I))| {
+            let (name, task) = (path.to_string(), operation(self.shared.clone(), path, input));
+            async move { task.await.map(|done| (index, done)).map_err(|failed| (name, failed)) }
+        };
+        let tasks: Vec<_> = objects.into_iter().enumerate().map(start).collect();
+        let done = self.attempt(stop, async move {
+            let mut results: Vec<Option<T>> = tasks.iter().map(|_| None).collect();
+            // Tasks are cheap, and the permits bound the open requests. All tasks end with the set.
+            let mut open: JoinSet<_> = tasks.into_iter().collect();
+            while let Some(done) = open.join_next().await {
+                let stopped = |e: JoinError| Failure::new(Outcome::Refused, e.to_string());
+                match done.unwrap_or_else(|e| Err((String::new(), stopped(e)))) {
+                    Ok((index, done)) => results[index] = Some(done),
+                    Err(failed) => return Ok(Err(failed)),
+                }
+            }
+            Ok(Ok(results.into_iter().flatten().collect()))
+        });
+        let done = done.unwrap_or_else(|failure| Err((String::new(), failure)));
+        done.map_err(|(name, failure)| self.error(action, &name, failure))
     }
 
     /// Runs an operation and waits for its result. Returns a failure without converting it.
-    pub(crate) fn attempt<T: Send + 'static>(
+    fn attempt<T: Send + 'static>(
         &self,
         stop: &StoreStop,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
@@ -123,20 +151,16 @@ impl Remote {
     }
 
     pub(crate) fn create(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<bool> {
-        let shared = self.shared.clone();
-        let name = path.to_string();
-        self.run(
-            ("create", &name),
-            stop,
-            async move { create::create(&shared, &path, bytes).await },
-        )
+        self.run("create", path, stop, |shared, path| async move {
+            create::create(&shared, &path, bytes).await
+        })
     }
 
     /// Checks that the store supports create-if-absent, which publishers need.
     pub(crate) fn check_create(&self, stop: &StoreStop) -> Result<()> {
-        let shared = self.shared.clone();
-        let is_honoured =
-            self.run(("check", create::PROBE), stop, async move { create::probe(&shared).await })?;
+        let probe = Path::from(create::PROBE);
+        let is_honoured = self
+            .run("check", probe, stop, |shared, _| async move { create::probe(&shared).await })?;
         match is_honoured {
             true => Ok(()),
             false => Err(Error::StoreOpen {
@@ -149,129 +173,48 @@ impl Remote {
     }
 
     pub(crate) fn put(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<()> {
-        let shared = self.shared.clone();
-        let name = path.to_string();
-        self.run(("write", &name), stop, async move { shared.write(&path, bytes).await })
+        let write = |shared: Arc<Shared>, path| async move { shared.write(&path, bytes).await };
+        self.run("write", path, stop, write)
     }
 
     pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>, stop: &StoreStop) -> Result<()> {
-        let shared = self.shared.clone();
-        let written = self.attempt(stop, async move {
-            // Tasks are cheap, and the permits bound the open requests. All tasks end with the set.
-            let mut open = JoinSet::new();
-            for (path, bytes) in objects {
-                let shared = shared.clone();
-                open.spawn(async move {
-                    let written = shared.write(&path, bytes).await;
-                    written.map_err(|failure| (path.to_string(), failure))
-                });
-            }
-            let mut first = Ok(());
-            while let Some(written) = open.join_next().await {
-                let written = written.unwrap_or_else(|stopped| {
-                    let failure = Failure::new(Outcome::Refused, stopped.to_string());
-                    Err((String::new(), failure))
-                });
-                if let (Ok(()), Err(failed)) = (&first, written) {
-                    first = Err(failed);
-                    open.abort_all();
-                }
-            }
-            Ok(first)
-        });
-        match written {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err((name, failure))) => Err(self.error("write", &name, failure)),
-            Err(failure) => Err(self.error("write", "", failure)),
-        }
+        let write =
+            |shared: Arc<Shared>, path, bytes| async move { shared.write(&path, bytes).await };
+        self.run_all("write", objects, stop, write).map(drop)
     }
 
     pub(crate) fn get(&self, path: Path, stop: &StoreStop) -> Result<Option<Bytes>> {
-        let shared = self.shared.clone();
-        let read = self.attempt(stop, {
-            let path = path.clone();
-            async move { shared.read(&path).await }
-        });
-        match read {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
-            Err(failure) => Err(self.error("read", path.as_ref(), failure)),
-        }
+        self.run("read", path, stop, |shared, path| async move {
+            none_if_missing(shared.read(&path).await)
+        })
     }
 
     pub(crate) fn head(&self, path: Path, stop: &StoreStop) -> Result<Option<Listed>> {
-        let shared = self.shared.clone();
-        let seen = self.attempt(stop, {
-            let path = path.clone();
-            async move { shared.head(&path).await }
-        });
-        match seen {
-            Ok(listed) => Ok(Some(listed)),
-            Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
-            Err(failure) => Err(self.error("inspect", path.as_ref(), failure)),
-        }
+        self.run("inspect", path, stop, |shared, path| async move {
+            none_if_missing(shared.head(&path).await)
+        })
     }
 
     /// Returns the sizes and ages of several objects, in their order.
     pub(crate) fn heads(&self, paths: Vec<Path>, stop: &StoreStop) -> Result<Vec<Option<Listed>>> {
-        let shared = self.shared.clone();
-        let seen = self.attempt(stop, async move {
-            let mut seen = vec![None; paths.len()];
-            let mut open = JoinSet::new();
-            for (index, path) in paths.into_iter().enumerate() {
-                let shared = shared.clone();
-                open.spawn(async move {
-                    let _permit = shared.permit().await;
-                    match shared.head(&path).await {
-                        Ok(listed) => Ok((index, Some(listed))),
-                        Err(failure) if failure.outcome == Outcome::Missing => Ok((index, None)),
-                        Err(failure) => Err((path.to_string(), failure)),
-                    }
-                });
-            }
-            while let Some(one) = open.join_next().await {
-                let one = one.unwrap_or_else(|stopped| {
-                    let failure = Failure::new(Outcome::Refused, stopped.to_string());
-                    Err((String::new(), failure))
-                });
-                match one {
-                    Ok((index, listed)) => seen[index] = listed,
-                    // The other tasks end with the set.
-                    Err(failed) => return Ok(Err(failed)),
-                }
-            }
-            Ok(Ok(seen))
-        });
-        match seen {
-            Ok(Ok(seen)) => Ok(seen),
-            Ok(Err((name, failure))) => Err(self.error("inspect", &name, failure)),
-            Err(failure) => Err(self.error("inspect", "", failure)),
-        }
-    }
-
-    pub(crate) fn list(&self, path: Path, stop: &StoreStop) -> Result<Listing> {
-        let shared = self.shared.clone();
-        let name = path.to_string();
-        self.run(("list", &name), stop, async move { shared.list(&path).await })
-    }
-
-    pub(crate) fn delete(&self, path: Path, stop: &StoreStop) -> Result<()> {
-        let shared = self.shared.clone();
-        let name = path.to_string();
-        self.run(("remove", &name), stop, async move {
-            let path = shared.place(&path);
-            let objects = &shared.client.objects;
-            let removed = shared.policy.retry(Operation::Delete, || objects.delete(&path)).await;
-            match removed {
-                Err(failure) if failure.outcome == Outcome::Missing => Ok(()),
-                removed => removed,
-            }
+        let paths = paths.into_iter().map(|path| (path, ())).collect();
+        self.run_all("inspect", paths, stop, |shared, path, ()| async move {
+            let _permit = shared.permit().await;
+            none_if_missing(shared.head(&path).await)
         })
     }
 
-    /// Begins to read an object in pieces.
-    pub(crate) fn fetch(self: &Arc<Self>, path: Path, bytes: u64, stop: &StoreStop) -> Fetch {
-        Fetch::begin(self.clone(), path, bytes, stop.clone())
+    pub(crate) fn list(&self, path: Path, stop: &StoreStop) -> Result<Listing> {
+        self.run("list", path, stop, |shared, path| async move { shared.list(&path).await })
+    }
+
+    pub(crate) fn delete(&self, path: Path, stop: &StoreStop) -> Result<()> {
+        self.run("remove", path, stop, |shared, path| async move {
+            let path = shared.place(&path);
+            let objects = &shared.client.objects;
+            let removed = shared.policy.retry(Operation::Delete, || objects.delete(&path)).await;
+            none_if_missing(removed).map(drop)
+        })
     }
 }
 
@@ -360,6 +303,14 @@ impl Shared {
         }
         objects.sort_unstable_by(|a: &Listed, b| a.name.cmp(&b.name));
         Ok(Listing { folders: folders.into_iter().collect(), objects })
+    }
+}
+
+/// Converts the failure of a missing object into `None`.
+fn none_if_missing<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
+        answer => answer.map(Some),
     }
 }
 

@@ -70,12 +70,6 @@ impl RetryPolicy {
     }
 }
 
-impl std::fmt::Display for Attempts<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tries in {:.1} s", self.made, self.began.elapsed().as_secs_f64())
-    }
-}
-
 impl Attempts<'_> {
     /// Sends one request and counts it.
     pub(crate) async fn make<T>(
@@ -111,7 +105,8 @@ impl Attempts<'_> {
         let wait = self.policy.draw_wait(doubled.min(options.longest_backoff));
         if self.made >= options.tries || self.began.elapsed() + wait >= options.operation_time {
             stats.failure(self.operation);
-            let reason = format!("{} (after {self})", failure.reason);
+            let (tries, seconds) = (self.made, self.began.elapsed().as_secs_f64());
+            let reason = format!("{} (after {tries} tries in {seconds:.1} s)", failure.reason);
             return Err(Failure { reason, ..failure });
         }
         tokio::time::sleep(wait).await;

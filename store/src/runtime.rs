@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 /// A handle of the thread of a store. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Network {
-    handle: Handle,
+    pub(crate) handle: Handle,
     /// The sender that ends the thread when it is dropped.
     _end: oneshot::Sender<()>,
 }
@@ -34,10 +34,6 @@ impl Network {
             runtime.shutdown_background();
         })?;
         Ok(Self { handle, _end: end })
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
     }
 
     /// Runs a future on the thread and waits for its result. Returns `None` if the future panicked.

@@ -1,7 +1,6 @@
 //! Amazon S3 and other stores with the same protocol: endpoint, region and credentials.
 
 use std::fs;
-use std::sync::Arc;
 
 use object_store::Certificate;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -61,10 +60,10 @@ impl Setup {
     /// # Errors
     /// Returns [`Error::StoreSetting`] with the setting if settings contradict each other.
     pub(crate) fn resolve(environment: &Environment) -> Result<Self> {
-        let refuse = |setting: &str, reason: &str| {
-            Err(Error::StoreSetting { setting: setting.to_owned(), reason: reason.to_owned() })
-        };
+        let refuse = |setting: &str, reason: &str| Err(Error::setting(setting, reason));
         let owned = |name: &str| environment.get(name).map(str::to_owned);
+        let is_true =
+            |name: &str| environment.get(name).is_some_and(|v| v.eq_ignore_ascii_case("true"));
         let keys = match (owned("AWS_ACCESS_KEY_ID"), owned("AWS_SECRET_ACCESS_KEY")) {
             (Some(id), Some(secret)) => {
                 Some(Keys { id, secret, token: owned("AWS_SESSION_TOKEN") })
@@ -98,9 +97,7 @@ impl Setup {
                     let is_container =
                         environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").is_some()
                             || environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI").is_some();
-                    let is_off = environment
-                        .get("AWS_EC2_METADATA_DISABLED")
-                        .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+                    let is_off = is_true("AWS_EC2_METADATA_DISABLED");
                     if is_off && !is_container {
                         return refuse(
                             "credentials for S3",
@@ -112,15 +109,12 @@ impl Setup {
                 }
             },
         };
-        let ignored = environment
-            .get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
-            .is_some_and(|v| v.eq_ignore_ascii_case("true"));
-        let endpoint = match ignored {
+        let endpoint = match is_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") {
             true => None,
-            false => environment
-                .first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
-                .map(str::to_owned)
-                .or(profile.endpoint),
+            false => {
+                let endpoint = environment.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
+                endpoint.map(str::to_owned).or(profile.endpoint)
+            }
         };
         if let Some(endpoint) = &endpoint
             && !endpoint.starts_with("http://")
@@ -141,21 +135,20 @@ impl Setup {
         let mut passed_on = Vec::new();
         for name in PASSED_ON {
             if let Some(value) = owned(name) {
-                let key = name.to_ascii_lowercase().parse().map_err(|_| Error::StoreSetting {
-                    setting: name.to_owned(),
-                    reason: "this version of Zillion does not support this variable; unset it"
-                        .to_owned(),
+                let key = name.to_ascii_lowercase().parse().map_err(|_| {
+                    Error::setting(
+                        name,
+                        "this version of Zillion does not support this variable; unset it",
+                    )
                 })?;
                 passed_on.push((key, value));
             }
         }
-        let authorities = match environment.get("AWS_CA_BUNDLE") {
-            Some(path) => Some(fs::read(path).map_err(|e| Error::StoreSetting {
-                setting: "AWS_CA_BUNDLE".to_owned(),
-                reason: format!("the file `{path}` cannot be read: {e}"),
-            })?),
-            None => None,
+        let read = |path: &str| {
+            let refused = |e| format!("the file `{path}` cannot be read: {e}");
+            fs::read(path).map_err(|e| Error::setting("AWS_CA_BUNDLE", refused(e)))
         };
+        let authorities = environment.get("AWS_CA_BUNDLE").map(read).transpose()?;
         Ok(Self {
             region: region.or(profile.region).unwrap_or_else(|| "us-east-1".to_owned()),
             endpoint,
@@ -171,10 +164,7 @@ impl Setup {
     /// Returns [`Error::StoreSetting`] if the client refuses a setting.
     pub(crate) fn client(self, bucket: &str, options: &Options) -> Result<Client> {
         install_tls();
-        let refuse = |e: object_store::Error| Error::StoreSetting {
-            setting: "S3".to_owned(),
-            reason: e.to_string(),
-        };
+        let refuse = |e: object_store::Error| Error::setting("S3", e.to_string());
         let is_plain = self.endpoint.as_deref().is_some_and(|e| e.starts_with("http://"));
         let mut client = client_options(options).with_allow_http(is_plain);
         if let Some(pem) = &self.authorities {
@@ -225,14 +215,9 @@ impl Setup {
             }
             Credentials::Unsigned => "none, requests are not signed",
         };
-        let store = Arc::new(builder.build().map_err(refuse)?);
-        Ok(Client {
-            objects: store.clone(),
-            pages: store.clone(),
-            parts: store,
-            about: format!("{place}, region {}, bucket {bucket}, credentials: {from}", self.region),
-            secrets,
-        })
+        let about =
+            format!("{place}, region {}, bucket {bucket}, credentials: {from}", self.region);
+        Ok(Client::of(builder.build().map_err(refuse)?, about, secrets))
     }
 }
 

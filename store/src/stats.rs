@@ -57,15 +57,7 @@ impl Operation {
 
     /// Returns the name of the operation in metrics.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Put => "put",
-            Self::Create => "create",
-            Self::Upload => "upload",
-            Self::List => "list",
-            Self::Head => "head",
-            Self::Delete => "delete",
-        }
+        ["get", "put", "create", "upload", "list", "head", "delete"][self as usize]
     }
 }
 
@@ -85,17 +77,18 @@ impl Outcome {
 
     /// Returns the name of the outcome in metrics.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Missing => "missing",
-            Self::Exists => "exists",
-            Self::Denied => "denied",
-            Self::Refused => "refused",
-            Self::Throttled => "throttled",
-            Self::ServerError => "server_error",
-            Self::Timeout => "timeout",
-            Self::Connection => "connection",
-        }
+        const NAMES: [&str; Outcome::ALL.len()] = [
+            "ok",
+            "missing",
+            "exists",
+            "denied",
+            "refused",
+            "throttled",
+            "server_error",
+            "timeout",
+            "connection",
+        ];
+        NAMES[self as usize]
     }
 
     /// Returns whether the same request may succeed later.

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -23,13 +23,13 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::fetch::Fetch;
 use crate::listing::{Listed, Listing};
-use crate::local::{Local, operation_error};
+use crate::local::Local;
 use crate::location::Location;
 use crate::options::Options;
 use crate::remote::Remote;
 use crate::retry::RetryPolicy;
 use crate::runtime::StoreStop;
-use crate::stats::{Operation, Outcome, StoreStats};
+use crate::stats::StoreStats;
 
 /// A handle of a store of objects. A clone is cheap and uses the same store.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ pub struct Store {
 
 #[derive(Clone)]
 enum Place {
-    Local(Arc<Local>, Arc<StoreStats>),
+    Local(Arc<Local>),
     Remote(Arc<Remote>),
 }
 
@@ -89,7 +89,7 @@ impl Store {
         let place = match Location::parse(url)? {
             Location::Folder(folder) => {
                 let local = Local::open(&folder, url, &files, is_new)?;
-                Place::Local(Arc::new(local), Arc::default())
+                Place::Local(Arc::new(local))
             }
             Location::Bucket { cloud, bucket, account, prefix } => {
                 let options = Options::of(environment)?;
@@ -121,8 +121,8 @@ impl Store {
     /// Returns the counters of the store, which all clones share.
     pub fn stats(&self) -> &StoreStats {
         match &self.place {
-            Place::Local(_, stats) => stats,
-            Place::Remote(remote) => remote.stats(),
+            Place::Local(local) => &local.stats,
+            Place::Remote(remote) => &remote.shared.policy.stats,
         }
     }
 
@@ -135,7 +135,7 @@ impl Store {
     /// Returns the path of the file with an object of a local store, or `None` for a remote store.
     pub fn local_path(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
-            Place::Local(local, _) => Some(local.path(name)),
+            Place::Local(local) => Some(local.path(name)),
             Place::Remote(_) => None,
         }
     }
@@ -150,16 +150,7 @@ impl Store {
         let path = parse(name)?;
         self.hook(Op::Create, name)?;
         let created = match &self.place {
-            Place::Local(local, stats) => {
-                let size = bytes.len();
-                let began = Instant::now();
-                let created = local.create(&path, bytes);
-                count(stats, Operation::Create, began, &created, |created| match created {
-                    true => (Outcome::Ok, size, 0),
-                    false => (Outcome::Exists, 0, 0),
-                });
-                created.map_err(|error| operation_error("create", name, &error))?
-            }
+            Place::Local(local) => local.create(&path, bytes)?,
             Place::Remote(remote) => remote.create(path, bytes, &self.stop)?,
         };
         self.hook(Op::SyncDir, name)?;
@@ -175,13 +166,7 @@ impl Store {
         let path = parse(name)?;
         self.hook(Op::Write, name)?;
         match &self.place {
-            Place::Local(local, stats) => {
-                let size = bytes.len();
-                let began = Instant::now();
-                let put = local.put(&path, bytes);
-                count(stats, Operation::Put, began, &put, |()| (Outcome::Ok, size, 0));
-                put.map_err(|error| operation_error("write", name, &error))?;
-            }
+            Place::Local(local) => local.put(&path, bytes)?,
             Place::Remote(remote) => remote.put(path, bytes, &self.stop)?,
         }
         self.hook(Op::Fsync, name)
@@ -201,16 +186,7 @@ impl Store {
             names.push(name);
         }
         match &self.place {
-            Place::Local(local, stats) => {
-                let sizes: Vec<usize> = parsed.iter().map(|(_, bytes)| bytes.len()).collect();
-                let began = Instant::now();
-                local.put_all(parsed)?;
-                for size in sizes {
-                    stats.request(Operation::Put, Outcome::Ok, Duration::ZERO);
-                    stats.sent(size);
-                }
-                stats.time(Operation::Put, began.elapsed());
-            }
+            Place::Local(local) => local.put_all(parsed)?,
             Place::Remote(remote) => remote.put_all(parsed, &self.stop)?,
         }
         names.iter().try_for_each(|name| self.hook(Op::Fsync, name))
@@ -222,14 +198,10 @@ impl Store {
     /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
         let path = parse(name)?;
-        let (local, stats) = match &self.place {
-            Place::Local(local, stats) => (local, stats),
-            Place::Remote(remote) => return remote.get(path, &self.stop),
-        };
-        let began = Instant::now();
-        let read = local.get(&path);
-        count(stats, Operation::Get, began, &read, |bytes| (Outcome::Ok, 0, bytes.len()));
-        none_if_missing(read).map_err(|error| operation_error("read", name, &error))
+        match &self.place {
+            Place::Local(local) => local.get(&path),
+            Place::Remote(remote) => remote.get(path, &self.stop),
+        }
     }
 
     /// Begins to read a large object of a remote store, whose size is known. Returns `None` for a
@@ -240,7 +212,9 @@ impl Store {
     pub fn fetch(&self, name: &str, bytes: u64) -> Result<Option<Fetch>> {
         match &self.place {
             Place::Local(..) => Ok(None),
-            Place::Remote(remote) => Ok(Some(remote.fetch(parse(name)?, bytes, &self.stop))),
+            Place::Remote(remote) => {
+                Ok(Some(Fetch::begin(remote.clone(), parse(name)?, bytes, self.stop.clone())))
+            }
         }
     }
 
@@ -250,14 +224,10 @@ impl Store {
     /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn head(&self, name: &str) -> Result<Option<Listed>> {
         let path = parse(name)?;
-        let (local, stats) = match &self.place {
-            Place::Local(local, stats) => (local, stats),
-            Place::Remote(remote) => return remote.head(path, &self.stop),
-        };
-        let began = Instant::now();
-        let seen = local.head(&path);
-        count(stats, Operation::Head, began, &seen, |_| (Outcome::Ok, 0, 0));
-        none_if_missing(seen).map_err(|error| operation_error("inspect", name, &error))
+        match &self.place {
+            Place::Local(local) => local.head(&path),
+            Place::Remote(remote) => remote.head(path, &self.stop),
+        }
     }
 
     /// Returns the sizes and ages of several objects, in their order.
@@ -280,16 +250,10 @@ impl Store {
     /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn list(&self, folder: &str) -> Result<Listing> {
         let path = parse(folder)?;
-        let (local, stats) = match &self.place {
-            Place::Local(local, stats) => (local, stats),
-            Place::Remote(remote) => return remote.list(path, &self.stop),
-        };
-        let began = Instant::now();
-        let listed = local.list(&path);
-        count(stats, Operation::List, began, &listed, |_| (Outcome::Ok, 0, 0));
-        let listed =
-            none_if_missing(listed).map_err(|error| operation_error("list", folder, &error))?;
-        Ok(listed.unwrap_or_default())
+        match &self.place {
+            Place::Local(local) => local.list(&path),
+            Place::Remote(remote) => remote.list(path, &self.stop),
+        }
     }
 
     /// Removes an object. A missing object is not an error.
@@ -299,14 +263,10 @@ impl Store {
     pub fn delete(&self, name: &str) -> Result<()> {
         let path = parse(name)?;
         self.hook(Op::Remove, name)?;
-        let (local, stats) = match &self.place {
-            Place::Local(local, stats) => (local, stats),
-            Place::Remote(remote) => return remote.delete(path, &self.stop),
-        };
-        let began = Instant::now();
-        let removed = local.delete(&path);
-        count(stats, Operation::Delete, began, &removed, |()| (Outcome::Ok, 0, 0));
-        none_if_missing(removed).map(drop).map_err(|error| operation_error("remove", name, &error))
+        match &self.place {
+            Place::Local(local) => local.delete(&path),
+            Place::Remote(remote) => remote.delete(path, &self.stop),
+        }
     }
 
     /// Removes from a folder the temporary files of writes that were killed more than `age` ago,
@@ -317,7 +277,7 @@ impl Store {
     /// Returns an error if the name is invalid or a file cannot be removed.
     pub fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
         match &self.place {
-            Place::Local(local, _) => local.sweep(parse(folder)?.as_ref(), age),
+            Place::Local(local) => local.sweep(parse(folder)?.as_ref(), age),
             Place::Remote(_) => Ok(0),
         }
     }
@@ -345,32 +305,4 @@ fn parse(name: &str) -> Result<Path> {
         path: name.to_owned(),
         reason: e.to_string(),
     })
-}
-
-/// Turns the error of a missing object into `None`.
-fn none_if_missing<T>(answer: object_store::Result<T>) -> object_store::Result<Option<T>> {
-    match answer {
-        Ok(found) => Ok(Some(found)),
-        Err(object_store::Error::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Counts a request to a folder. `of` returns the outcome, and the numbers of bytes that were sent
-/// and received.
-fn count<T>(
-    stats: &StoreStats,
-    operation: Operation,
-    began: Instant,
-    answer: &object_store::Result<T>,
-    of: impl FnOnce(&T) -> (Outcome, usize, usize),
-) {
-    let (outcome, sent, received) = match answer {
-        Ok(answer) => of(answer),
-        Err(object_store::Error::NotFound { .. }) => (Outcome::Missing, 0, 0),
-        Err(_) => (Outcome::Refused, 0, 0),
-    };
-    stats.request(operation, outcome, began.elapsed());
-    stats.sent(sent);
-    stats.received(received);
 }
