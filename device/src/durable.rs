@@ -78,7 +78,7 @@ impl Files {
         let path = path.as_ref();
         let temporary = hidden_beside(path, TEMPORARY)?;
         let written = self
-            .create(&temporary, fill)
+            .create_file(&temporary, fill)
             .and_then(|bytes| self.rename(&temporary, path).map(|()| bytes));
         if written.is_err() {
             // The error is returned already; a later sweep removes the leftover.
@@ -111,7 +111,27 @@ impl Files {
         path: impl AsRef<Path>,
         fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<u64, DeviceError> {
-        self.create(path.as_ref(), fill)
+        let path = path.as_ref();
+        let file = self
+            .run_failpoints(Op::Create, path)
+            .and_then(|()| File::create(path))
+            .map_err(|e| DeviceError::file("create", path, e))?;
+        let mut target = Target { files: self, path, file, bytes: 0, failure: None };
+        let mut buffer = BufWriter::with_capacity(BUFFER_BYTES, &mut target);
+        let filled = fill(&mut buffer).and_then(|()| buffer.flush());
+        // Bytes that are still buffered after an error must not be written when the buffer is
+        // dropped.
+        let _ = buffer.into_parts();
+        if let Err(error) = filled {
+            // Outer writers wrap the error of the disk; the first error of the disk itself is the
+            // better one.
+            let error = target.failure.take().unwrap_or(error);
+            return Err(DeviceError::file("write", path, error));
+        }
+        self.run_failpoints(Op::Fsync, path)
+            .and_then(|()| if self.is_scratch { Ok(()) } else { target.file.sync_all() })
+            .map_err(|e| DeviceError::file("sync", path, e))?;
+        Ok(target.bytes)
     }
 
     /// Writes a file whose name follows from its contents: `fill` returns the name in `folder` to
@@ -133,7 +153,7 @@ impl Files {
         let temporary = hidden_beside(&folder.join(unique), TEMPORARY)?;
         let mut name = String::new();
         let written = self
-            .create(&temporary, |out| {
+            .create_file(&temporary, |out| {
                 name = fill(out)?;
                 Ok(())
             })
@@ -152,7 +172,7 @@ impl Files {
     /// Returns an error if the folder cannot be created.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
-        self.run_hook(Op::Create, path)
+        self.run_failpoints(Op::Create, path)
             .and_then(|()| fs::create_dir_all(path))
             .map_err(|e| DeviceError::file("create the folder", path, e))
     }
@@ -193,11 +213,8 @@ impl Files {
     /// Returns an error if the sync fails.
     pub fn sync_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
-        self.run_hook(Op::SyncDir, path)
-            .and_then(|()| match self.is_scratch {
-                true => Ok(()),
-                false => File::open(path)?.sync_all(),
-            })
+        self.run_failpoints(Op::SyncDir, path)
+            .and_then(|()| if self.is_scratch { Ok(()) } else { File::open(path)?.sync_all() })
             .map_err(|e| DeviceError::file("sync the folder", path, e))
     }
 
@@ -225,7 +242,7 @@ impl Files {
     /// Returns an error if the removal or the sync fails.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
-        self.run_hook(Op::Remove, path)
+        self.run_failpoints(Op::Remove, path)
             .and_then(|()| fs::remove_file(path))
             .map_err(|e| DeviceError::file("remove", path, e))?;
         self.sync_dir(parent_of(path))
@@ -243,7 +260,7 @@ impl Files {
         to: impl AsRef<Path>,
     ) -> Result<bool, DeviceError> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        match self.run_hook(Op::Create, to).and_then(|()| fs::hard_link(from, to)) {
+        match self.run_failpoints(Op::Create, to).and_then(|()| fs::hard_link(from, to)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => Ok(false),
@@ -251,13 +268,18 @@ impl Files {
         }
     }
 
-    /// Runs the failpoints for an operation that other code performs, such as an object store.
+    /// Runs the failpoints for an operation, and does what they request. Other code that performs
+    /// durable operations, such as an object store, calls this method too.
     ///
     /// # Errors
     ///
     /// Returns the error that a failpoint requests.
     pub fn run_failpoints(&self, op: Op, path: impl AsRef<Path>) -> io::Result<()> {
-        self.run_hook(op, path.as_ref())
+        match self.action(op, path.as_ref()) {
+            Action::Proceed => Ok(()),
+            Action::Fail(error) => Err(error),
+            Action::Kill | Action::Tear => failpoint::die(),
+        }
     }
 
     /// Removes the leftovers of interrupted operations directly in `folder`, and returns their
@@ -285,7 +307,7 @@ impl Files {
 
     /// Removes a file, or a folder with its contents.
     fn delete(&self, path: &Path) -> Result<(), DeviceError> {
-        self.run_hook(Op::Remove, path)
+        self.run_failpoints(Op::Remove, path)
             .and_then(|()| {
                 if fs::symlink_metadata(path)?.is_dir() {
                     fs::remove_dir_all(path)
@@ -296,50 +318,10 @@ impl Files {
             .map_err(|e| DeviceError::file("remove", path, e))
     }
 
-    /// Writes a file from its beginning and syncs it.
-    fn create(
-        &self,
-        path: &Path,
-        fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<u64, DeviceError> {
-        let file = self
-            .run_hook(Op::Create, path)
-            .and_then(|()| File::create(path))
-            .map_err(|e| DeviceError::file("create", path, e))?;
-        let mut target = Target { files: self, path, file, bytes: 0, failure: None };
-        let mut buffer = BufWriter::with_capacity(BUFFER_BYTES, &mut target);
-        let filled = fill(&mut buffer).and_then(|()| buffer.flush());
-        // Bytes that are still buffered after an error must not be written when the buffer is
-        // dropped.
-        let _ = buffer.into_parts();
-        if let Err(error) = filled {
-            // Outer writers wrap the error of the disk; the first error of the disk itself is the
-            // better one.
-            let error = target.failure.take().unwrap_or(error);
-            return Err(DeviceError::file("write", path, error));
-        }
-        self.run_hook(Op::Fsync, path)
-            .and_then(|()| match self.is_scratch {
-                true => Ok(()),
-                false => target.file.sync_all(),
-            })
-            .map_err(|e| DeviceError::file("sync", path, e))?;
-        Ok(target.bytes)
-    }
-
     fn rename(&self, from: &Path, to: &Path) -> Result<(), DeviceError> {
-        self.run_hook(Op::Rename, to)
+        self.run_failpoints(Op::Rename, to)
             .and_then(|()| fs::rename(from, to))
             .map_err(|e| DeviceError::file("move into place", to, e))
-    }
-
-    /// Runs the hook for an operation and performs the action that the hook returns.
-    fn run_hook(&self, op: Op, path: &Path) -> io::Result<()> {
-        match self.action(op, path) {
-            Action::Proceed => Ok(()),
-            Action::Fail(error) => Err(error),
-            Action::Kill | Action::Tear => failpoint::die(),
-        }
     }
 
     fn action(&self, op: Op, path: &Path) -> Action {

@@ -65,13 +65,9 @@ pub fn caches() -> Caches {
 /// the cgroup.
 pub fn total_memory() -> Option<u64> {
     let machine = kib_field("/proc/meminfo", "MemTotal:");
-    let cgroup = fs::read_to_string("/sys/fs/cgroup/memory.max")
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    match (machine, cgroup) {
-        (Some(machine), Some(cgroup)) => Some(u64::min(machine, cgroup)),
-        (machine, cgroup) => machine.or(cgroup),
-    }
+    let cgroup = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let cgroup = cgroup.and_then(|text| text.trim().parse().ok());
+    machine.into_iter().chain(cgroup).min()
 }
 
 /// Returns the memory in bytes that can be allocated without swapping.
@@ -230,10 +226,7 @@ fn parse_size(text: &str) -> Option<usize> {
 
 /// Reads the field `name` of a file with lines such as `VmRSS:   1234 kB`, in bytes.
 fn kib_field(path: &str, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1024)
+    process::field(&fs::read_to_string(path).ok()?, name)?.checked_mul(1024)
 }
 
 #[cfg(test)]

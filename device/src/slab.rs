@@ -114,7 +114,7 @@ impl<T: Pod> Slab<T> {
 
     /// Returns the number of elements of a row.
     pub fn stride(&self) -> usize {
-        self.places.stride()
+        self.places.stride
     }
 
     /// Returns the number of live rows.
@@ -159,7 +159,7 @@ impl<T: Pod> Slab<T> {
         // memory is initialised (the kernel zeroes it), aligned for T (to 4 KiB, and rows are
         // multiples of the size of T), and holds valid T (any bits are, T: Pod). It stays while
         // `self` is borrowed: code that unmaps or writes takes `&mut self`.
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.places.stride()) }
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.places.stride) }
     }
 
     /// Returns the elements of `row` for writing.
@@ -171,7 +171,7 @@ impl<T: Pod> Slab<T> {
     pub fn row_mut(&mut self, row: u32) -> &mut [T] {
         let Some(start) = self.places.address(row) else { panic_absent(row) };
         // SAFETY: as in `row`, and `&mut self` makes this the only reference into the slab.
-        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.places.stride()) }
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.places.stride) }
     }
 
     /// Prefetches the cache lines of `row` for a read. Does nothing if there is no such row.
@@ -214,7 +214,7 @@ impl<T: Pod> Slab<T> {
             notice.send();
         }
         self.live += 1;
-        let row = (number as usize * self.places.rows_per_chunk() + index) as u32;
+        let row = (number as usize * self.places.rows_per_chunk + index) as u32;
         if used_before {
             self.row_mut(row).fill(T::zeroed());
         }
@@ -260,7 +260,7 @@ impl<T: Pod> Slab<T> {
 
     /// Frees every row and returns all memory.
     pub fn clear(&mut self) {
-        self.places = Places::new(self.places.stride(), self.places.rows_per_chunk());
+        self.places = Places::new(self.places.stride, self.places.rows_per_chunk);
         self.chunks = Vec::new();
         self.open.clear();
         self.spare = None;
@@ -277,7 +277,7 @@ impl<T: Pod> Slab<T> {
 
     /// Returns the number of bytes of a row.
     fn row_bytes(&self) -> usize {
-        self.places.stride() * size_of::<T>()
+        self.places.stride * size_of::<T>()
     }
 
     #[inline(always)]
@@ -311,7 +311,7 @@ impl<T: Pod> Slab<T> {
         }
         let number = self.chunks.len();
         // Every row of the new chunk must have a number.
-        if (number + 1) * self.places.rows_per_chunk() > u32::MAX as usize {
+        if (number + 1) * self.places.rows_per_chunk > u32::MAX as usize {
             return Err(DeviceError::TooManyRows { rows: self.live as u64 });
         }
         self.chunks.push(None);

@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::DeviceError;
@@ -105,14 +104,6 @@ impl Failpoint {
     /// Returns the number of operations so far.
     pub fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed)
-    }
-}
-
-impl FromStr for Failpoint {
-    type Err = DeviceError;
-
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
-        Self::parse(text)
     }
 }
 

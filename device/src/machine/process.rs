@@ -59,7 +59,7 @@ pub fn cpu_seconds(pid: u32) -> Option<f64> {
 }
 
 /// Returns the number in a line such as `VmRSS:   1234 kB` or `Threads:   3`.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }

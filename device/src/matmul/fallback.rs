@@ -32,7 +32,7 @@ pub(super) fn linear(
         Right::Plain(view) => columns_by(0, n, view.values, view.row_stride),
         Right::Packed(panels) => {
             for panel in panels {
-                columns_by(panel.first(), panel.columns(), panel.values(), panel.step());
+                columns_by(panel.first, panel.columns, panel.values(), panel.step());
             }
         }
     }

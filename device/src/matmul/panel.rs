@@ -17,9 +17,12 @@ use crate::simd::{Level, level};
 /// hold the whole matrix.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    first: usize,
-    columns: usize,
-    k: usize,
+    /// The number of the panel's first column in the matrix.
+    pub(super) first: usize,
+    /// The number of columns of the panel.
+    pub(super) columns: usize,
+    /// The number of rows of the matrix.
+    pub(super) k: usize,
     lines: Vec<Line>,
 }
 
@@ -95,21 +98,6 @@ impl Panel {
                 }
             }
         }
-    }
-
-    /// Returns the number of the panel's first column in the matrix.
-    pub(super) fn first(&self) -> usize {
-        self.first
-    }
-
-    /// Returns the number of columns of the panel.
-    pub(super) fn columns(&self) -> usize {
-        self.columns
-    }
-
-    /// Returns the number of rows of the matrix.
-    pub(super) fn k(&self) -> usize {
-        self.k
     }
 
     /// Returns the packed floats: row after row, [`Panel::step`] apart.

@@ -52,8 +52,8 @@ impl Right<'_> {
         match self {
             Self::Plain(view) => (view.rows, view.columns),
             Self::Packed(panels) => {
-                let columns = panels.last().map_or(0, |last| last.first() + last.columns());
-                (panels.first().map_or(0, Panel::k), columns)
+                let columns = panels.last().map_or(0, |last| last.first + last.columns);
+                (panels.first().map_or(0, |panel| panel.k), columns)
             }
         }
     }
@@ -69,8 +69,8 @@ impl Right<'_> {
             Self::Packed(panels) => {
                 let mut end = 0;
                 for panel in *panels {
-                    assert!(panel.first() == end && panel.k() == panels[0].k(), "not all panels");
-                    end += panel.columns();
+                    assert!(panel.first == end && panel.k == panels[0].k, "not all panels");
+                    end += panel.columns;
                 }
             }
         }
@@ -81,8 +81,8 @@ impl Right<'_> {
         match self {
             Self::Plain(view) => view.values[p * view.row_stride + j * view.column_stride],
             Self::Packed(panels) => {
-                let panel = &panels[panels.partition_point(|panel| panel.first() <= j) - 1];
-                panel.values()[p * panel.step() + j - panel.first()]
+                let panel = &panels[panels.partition_point(|panel| panel.first <= j) - 1];
+                panel.values()[p * panel.step() + j - panel.first]
             }
         }
     }
@@ -201,10 +201,10 @@ fn blocks(
                 for panel in panels {
                     let right = panel.values().as_ptr().wrapping_add(begin * panel.step());
                     assert!(
-                        panel.columns() <= kernels.width(kernels.rows()),
+                        panel.columns <= kernels.width(kernels.rows()),
                         "a panel for another level"
                     );
-                    panel_of(panel.first(), panel.columns(), right, panel.step());
+                    panel_of(panel.first, panel.columns, right, panel.step());
                 }
             }
         }

@@ -16,8 +16,8 @@ pub(super) struct Places<T> {
     starts: Vec<Option<NonNull<T>>>,
     /// The number of rows with a place, including rows of chunks that were returned.
     capacity: usize,
-    stride: usize,
-    rows_per_chunk: usize,
+    pub(super) stride: usize,
+    pub(super) rows_per_chunk: usize,
     /// The value ceil(2^64 / rows_per_chunk). The high half of its product with a row number is the
     /// number of the chunk.
     reciprocal: u64,
@@ -42,14 +42,6 @@ impl<T> Places<T> {
             // The value is below 2^64, since `rows_per_chunk` is at least two.
             reciprocal: u64::MAX / rows_per_chunk as u64 + 1,
         }
-    }
-
-    pub(super) fn stride(&self) -> usize {
-        self.stride
-    }
-
-    pub(super) fn rows_per_chunk(&self) -> usize {
-        self.rows_per_chunk
     }
 
     pub(super) fn bookkeeping_bytes(&self) -> usize {
