@@ -67,17 +67,12 @@ pub(crate) fn client(
         .with_container_name(container)
         .with_client_options(client_options(options).with_allow_http(is_plain))
         .with_retry(no_retries());
-    let synonym = |name: &str| {
-        SYNONYMS
-            .iter()
-            .find(|(theirs, _)| *theirs == name)
-            .map_or_else(|| name.to_owned(), |(_, ours)| (*ours).to_owned())
-    };
+    let synonym = |name| SYNONYMS.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours);
     let mut secrets = Vec::new();
     let mut used = Vec::new();
     for (variable, value) in environment.iter() {
-        let name = synonym(variable);
-        if !PASSED_ON.contains(&name.as_str()) {
+        let name = synonym(variable).unwrap_or(variable);
+        if !PASSED_ON.contains(&name) {
             continue;
         }
         let key: AzureConfigKey = name.to_ascii_lowercase().parse().map_err(|_| {
@@ -88,7 +83,7 @@ pub(crate) fn client(
         })?;
         builder = builder.with_config(key, value);
         used.push(variable.to_owned());
-        if SECRET.contains(&name.as_str()) {
+        if SECRET.contains(&name) {
             secrets.push(value.to_owned());
         }
     }

@@ -3,7 +3,7 @@
 //! `object_store` keeps the status of a response in private types, so the status is parsed from
 //! their text. A test compares every kind with real responses.
 
-use std::error::Error as _;
+use std::error::Error as StdError;
 use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
@@ -37,17 +37,15 @@ impl Failure {
     /// Converts an error of `object_store`.
     pub(crate) fn of(error: &object_store::Error) -> Self {
         use object_store::Error as E;
-        let answer = Answer::find(error);
-        let reason = match &answer {
-            Some(answer) => answer.to_string(),
-            None => match transport(error) {
-                Some((_, text)) => text,
-                None => shorten(&error.to_string()),
-            },
+        let (answer, transport) = (Answer::find(error), transport(error));
+        let reason = match (&answer, &transport) {
+            (Some(answer), _) => answer.to_string(),
+            (None, Some((_, text))) => text.clone(),
+            (None, None) => shorten(&error.to_string()),
         };
         // The credentials of the machine are asked for at a link-local address.
         if answer.is_none()
-            && let Some((HttpErrorKind::Connect | HttpErrorKind::Timeout, text)) = transport(error)
+            && let Some((HttpErrorKind::Connect | HttpErrorKind::Timeout, text)) = &transport
             && error.to_string().contains("://169.254.")
         {
             let reason = format!(
@@ -64,12 +62,11 @@ impl Failure {
             E::NotImplemented { .. }
             | E::NotSupported { .. }
             | E::UnknownConfigurationKey { .. } => Outcome::Refused,
-            _ => match (&answer, transport(error)) {
+            _ => match (&answer, transport) {
                 (Some(answer), _) => answer.outcome(),
                 (None, Some((HttpErrorKind::Timeout, _))) => Outcome::Timeout,
-                (None, Some(_)) => Outcome::Connection,
                 // An answer that cannot be understood was cut, or does not come from the store.
-                (None, None) => Outcome::Connection,
+                (None, _) => Outcome::Connection,
             },
         };
         Self { outcome, reason }
@@ -95,21 +92,18 @@ struct Answer {
 impl Answer {
     /// Finds the response of the store in an error and its causes.
     fn find(error: &object_store::Error) -> Option<Self> {
-        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-        while let Some(error) = next {
-            // Every outer text repeats the inner ones, and any of them has the status.
-            let text = error.to_string();
-            if let Some((_, rest)) = text.split_once("returned non-2xx status code: ")
-                && let Some(status) = rest.get(..3).and_then(|digits| digits.parse().ok())
-            {
-                return Some(Self::read(status, rest));
-            }
-            if let Some((_, body)) = text.split_once("returned error response: ") {
-                return Some(Self::read(500, body));
-            }
-            next = error.source();
-        }
-        None
+        // Every outer text repeats the inner ones, and any of them has the status.
+        std::iter::once(error.to_string()).chain(causes(error).map(ToString::to_string)).find_map(
+            |text| {
+                if let Some((_, rest)) = text.split_once("returned non-2xx status code: ")
+                    && let Some(status) = rest.get(..3).and_then(|digits| digits.parse().ok())
+                {
+                    return Some(Self::read(status, rest));
+                }
+                let (_, body) = text.split_once("returned error response: ")?;
+                Some(Self::read(500, body))
+            },
+        )
     }
 
     fn read(status: u16, text: &str) -> Self {
@@ -155,23 +149,20 @@ impl std::fmt::Display for Answer {
 /// Returns the kind and the text of a transport failure, with all causes from the outermost to the
 /// system's.
 fn transport(error: &object_store::Error) -> Option<(HttpErrorKind, String)> {
-    let mut next = error.source();
-    while let Some(error) = next {
-        if let Some(http) = error.downcast_ref::<HttpError>() {
-            let mut message: Vec<String> = Vec::new();
-            let mut cause = http.source();
-            while let Some(error) = cause {
-                let text = error.to_string();
-                if !message.iter().any(|before| before.contains(&text)) {
-                    message.push(text);
-                }
-                cause = error.source();
-            }
-            return Some((http.kind(), shorten(&message.join(": "))));
+    let http = causes(error).find_map(|cause| cause.downcast_ref::<HttpError>())?;
+    let mut message: Vec<String> = Vec::new();
+    for cause in causes(http) {
+        let text = cause.to_string();
+        if !message.iter().any(|before| before.contains(&text)) {
+            message.push(text);
         }
-        next = error.source();
     }
-    None
+    Some((http.kind(), shorten(&message.join(": "))))
+}
+
+/// Yields the causes of an error, the outermost first.
+fn causes<'a>(error: &'a dyn StdError) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
 }
 
 fn shorten(text: &str) -> String {

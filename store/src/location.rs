@@ -67,14 +67,13 @@ impl Location {
         let (bucket, account) = match host.split_once('@') {
             None => (host, None),
             Some((container, account)) if scheme.starts_with("abfs") => {
-                match account.strip_suffix(".dfs.core.windows.net") {
-                    Some(account) if is_name(account) => (container, Some(account.to_owned())),
-                    _ => {
-                        return refuse(
-                            "the account must be written as `container@account.dfs.core.windows.net`",
-                        );
-                    }
-                }
+                let account = account.strip_suffix(".dfs.core.windows.net");
+                let Some(account) = account.filter(|account| is_name(account)) else {
+                    return refuse(
+                        "the account must be written as `container@account.dfs.core.windows.net`",
+                    );
+                };
+                (container, Some(account.to_owned()))
             }
             // Credentials are refused, because URLs go into logs and process lists.
             Some(_) => {

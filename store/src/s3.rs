@@ -69,17 +69,14 @@ impl Setup {
                 Some(Keys { id, secret, token: owned("AWS_SESSION_TOKEN") })
             }
             (None, None) => None,
-            (Some(_), None) => {
-                return refuse(
-                    "AWS_SECRET_ACCESS_KEY",
-                    "this variable is missing, but AWS_ACCESS_KEY_ID is set; set both or none",
-                );
-            }
-            (None, Some(_)) => {
-                return refuse(
-                    "AWS_ACCESS_KEY_ID",
-                    "this variable is missing, but AWS_SECRET_ACCESS_KEY is set; set both or none",
-                );
+            (id, _) => {
+                let (present, missing) = match id {
+                    Some(_) => ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+                    None => ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+                };
+                let reason =
+                    format!("this variable is missing, but {present} is set; set both or none");
+                return refuse(missing, &reason);
             }
         };
         let web_identity = owned("AWS_WEB_IDENTITY_TOKEN_FILE").zip(owned("AWS_ROLE_ARN"));
