@@ -51,7 +51,7 @@ pub use narrow::open_narrow;
 pub use read::{Need, open_candidates};
 pub use source::PartSource;
 pub(crate) use source::open_weights;
-pub use write::{PartRows, write_part, write_rows};
+pub use write::{PartRows, write_rows};
 
 use crate::layout::TableLayout;
 use crate::shape::RowShape;

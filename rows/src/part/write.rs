@@ -189,19 +189,8 @@ fn columns(rows: PartRows, shape: &RowShape) -> Result<Vec<ArrayRef>, ArrowError
     Ok(columns)
 }
 
-/// Writes and syncs one part of full rows below `folder`, whose sub-folders must exist. The folder
-/// itself is not synced.
-pub fn write_part(
-    files: &Files,
-    folder: &Path,
-    shape: &RowShape,
-    place: (usize, usize),
-    rows: PartRows,
-) -> Result<PartInfo> {
-    write_file_of(files, folder, shape, (place, ROWS), rows)
-}
-
-/// Writes and syncs one part of full rows or of narrow rows; `shape` is the shape of the table.
+/// Writes and syncs one part of full rows or of narrow rows below `folder`, whose sub-folders must
+/// exist; `shape` is the shape of the table. The folder itself is not synced.
 pub fn write_rows(
     files: &Files,
     folder: &Path,
@@ -209,21 +198,11 @@ pub fn write_rows(
     place: (usize, usize),
     (rows, is_narrow): (PartRows, bool),
 ) -> Result<PartInfo> {
-    match shape.narrow_row.as_deref().filter(|_| is_narrow) {
-        Some(narrow) => write_file_of(files, folder, narrow, (place, NARROW), rows),
-        None => write_part(files, folder, shape, place, rows),
-    }
-}
-
-fn write_file_of(
-    files: &Files,
-    folder: &Path,
-    shape: &RowShape,
-    (place, kind): ((usize, usize), &str),
-    rows: PartRows,
-) -> Result<PartInfo> {
-    let segments = Some(("zillion.segments", describe_segments(shape)));
-    let content = (fields(shape), segments);
+    let (shape, kind) = match shape.narrow_row.as_deref().filter(|_| is_narrow) {
+        Some(narrow) => (narrow, NARROW),
+        None => (shape, ROWS),
+    };
+    let content = (fields(shape), Some(("zillion.segments", describe_segments(shape))));
     write_file(files, folder, shape, (place, kind), content, || columns(rows, shape))
 }
 
