@@ -25,14 +25,14 @@
 //!
 //! let plan = Arc::new(plan_of(&[vec![FeatureKey::from_i64(7)]]));
 //! client.begin_step(Step(1), Rates::default())?;
-//! let mut rows = client.pull(&plan, PullOptions::default(), RowBuffer::default())?.wait()?;
+//! let mut rows = client.pull(&plan, PullOptions::default(), RowBuffer::default())?;
 //! rows.tables[0].values.fill(1.0); // the gradients
-//! client.push(&plan, rows, PushMode::Stage)?.wait()?;
+//! client.push(&plan, rows, PushMode::Stage)?;
 //! let norm = client.grad_sq_norm()?.sqrt();
 //! let report = client.apply((0.5 / norm) as f32)?;
 //! assert_eq!(report.created, 1);
 //!
-//! let (rows, _) = client.lookup(&plan, RowBuffer::default())?.wait()?;
+//! let (rows, _) = client.lookup(&plan, RowBuffer::default())?;
 //! assert_eq!(rows.tables[0].row(0)[0], -0.25);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -43,7 +43,6 @@ mod error;
 mod local;
 mod options;
 mod order;
-mod pending;
 mod pulled;
 
 pub use client::{
@@ -54,5 +53,4 @@ pub use error::{Error, Result};
 pub use local::LocalClient;
 pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
-pub use pending::Pending;
 pub use pulled::PulledRows;

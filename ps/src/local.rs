@@ -34,8 +34,7 @@ const POLLED_PART: u64 = 2;
 /// A [`TrainClient`](crate::TrainClient) over tables in this process.
 ///
 /// # Concurrency
-/// Each call runs to its end on the calling thread and on the pool, so every
-/// [`Pending`](crate::Pending) is ready.
+/// Each call runs to its end on the calling thread and on the pool.
 #[derive(Debug)]
 pub struct LocalClient {
     tables: TableSet,
@@ -115,10 +114,15 @@ impl LocalClient {
         }
     }
 
+    /// Returns an error if the tables are half updated, or if gradients are not applied yet.
+    fn check_settled(&self, call: &'static str) -> Result<()> {
+        self.check_whole()?;
+        self.order.check_settled(call)
+    }
+
     /// Returns an error if no checkpoint can begin at this moment.
     fn allow_checkpoint(&self, call: &'static str) -> Result<()> {
-        self.check_whole()?;
-        self.order.check_settled(call)?;
+        self.check_settled(call)?;
         if self.is_open {
             return Err(Error::Order {
                 call,

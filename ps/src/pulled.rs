@@ -30,7 +30,7 @@ impl RowSource for PulledRows<'_> {
         rows: &mut RowBuffer,
     ) -> zillion_embedding::Result<LookupReport> {
         let buffer = std::mem::take(rows);
-        let answer = self.client.lookup(plan, buffer).and_then(|pending| pending.wait());
+        let answer = self.client.lookup(plan, buffer);
         let (buffer, report) = answer.map_err(|e| match e {
             crate::Error::Tables(e) => e,
             other => TableError::Source(Box::new(other)),

@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use zillion_device::{Files, Workers, mmap};
+use zillion_rows::TableLayout;
 use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Throttle, merge_layers};
-use zillion_rows::{TableLayout, TableSpec};
 
 pub(crate) use fetch::describe_other_bytes;
 
@@ -181,7 +181,7 @@ impl Cache {
                 "the chain of versions is empty; give it at least the version itself".to_owned(),
             ));
         };
-        let layouts: Vec<TableLayout> = newest.tables.iter().map(TableSpec::layout).collect();
+        let layouts = newest.layouts();
         let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
         let mut layers = Vec::new();
         for run in stack(&rows) {
@@ -200,8 +200,7 @@ impl Cache {
         version: &VersionManifest,
         pace: &mut dyn Throttle,
     ) -> Result<Layer> {
-        let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
-        self.open_single(model, version, &layouts, pace)
+        self.open_single(model, version, &version.layouts(), pace)
     }
 
     /// Fetches a file of a version, verifies its hash, and maps it.
@@ -278,22 +277,13 @@ impl Cache {
     /// because another process may be writing a new one.
     fn sweep(&self) -> Result<u64> {
         let mut freed = 0;
-        let entries = match fs::read_dir(&self.files_dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-            Err(error) => {
-                let reason = format!("cannot list the folder: {error}");
-                return Err(Error::File { path: self.files_dir.clone(), reason });
-            }
-        };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let is_unfinished = name.starts_with('.') && name.ends_with(".tmp");
-            let Some(metadata) = entry.metadata().ok().filter(|_| is_unfinished) else { continue };
+        let is_unfinished = |name: &String| name.starts_with('.') && name.ends_with(".tmp");
+        for name in list_all_names(&self.files_dir)?.into_iter().filter(is_unfinished) {
+            let path = self.files_dir.join(name);
+            let Ok(metadata) = fs::metadata(&path) else { continue };
             let age = metadata.modified().ok().and_then(|at| at.elapsed().ok());
             if age.is_some_and(|age| age > LONGEST_WRITE) {
-                self.files.remove_file(entry.path())?;
+                self.files.remove_file(path)?;
                 freed += metadata.len();
             }
         }
@@ -418,6 +408,13 @@ fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
 /// Returns the names in a folder in ascending order, without hidden names, which belong to
 /// unfinished files.
 fn list_names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = list_all_names(folder)?;
+    names.retain(|name| !name.starts_with('.'));
+    Ok(names)
+}
+
+/// Returns the names in a folder in ascending order. A folder that does not exist has no names.
+fn list_all_names(folder: &Path) -> Result<Vec<String>> {
     let failed = |error: std::io::Error| Error::File {
         path: folder.to_owned(),
         reason: format!("cannot list the folder: {error}"),
@@ -430,7 +427,7 @@ fn list_names(folder: &Path) -> Result<Vec<String>> {
     };
     for entry in entries {
         let name = entry.map_err(failed)?.file_name();
-        names.extend(name.to_str().filter(|n| !n.starts_with('.')).map(str::to_owned));
+        names.extend(name.into_string());
     }
     names.sort_unstable();
     Ok(names)

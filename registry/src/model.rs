@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use zillion_device::{Clock, Files};
-use zillion_store::{Environment, Store, StoreStop};
+use zillion_store::{Store, StoreStop};
 
 use crate::error::{Error, Result};
 use crate::numbered::Numbered;
@@ -42,7 +42,7 @@ impl Registry {
     /// # Errors
     /// Returns the errors of [`Store::open`].
     pub fn open(url: &str, files: Files, clock: Arc<dyn Clock>) -> Result<Self> {
-        Ok(Self { store: Store::open(url, files)?, clock })
+        Ok(Self::new(Store::open(url, files)?, clock))
     }
 
     /// Opens the registry at a URL for a publisher, and creates it if it does not exist.
@@ -50,35 +50,12 @@ impl Registry {
     /// # Errors
     /// Returns the errors of [`Store::create_at`].
     pub fn create(url: &str, files: Files, clock: Arc<dyn Clock>) -> Result<Self> {
-        Ok(Self { store: Store::create_at(url, files)?, clock })
+        Ok(Self::new(Store::create_at(url, files)?, clock))
     }
 
-    /// Opens a registry like [`Registry::open`], with the credentials and settings of
-    /// `environment`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Store::open_in`].
-    pub fn open_in(
-        environment: &Environment,
-        url: &str,
-        files: Files,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        Ok(Self { store: Store::open_in(environment, url, files)?, clock })
-    }
-
-    /// Opens a registry like [`Registry::create`], with the credentials and settings of
-    /// `environment`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Store::create_in`].
-    pub fn create_in(
-        environment: &Environment,
-        url: &str,
-        files: Files,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        Ok(Self { store: Store::create_in(environment, url, files)?, clock })
+    /// Makes the registry of a store that is open.
+    pub fn new(store: Store, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock }
     }
 
     /// Returns the store of the registry.

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::{Cursor, HASH_ID, Statistics};
-use zillion_rows::TableSpec;
 use zillion_rows::layer::{LayerFile, LayerManifest};
+use zillion_rows::{TableLayout, TableSpec};
 
 use crate::error::{Error, Result};
 
@@ -142,6 +142,11 @@ impl VersionManifest {
     /// Returns the reference to this version.
     pub fn link(&self) -> Link {
         Link { version: self.version, chain: self.chain.clone() }
+    }
+
+    /// Returns the layouts of the tables' rows.
+    pub(crate) fn layouts(&self) -> Vec<TableLayout> {
+        self.tables.iter().map(TableSpec::layout).collect()
     }
 
     /// Returns whether the version is a base.

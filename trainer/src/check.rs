@@ -69,15 +69,15 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
             );
         }
         let known = rows.map(|(n, _)| n);
-        let sampled = sample::take(job, train, sample, known, workers, &mut findings)?;
+        let sampled = sample::draw(job, train, sample, known, workers, &mut findings)?;
         rows = rows.map(|rows| sampled.of_data(job, rows));
-        tables = cost::tables(job, &sampled, rows.map(|(n, _)| n), &mut findings);
-        limits::contradictions(job, &sampled, &tables, machine::total_memory(), &mut findings);
+        tables = cost::estimate_tables(job, &sampled, rows.map(|(n, _)| n), &mut findings);
+        limits::find_contradictions(job, &sampled, &tables, machine::total_memory(), &mut findings);
         data = Some(sampled.into_check(rows));
     }
-    learning::notes(job, rows.map(|(n, _)| n), &mut findings);
-    let memory = cost::memory(job, &tables, rows.map(|(n, _)| n), workers, &mut findings);
-    machine_checks(job, &tables, train.as_ref(), &mut findings);
+    learning::report_consequences(job, rows.map(|(n, _)| n), &mut findings);
+    let memory = cost::estimate_memory(job, &tables, rows.map(|(n, _)| n), workers, &mut findings);
+    check_machine(job, &tables, train.as_ref(), &mut findings);
     Ok(CheckReport { findings: findings.sorted(), data, tables, memory })
 }
 
@@ -155,7 +155,7 @@ fn parts(schema: &Schema) -> Vec<(String, Schema)> {
     parts
 }
 
-fn machine_checks(
+fn check_machine(
     job: &Job,
     tables: &[TableCheck],
     train: Option<&Dataset>,
@@ -196,7 +196,7 @@ fn machine_checks(
             ),
         );
     }
-    disk(job, tables, findings);
+    check_disk(job, tables, findings);
     let run = RunDir::new(job.output());
     if run.steps().is_ok_and(|steps| !steps.is_empty()) {
         findings.note(
@@ -209,7 +209,7 @@ fn machine_checks(
     }
 }
 
-fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
+fn check_disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
     let checkpoint: u64 = tables.iter().map(|t| t.checkpoint_bytes).sum();
     // The disk holds the checkpoints that are kept, the best one, and the one being written. Those
     // that the oldest of them stands on hold changes, which may be every row.

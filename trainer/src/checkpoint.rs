@@ -35,13 +35,13 @@ use zillion_rows::{PartSource, TableSpec};
 
 use crate::error::{Error, Result};
 use crate::frequencies::{self, Frequencies};
-use crate::job::Job;
+use crate::job::{Job, difference, difference_of_model};
 
 pub(crate) use chain::Link;
 pub use manifest::{Best, FileDigest, Manifest, Parent, Progress, TrainingFile};
 pub use run_dir::RunDir;
 pub use shrink::Shrunk;
-pub(crate) use writing::{Writing, Written};
+pub(crate) use writing::{Retention, Writing, Written};
 
 const MANIFEST: &str = "MANIFEST";
 const DENSE: &str = "dense.safetensors";
@@ -117,8 +117,7 @@ impl Checkpoint {
     /// Reads a file of the checkpoint and verifies it against its digest.
     fn read(&self, name: &str, action: &'static str, digest: &FileDigest) -> Result<Vec<u8>> {
         let path = self.path.join(name);
-        let failed = |source| Error::Io { action, path: path.clone(), source };
-        let bytes = std::fs::read(&path).map_err(failed)?;
+        let bytes = std::fs::read(&path).map_err(Error::io(action, &path))?;
         if FileDigest::of(&bytes) != *digest {
             let problem = "its bytes differ from the bytes that were written".to_owned();
             return Err(Error::Checkpoint { path, problem });
@@ -133,10 +132,7 @@ impl Checkpoint {
 
     /// Restores the dense parameters and the state of the optimizer.
     pub fn restore_dense(&self, params: &mut Params, optimizer: &mut DenseOptimizer) -> Result<()> {
-        let bytes = self.dense()?;
-        params.copy_from(&read_params(params.specs(), &bytes)?)?;
-        optimizer.read(&bytes)?;
-        Ok(())
+        self.lend_dense(params, optimizer)?.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Restores the average of the dense parameters.
@@ -192,21 +188,19 @@ impl Checkpoint {
     /// Verifies that a new run of `job` can begin from this checkpoint: its tables and its model
     /// must be the same.
     pub fn check_model(&self, job: &Job) -> Result<()> {
-        match crate::job::difference_of_model(&self.manifest.job, &job.portable()?) {
-            None => Ok(()),
-            Some((key, saved, given)) => {
-                Err(Error::OtherModel { path: self.path.clone(), key, saved, given })
-            }
-        }
+        let path = self.path.clone();
+        difference_of_model(&self.manifest.job, &job.portable()?).map_or(Ok(()), |found| {
+            let (key, saved, given) = found;
+            Err(Error::OtherModel { path, key, saved, given })
+        })
     }
 
     /// Verifies that `job` differs from the checkpoint's job in no setting that changes the result.
     pub fn check_job(&self, job: &Job) -> Result<()> {
-        match crate::job::difference(&self.manifest.job, &job.portable()?) {
-            None => Ok(()),
-            Some((key, saved, given)) => {
-                Err(Error::OtherJob { path: self.path.clone(), key, saved, given })
-            }
-        }
+        let path = self.path.clone();
+        difference(&self.manifest.job, &job.portable()?).map_or(Ok(()), |found| {
+            let (key, saved, given) = found;
+            Err(Error::OtherJob { path, key, saved, given })
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! The errors of a training run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zillion_config::ConfigError;
 
@@ -177,4 +177,11 @@ pub enum Error {
     /// A job that does not have the model, the settings or the data that an operation needs.
     #[error("job: {0}")]
     Unsupported(String),
+}
+
+impl Error {
+    /// Returns a function that makes the error of an action on a file.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::Io { action, path: path.to_owned(), source }
+    }
 }

@@ -16,7 +16,7 @@ use zillion_scorer::Scorer;
 
 use crate::error::Result;
 use crate::frequencies::Frequencies;
-use crate::job::Job;
+use crate::job::{Job, is_zero};
 use crate::pipeline::{Pipeline, Planned};
 use crate::retrieval::{Candidates, Towers};
 use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
@@ -62,10 +62,6 @@ pub struct EvalReport {
     /// found.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl EvalReport {
@@ -159,23 +155,22 @@ impl Judge<'_> {
         }
         rejected_rows += pipeline.ending.rejected.len() as u64;
         let tasks = evaluations.finish()?;
-        let first = tasks.first().map(|(_, task)| task.clone());
         let retrieval = candidates.map(Candidates::finish);
-        let ranking = match &retrieval {
-            Some(retrieval) => retrieval.figures.clone(),
-            None => first.as_ref().map_or_else(Vec::new, |task| task.ranking.clone()),
+        let first = match tasks.first() {
+            Some((_, task)) => task.clone(),
+            None => {
+                let positives = retrieval.as_ref().map_or(0, |r| r.rows);
+                TaskReport { rows, positives, ..TaskReport::default() }
+            }
         };
+        let ranking = retrieval.as_ref().map_or(first.ranking, |r| r.figures.clone());
         Ok(EvalReport {
-            auc: first.as_ref().and_then(|task| task.auc),
-            gauc: first.as_ref().and_then(|task| task.gauc),
-            logloss: first.as_ref().and_then(|task| task.logloss),
-            calibration: first.as_ref().and_then(|task| task.calibration),
-            rows: first.as_ref().map_or(rows, |task| task.rows),
-            positives: match (&first, &retrieval) {
-                (Some(task), _) => task.positives,
-                (None, Some(retrieval)) => retrieval.rows,
-                (None, None) => 0,
-            },
+            auc: first.auc,
+            gauc: first.gauc,
+            logloss: first.logloss,
+            calibration: first.calibration,
+            rows: first.rows,
+            positives: first.positives,
             ranking,
             candidates: retrieval.as_ref().map_or(0, |r| r.candidates),
             unknown_items: retrieval.as_ref().map_or(0, |r| r.unknown),
@@ -194,13 +189,14 @@ pub(crate) fn add(sums: &mut [u64], counts: &[u64]) {
 }
 
 /// The counts of a data set that was scored.
-pub(crate) struct Scored {
+#[derive(Clone, Debug)]
+pub struct Predicted {
     /// The number of unique keys without a row, summed over batches.
-    pub(crate) missing: u64,
+    pub missing: u64,
     /// The number of bad rows that were left out.
-    pub(crate) rejected: u64,
-    /// The positions of the bad rows after the end of the last batch.
-    pub(crate) rejected_last: Vec<u64>,
+    pub rejected: u64,
+    /// The positions of the bad rows after the last row that was scored.
+    pub rejected_last: Vec<u64>,
 }
 
 /// Scores every row in file order until `sink` returns `false`. The arguments of `sink` are a
@@ -214,7 +210,7 @@ pub(crate) fn for_each_scored(
     params: &Params,
     workers: &Arc<Workers>,
     mut sink: impl FnMut(&Batch, &[&[f32]], &[u64]) -> Result<bool>,
-) -> Result<Scored> {
+) -> Result<Predicted> {
     let mut pipeline = pipeline(job, dataset, workers)?;
     let (mut missing, mut rejected) = (0, 0);
     while let Some(planned) = pipeline.next()? {
@@ -227,11 +223,11 @@ pub(crate) fn for_each_scored(
     }
     let rejected_last = pipeline.ending.rejected;
     rejected += rejected_last.len() as u64;
-    Ok(Scored { missing, rejected, rejected_last })
+    Ok(Predicted { missing, rejected, rejected_last })
 }
 
 /// Makes a pipeline over the rows of a data set in file order.
-fn pipeline(job: &Job, dataset: &Dataset, workers: &Arc<Workers>) -> Result<Pipeline> {
+pub(crate) fn pipeline(job: &Job, dataset: &Dataset, workers: &Arc<Workers>) -> Result<Pipeline> {
     let order = BatchOrder {
         seed: 0,
         shuffle: false,

@@ -4,9 +4,18 @@
 //! graph.
 
 use zillion_feature::{FeatureKind, Schema};
-use zillion_nn::TableInput;
 use zillion_nn::zoo::{LabelInput, LossSpec, ModelInputs, SparseInput, VectorSegment};
+use zillion_nn::{Graph, NodeId, TableInput};
 use zillion_rows::{TableLayout, TableSpec};
+
+use crate::error::{Error, Result};
+
+/// Returns the node of an output that training needs.
+pub(crate) fn find_output(graph: &Graph, name: &str) -> Result<NodeId> {
+    graph.output(name).ok_or_else(|| {
+        Error::Unsupported(format!("the model has no output `{name}`, which training needs"))
+    })
+}
 
 /// Returns the inputs of a model over rows of `schema` and tables of `specs`. `loss_of` names the
 /// loss of a label.

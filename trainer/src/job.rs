@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 use zillion_config::ConfigError;
@@ -96,7 +97,7 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
     /// The number of batches whose gradients make one step.
-    #[serde(skip_serializing_if = "learning::is_one")]
+    #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
     /// The average of the dense parameters, which scores in place of the newest ones; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,9 +143,16 @@ pub struct TrainConfig {
     pub keep: NonZeroUsize,
 }
 
+/// Returns whether a setting is 1, so that it can be left out.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
 fn is_one(n: &NonZeroUsize) -> bool {
     n.get() == 1
+}
+
+/// Returns whether a count is 0, so that it can be left out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+pub(crate) fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Default for TrainConfig {
@@ -239,14 +247,8 @@ impl Job {
         if let Some(key) = root.keys().find(|k| !ROOT_KEYS.contains(&k.as_str())) {
             return Err(ConfigError::unknown_key("", key, &ROOT_KEYS).into());
         }
-        let name: String = match root.get("name") {
-            Some(name) => zillion_config::from_value(name, "name")?,
-            None => "job".to_owned(),
-        };
-        let seed: u64 = match root.get("seed") {
-            Some(seed) => zillion_config::from_value(seed, "seed")?,
-            None => 0,
-        };
+        let name: String = read_key(root, "name")?.unwrap_or_else(|| "job".to_owned());
+        let seed: u64 = read_key(root, "seed")?.unwrap_or(0);
         let schema = Schema::from_job(&value)?;
         let model = ModelSpec::from_job(&value)?;
         if schema.labels.is_empty() && !matches!(model, ModelSpec::TwoTower(_)) {
@@ -274,10 +276,7 @@ impl Job {
         }
         let data: DataConfig = zillion_config::section(&value, "data")?;
         data.negatives(&schema)?;
-        let publish = match root.get("publish") {
-            Some(section) => Some(zillion_config::from_value(section, "publish")?),
-            None => None,
-        };
+        let publish = read_key(root, "publish")?;
         let run = zillion_config::section(&value, "run")?;
         let eval: EvalConfig = zillion_config::section(&value, "eval")?;
         let eval = eval.resolve();
@@ -350,6 +349,11 @@ impl Job {
         root.remove("publish");
         Ok(Value::Table(root))
     }
+}
+
+/// Reads the value of a key at the root of a job, if the job has the key.
+fn read_key<T: DeserializeOwned>(root: &toml::Table, key: &str) -> Result<Option<T>> {
+    Ok(root.get(key).map(|value| zillion_config::from_value(value, key)).transpose()?)
 }
 
 /// Replaces floats that came from 32-bit settings by the short decimal number: 0.05, not

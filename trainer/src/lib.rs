@@ -50,7 +50,7 @@ pub use checkpoint::{
     Best, Checkpoint, FileDigest, Manifest, Parent, Progress, RunDir, Shrunk, TrainingFile,
 };
 pub use error::{Error, Result};
-pub use evaluate::EvalReport;
+pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
     EvalConfig, ItemCounts, Job, Memory, PublishConfig, RateConfig, RunConfig, TableConfig,
@@ -61,7 +61,7 @@ pub use observer::{
     RunFigures, Silent, StepReport,
 };
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
-pub use predict::{InspectedBatch, Loaded, Predicted, Prediction};
+pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{Published, publish_checkpoint};
 pub use rejects::RejectFile;
 pub use stage_seconds::StageSeconds;

@@ -131,11 +131,9 @@ impl Source {
         let item = item.map(|item| {
             item.map(|(batch, cursor)| {
                 let plan = LookupPlan::build(&batch, &self.schema, &mut self.scratch);
-                Planned { batch, plan: Arc::new(plan), cursor, rejected: Vec::new() }
+                let rejected = self.batches.take_rejected();
+                Planned { batch, plan: Arc::new(plan), cursor, rejected }
             })
-        });
-        let item = item.map(|item| {
-            item.map(|planned| Planned { rejected: self.batches.take_rejected(), ..planned })
         });
         let decoding =
             Decoding { thread: thread::current().id(), begin, decoded, end: Instant::now() };

@@ -4,19 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_feature::{Batch, Cursor, Statistics};
+use zillion_feature::{Batch, Statistics};
 use zillion_nn::{Mode, Params};
-use zillion_reader::{BatchOrder, Dataset};
+use zillion_reader::Dataset;
 use zillion_rows::PartSource;
 use zillion_scorer::Scorer;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::evaluate::{self, EvalReport, Judge};
+use crate::evaluate::{self, EvalReport, Judge, Predicted};
 use crate::fetch::{self, Fetched};
 use crate::frequencies::Frequencies;
 use crate::job::Job;
-use crate::pipeline::{Pipeline, Planned};
+use crate::pipeline::Planned;
 use crate::retrieval::Towers;
 
 /// A checkpoint that is loaded and ready to score rows.
@@ -53,17 +53,6 @@ pub struct InspectedBatch<'a> {
     pub batch: &'a Batch,
     /// The values of the nodes, in the requested order.
     pub fetched: &'a [Fetched<'a>],
-}
-
-/// The counts of a data set that was scored.
-#[derive(Clone, Debug)]
-pub struct Predicted {
-    /// The number of unique keys without a row, summed over batches.
-    pub missing: u64,
-    /// The number of bad rows that were left out.
-    pub rejected: u64,
-    /// The positions of the bad rows after the last row that was scored.
-    pub rejected_last: Vec<u64>,
 }
 
 impl Loaded {
@@ -113,9 +102,7 @@ impl Loaded {
         let score = |batch: &Batch, logits: &[&[f32]], rejected: &[u64]| {
             sink(Prediction { batch, logits, rejected })
         };
-        let scored = evaluate::for_each_scored(job, dataset, scorer, rows, params, workers, score)?;
-        let evaluate::Scored { missing, rejected, rejected_last } = scored;
-        Ok(Predicted { missing, rejected, rejected_last })
+        evaluate::for_each_scored(job, dataset, scorer, rows, params, workers, score)
     }
 
     /// Scores every row like [`Loaded::predict`], and passes the values of nodes of the inference
@@ -132,18 +119,9 @@ impl Loaded {
         let graph = self.job.graph(Mode::Infer)?;
         let wanted = fetch::find_nodes(&graph, nodes)?;
         let ids: Vec<_> = wanted.iter().map(|node| node.id).collect();
-        let train = &self.job.train;
-        let settings = train.settings()?;
-        let workers = self.workers.clone();
-        let mut scorer = Scorer::with_results(&graph, &ids, settings, workers.clone())?;
-        let order = BatchOrder {
-            seed: 0,
-            shuffle: false,
-            batch_rows: train.batch_size.get(),
-            drop_last: false,
-        };
-        let batches = dataset.batches(order, Cursor::default(), workers.clone())?;
-        let mut pipeline = Pipeline::new(batches, Arc::new(self.job.schema.clone()), workers);
+        let settings = self.job.train.settings()?;
+        let mut scorer = Scorer::with_results(&graph, &ids, settings, self.workers.clone())?;
+        let mut pipeline = evaluate::pipeline(&self.job, dataset, &self.workers)?;
         let mut first_row = 0;
         while let Some(Planned { batch, plan, .. }) = pipeline.next()? {
             scorer.score(&batch, &plan, &mut self.rows, &self.params)?;

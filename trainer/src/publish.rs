@@ -28,5 +28,5 @@ mod run_id;
 
 pub use publisher::{Published, publish_checkpoint};
 
-pub(crate) use publisher::{Moment, Opening, Publisher, REMEMBERED, Wish};
+pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Wish};
 pub(crate) use run_id::RunId;

@@ -33,14 +33,16 @@ impl RejectFile {
     /// # Errors
     /// Returns an error if the file cannot be read or is not a file of rejected rows.
     pub(crate) fn resume(path: &Path) -> Result<Self> {
+        let unreadable =
+            Error::io("the file of rejected rows cannot be continued; move it away", path);
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::new(path)),
-            Err(source) => return Err(unreadable(path, source)),
+            Err(error) => return Err(unreadable(error)),
         };
         let mut file = Self::new(path);
         for line in text.lines() {
-            let row = serde_json::from_str(line).map_err(|e| unreadable(path, e.into()))?;
+            let row = serde_json::from_str(line).map_err(|e| unreadable(e.into()))?;
             file.push(row);
         }
         file.written = Some(file.rows.len());
@@ -75,14 +77,6 @@ impl RejectFile {
         })?;
         self.written = Some(self.rows.len());
         Ok(())
-    }
-}
-
-fn unreadable(path: &Path, source: std::io::Error) -> Error {
-    Error::Io {
-        action: "the file of rejected rows cannot be continued; move it away",
-        path: path.to_owned(),
-        source,
     }
 }
 

@@ -46,7 +46,7 @@ impl Towers {
         settings: Settings,
         workers: &Arc<Workers>,
     ) -> Result<Option<Self>> {
-        let Some(what) = job.retrieved()? else { return Ok(None) };
+        let Some(what) = job.resolve_retrieval()? else { return Ok(None) };
         let tower = |name| Scorer::with_outputs(graph, &[name], settings, workers.clone());
         Ok(Some(Self { user: tower(USER)?, item: tower(ITEM)?, what }))
     }

@@ -21,7 +21,7 @@ impl Job {
 }
 
 /// The figures of one task.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TaskReport {
     /// The area under the ROC curve; absent where all rows are of one class.
     pub auc: Option<f64>,

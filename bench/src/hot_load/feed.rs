@@ -157,7 +157,7 @@ impl Feed {
                 *gradient = 0.02 * unit_f32(mix64(combine(self.step, at)) as u32) - 0.01;
             }
             self.client.begin_step(Step(self.step), Rates { scale: 1.0 })?;
-            self.client.push(&plan, gradients, PushMode::Apply)?.wait()?;
+            self.client.push(&plan, gradients, PushMode::Apply)?;
             self.client.sweep()?;
         }
         Ok(())

@@ -7,7 +7,6 @@ use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::TableAccess;
 use crate::error::Result;
-use crate::pending::Pending;
 
 /// The part of a client that does training steps. [`TrainClient`](super::TrainClient) describes the
 /// order of the calls.
@@ -30,8 +29,7 @@ pub trait StepClient: TableAccess {
     ///
     /// # Errors
     /// Returns an error if a plan does not fit the tables.
-    fn look_ahead(&mut self, plans: &[&LookupPlan]) -> Result<()> {
-        let _ = plans;
+    fn look_ahead(&mut self, _plans: &[&LookupPlan]) -> Result<()> {
         Ok(())
     }
 
@@ -45,7 +43,7 @@ pub trait StepClient: TableAccess {
         plan: &Arc<LookupPlan>,
         options: PullOptions,
         buffer: RowBuffer,
-    ) -> Result<Pending<RowBuffer>>;
+    ) -> Result<RowBuffer>;
 
     /// Pushes the gradients of the step, and returns a buffer for the next gradients. With
     /// [`PushMode::Apply`], this is the same buffer. [`PushMode::Stage`] keeps the buffer and
@@ -59,7 +57,7 @@ pub trait StepClient: TableAccess {
         plan: &Arc<LookupPlan>,
         gradients: RowBuffer,
         mode: PushMode,
-    ) -> Result<Pending<RowBuffer>>;
+    ) -> Result<RowBuffer>;
 
     /// Returns the squared norm of the staged gradients, including the gradients of regularisers.
     /// The norm is over all rows of tables with whole-table rules, and over the rows of the plan in

@@ -6,7 +6,6 @@ use zillion_rows::layer::WholeRow;
 use zillion_rows::{LookupReport, TableLayout};
 
 use crate::error::Result;
-use crate::pending::Pending;
 
 /// The part of a client that reads and fills tables outside of a step, and reports their
 /// statistics.
@@ -20,11 +19,8 @@ pub trait TableAccess: Send {
     /// # Errors
     /// Returns an error if staged gradients are not applied yet, or if the plan does not fit the
     /// tables.
-    fn lookup(
-        &mut self,
-        plan: &LookupPlan,
-        buffer: RowBuffer,
-    ) -> Result<Pending<(RowBuffer, LookupReport)>>;
+    fn lookup(&mut self, plan: &LookupPlan, buffer: RowBuffer)
+    -> Result<(RowBuffer, LookupReport)>;
 
     /// Fills a dense table with its vocabulary, sorted by key and without duplicates, and returns
     /// the number of rows that were added. Existing rows stay as they are.

@@ -1,6 +1,6 @@
 //! A model of the tables, which keeps the same contract with a `BTreeMap`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use zillion_device::Files;
@@ -15,8 +15,7 @@ use super::versions::{State, Versions};
 use super::{Action, Ending, StepAction, TABLES, key, specs_of};
 use crate::client::{PullOptions, PushMode, StepReport, TrainClient};
 
-/// Runs a history on a client over the tables of [`specs_of`], and compares all results with a
-/// model.
+/// Runs a history on a client of the tables of [`specs_of`], and compares the results with a model.
 ///
 /// # Errors
 /// Returns a description of the first difference.
@@ -143,7 +142,6 @@ impl Model {
         let plan = Arc::new(plan(&action.ids));
         let rows = client
             .pull(&plan, PullOptions { counts: true }, RowBuffer::default())
-            .and_then(|p| p.wait())
             .map_err(failed("pull"))?;
         self.compare_pull(&plan, &rows)?;
         if action.ending == Ending::Abandoned {
@@ -154,7 +152,7 @@ impl Model {
         match action.ending {
             Ending::Applied => {
                 let pushed = client.push(&plan, gradients.clone(), PushMode::Apply);
-                let buffer = pushed.and_then(|p| p.wait()).map_err(failed("push"))?;
+                let buffer = pushed.map_err(failed("push"))?;
                 same("tables of the buffer that comes back", &buffer.tables.len(), &TABLES)?;
                 let report = client.sweep().map_err(failed("sweep"))?;
                 self.learn(&plan, &gradients, rate, 1.0);
@@ -163,7 +161,7 @@ impl Model {
             }
             _ => {
                 let pushed = client.push(&plan, gradients.clone(), PushMode::Stage);
-                pushed.and_then(|p| p.wait()).map_err(failed("push"))?;
+                pushed.map_err(failed("push"))?;
                 let norm = client.grad_sq_norm().map_err(failed("grad_sq_norm"))?;
                 let wanted = self.square(&plan, &gradients);
                 if (norm - wanted).abs() > wanted * 1e-6 {
@@ -220,8 +218,7 @@ impl Model {
     }
 
     fn evaluate(&mut self, client: &mut dyn TrainClient, plan: &LookupPlan) -> Result<(), String> {
-        let answer = client.lookup(plan, RowBuffer::default()).and_then(|p| p.wait());
-        let (rows, report) = answer.map_err(failed("lookup"))?;
+        let (rows, report) = client.lookup(plan, RowBuffer::default()).map_err(failed("lookup"))?;
         for (table, keys) in plan.tables.iter().enumerate() {
             let mut missing = 0;
             for (i, &key) in keys.keys.iter().enumerate() {
@@ -262,8 +259,7 @@ impl Model {
             let mut by_table = vec![Vec::new(); TABLES];
             by_table[table] = new;
             let plan = plan_of(&by_table);
-            let answer = client.lookup(&plan, RowBuffer::default()).and_then(|p| p.wait());
-            let (rows, _) = answer.map_err(failed("lookup"))?;
+            let (rows, _) = client.lookup(&plan, RowBuffer::default()).map_err(failed("lookup"))?;
             for (i, &key) in plan.tables[table].keys.iter().enumerate() {
                 let read = rows.tables[table].row(i)[..self.width(table)].to_vec();
                 let first = self.initial.entry((table, key)).or_insert(read.clone());
@@ -352,7 +348,7 @@ impl Model {
                 let moved = *w - 0.5 * rate * ((g + l2 * *w) * scale);
                 *w = dtype.round_pushed(seed, key.0, step, unit, moved);
             };
-            let mut touched = std::collections::BTreeSet::new();
+            let mut touched = BTreeSet::new();
             for i in used {
                 let key = plan.tables[table].keys[i];
                 touched.insert(key);
@@ -398,7 +394,7 @@ impl Model {
                 }
             };
             let used = self.sort_out(plan, gradients, table).used;
-            let mut touched = std::collections::BTreeSet::new();
+            let mut touched = BTreeSet::new();
             for i in used {
                 let key = plan.tables[table].keys[i];
                 touched.insert(key);

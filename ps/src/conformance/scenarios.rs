@@ -76,9 +76,9 @@ pub(super) fn step(
     plan: &Arc<LookupPlan>,
 ) -> Result<(), Error> {
     client.begin_step(Step(number), Rates::default())?;
-    client.pull(plan, PullOptions::default(), RowBuffer::default())?.wait()?;
+    client.pull(plan, PullOptions::default(), RowBuffer::default())?;
     let gradients = ones(client, plan);
-    client.push(plan, gradients, PushMode::Apply)?.wait()?;
+    client.push(plan, gradients, PushMode::Apply)?;
     client.sweep().map(drop)
 }
 
@@ -95,7 +95,7 @@ pub(super) fn read(
     client: &mut dyn TrainClient,
     plan: &LookupPlan,
 ) -> Result<Vec<Vec<f32>>, String> {
-    let answer = client.lookup(plan, RowBuffer::default()).and_then(|p| p.wait());
+    let answer = client.lookup(plan, RowBuffer::default());
     let (rows, _) = answer.map_err(|e| e.to_string())?;
     Ok(rows.tables.into_iter().map(|t| t.values).collect())
 }
@@ -125,7 +125,7 @@ pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
     refused("a sweep before a push", client.sweep())?;
     ok("a step that begins again", client.begin_step(Step(1), Rates::default()))?;
 
-    let staged = client.push(&plan, gradients.clone(), PushMode::Stage).and_then(|p| p.wait());
+    let staged = client.push(&plan, gradients.clone(), PushMode::Stage);
     ok("push", staged.map(drop))?;
     refused("a second push", client.push(&plan, gradients.clone(), PushMode::Stage))?;
     refused(
@@ -150,7 +150,7 @@ pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
     }
 
     ok("begin_step", client.begin_step(Step(1), Rates::default()))?;
-    let pushed = client.push(&plan, gradients.clone(), PushMode::Apply).and_then(|p| p.wait());
+    let pushed = client.push(&plan, gradients.clone(), PushMode::Apply);
     ok("push", pushed.map(drop))?;
     refused("a step before the sweep", client.begin_step(Step(2), Rates::default()))?;
     refused("a checkpoint before the sweep", client.checkpoint(folder.path(), &files))?;
@@ -185,15 +185,15 @@ pub(super) fn bad_arguments_change_nothing(make: &mut MakeClient<'_>) -> Result<
     client.begin_step(Step(1), Rates::default()).map_err(|e| e.to_string())?;
     let beyond = Arc::new(plan_of(&vec![Vec::new(); TABLES + 1]));
     let pulled = client.pull(&beyond, PullOptions::default(), RowBuffer::default());
-    refuse("a plan for other tables", pulled.and_then(|p| p.wait()).is_ok())?;
+    refuse("a plan for other tables", pulled.is_ok())?;
     let mut gradients = ones(client, &plan);
     gradients.tables[2].values.pop();
     for mode in [PushMode::Apply, PushMode::Stage] {
         let pushed = client.push(&plan, gradients.clone(), mode);
-        refuse("gradients of another shape", pushed.and_then(|p| p.wait()).is_ok())?;
+        refuse("gradients of another shape", pushed.is_ok())?;
     }
     let whole = ones(client, &plan);
-    let staged = client.push(&plan, whole, PushMode::Stage).and_then(|p| p.wait());
+    let staged = client.push(&plan, whole, PushMode::Stage);
     staged.map_err(|e| format!("a push after a refused one: {e}"))?;
     for scale in [-1.0, f32::NAN, f32::INFINITY] {
         refuse(&format!("a factor of {scale}"), client.apply(scale).is_ok())?;
@@ -225,7 +225,7 @@ pub(super) fn one_push_reports_what_it_did(make: &mut MakeClient<'_>) -> Result<
         let position = plan.tables[0].keys.iter().position(|&k| k == key(30)).ok_or("no key 30")?;
         let stride = gradients.tables[0].stride;
         gradients.tables[0].values[position * stride] = f32::NAN;
-        client.push(&plan, gradients, mode).and_then(|p| p.wait()).map_err(|e| e.to_string())?;
+        client.push(&plan, gradients, mode).map_err(|e| e.to_string())?;
         let answer = match mode {
             PushMode::Apply => client.sweep(),
             PushMode::Stage => client.apply(1.0),
@@ -279,7 +279,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
     client.begin_step(Step(6), Rates::default()).map_err(fails)?;
     let counts = |client: &mut dyn TrainClient| -> Result<Vec<u32>, String> {
         let pulled = client.pull(&only(&ids), PullOptions { counts: true }, RowBuffer::default());
-        let rows = pulled.and_then(|p| p.wait()).map_err(fails)?;
+        let rows = pulled.map_err(fails)?;
         rows.tables[3].counts.clone().ok_or("no counts were pulled".to_owned())
     };
     if counts(client)?.contains(&0) {
@@ -287,7 +287,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
     }
     let none = only(&[50]);
     let gradients = ones(client, &none);
-    let staged = client.push(&none, gradients.clone(), PushMode::Stage).and_then(|p| p.wait());
+    let staged = client.push(&none, gradients.clone(), PushMode::Stage);
     staged.map_err(fails)?;
     client.discard().map_err(fails)?;
     client.begin_step(Step(6), Rates::default()).map_err(fails)?;
@@ -297,7 +297,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
     // One of these rows is pushed in the step that would evict it.
     let seen = only(&[50, even[0]]);
     let gradients = ones(client, &seen);
-    client.push(&seen, gradients, PushMode::Stage).and_then(|p| p.wait()).map_err(fails)?;
+    client.push(&seen, gradients, PushMode::Stage).map_err(fails)?;
     let report = client.apply(1.0).map_err(fails)?;
     let gone = even.len() as u64 - 1;
     if report.evicted != gone || report.created != 0 {
@@ -378,7 +378,7 @@ pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), St
     let mut absent = vec![Vec::new(); TABLES];
     for id in 0..40 {
         let plan = plan(&[id]);
-        let answer = client.lookup(&plan, RowBuffer::default()).and_then(|p| p.wait());
+        let answer = client.lookup(&plan, RowBuffer::default());
         let (rows, report) = answer.map_err(|e| e.to_string())?;
         for table in 0..TABLES {
             if report.missing[table] == 0 {

@@ -8,7 +8,6 @@ use zillion_feature::{LookupPlan, RowBuffer, Step};
 use super::{LocalClient, Staged};
 use crate::client::{PullOptions, PushMode, StepClient, StepReport};
 use crate::error::{Error, Result};
-use crate::pending::Pending;
 
 impl StepClient for LocalClient {
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()> {
@@ -37,11 +36,11 @@ impl StepClient for LocalClient {
         plan: &Arc<LookupPlan>,
         options: PullOptions,
         mut buffer: RowBuffer,
-    ) -> Result<Pending<RowBuffer>> {
+    ) -> Result<RowBuffer> {
         self.check_whole()?;
         self.order.allow_in_step("pull")?;
         self.tables.pull(&self.workers, plan, options.counts, &mut buffer)?;
-        Ok(Pending::ready(buffer))
+        Ok(buffer)
     }
 
     fn push(
@@ -49,7 +48,7 @@ impl StepClient for LocalClient {
         plan: &Arc<LookupPlan>,
         gradients: RowBuffer,
         mode: PushMode,
-    ) -> Result<Pending<RowBuffer>> {
+    ) -> Result<RowBuffer> {
         self.check_whole()?;
         self.order.allow_in_step("push")?;
         let outcome = match mode {
@@ -61,13 +60,13 @@ impl StepClient for LocalClient {
         };
         self.counted = self.note_failure(outcome)?;
         self.order.record_push(mode, self.tables.needs_sweep());
-        Ok(Pending::ready(match mode {
+        Ok(match mode {
             PushMode::Apply => gradients,
             PushMode::Stage => {
                 self.staged = Some(Staged { plan: plan.clone(), gradients });
                 std::mem::take(&mut self.spare)
             }
-        }))
+        })
     }
 
     fn grad_sq_norm(&mut self) -> Result<f64> {

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use zillion_device::{Files, SystemClock};
+use zillion_device::Files;
 use zillion_feature::random::mix64;
-use zillion_registry::Registry;
 use zillion_store::{Environment, Operation, Outcome, Store, StoreStop};
 
 use super::environment;
@@ -168,12 +167,11 @@ fn of_many_writers_of_one_object_exactly_one_wins() {
 fn a_store_that_cannot_decide_between_two_writers_is_refused() {
     let server = S3Server::start(Create::Ignored);
     let unsigned = env(server.address, &[("AWS_SKIP_SIGNATURE", "true")]);
-    let clock = || Arc::new(SystemClock::new());
-    let refused = Registry::create_in(&unsigned, URL, Files::new(), clock()).map(drop);
+    let refused = Store::create_in(&unsigned, URL, Files::new()).map(drop);
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("If-None-Match"), "{said}");
     // A reader does not need the guarantee.
-    Registry::open_in(&unsigned, URL, Files::new(), clock()).expect("it can be read");
+    Store::open_in(&unsigned, URL, Files::new()).expect("it can be read");
 }
 
 /// The smallest size of a part of a multipart upload that S3 accepts.

@@ -21,6 +21,7 @@ use zillion_nn::{
 use zillion_reader::{BatchOrder, Dataset};
 
 use crate::error::{Error, Result};
+use crate::graph_inputs::find_output;
 use crate::job::Job;
 
 /// The largest relative error that the rounding of 32-bit numbers can cause.
@@ -97,9 +98,7 @@ pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<Gradi
     let plan = LookupPlan::build(&batch, &job.schema, &mut PlanScratch::default());
 
     let graph = job.graph(Mode::Train)?;
-    let loss = graph
-        .output(LOSS)
-        .ok_or_else(|| Error::Unsupported("the model has no output for its loss".to_owned()))?;
+    let loss = find_output(&graph, LOSS)?;
     let mut table_rows = RowBuffer::default();
     let strides = job.tables.iter().map(|t| t.layout().stride);
     let shapes: Vec<_> = plan.tables.iter().map(|t| t.keys.len()).zip(strides).collect();
@@ -128,6 +127,16 @@ fn draw(values: &mut [f32], seed: u64, keep: f32, by: f32) {
 enum Place {
     Param(zillion_nn::ParamId),
     Table(usize),
+}
+
+impl Place {
+    /// Returns the floats of the group.
+    fn values<'a>(self, params: &'a mut Params, rows: &'a mut RowBuffer) -> &'a mut [f32] {
+        match self {
+            Self::Param(id) => params.value_mut(id),
+            Self::Table(index) => &mut rows.tables[index].values,
+        }
+    }
 }
 
 struct Check<'a> {
@@ -245,19 +254,13 @@ impl<'a> Check<'a> {
         batch: &zillion_feature::Batch,
         plan: &LookupPlan,
     ) -> Result<f64> {
-        let values = match place {
-            Place::Param(id) => self.params.value_mut(id),
-            Place::Table(index) => &mut self.rows.tables[index].values,
-        };
+        let values = place.values(&mut self.params, &mut self.rows);
         let kept = values.to_vec();
         values.iter_mut().zip(direction).for_each(|(value, d)| *value += step * d);
         let inputs = Inputs::new(batch, plan, &self.rows, true);
         self.forward.infer(self.workers, &inputs, &self.params)?;
         let loss = self.forward.output(self.loss).and_then(|l| l.first()).copied();
-        match place {
-            Place::Param(id) => self.params.value_mut(id).copy_from_slice(&kept),
-            Place::Table(index) => self.rows.tables[index].values.copy_from_slice(&kept),
-        }
+        place.values(&mut self.params, &mut self.rows).copy_from_slice(&kept);
         Ok(loss.map_or(f64::NAN, f64::from))
     }
 }

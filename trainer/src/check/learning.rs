@@ -8,7 +8,7 @@ use crate::job::Job;
 
 /// Reports consequences of learning settings that are easily overlooked. `rows` is the number of
 /// rows of an epoch.
-pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
+pub(super) fn report_consequences(job: &Job, rows: Option<u64>, findings: &mut Findings) {
     let train = &job.train;
     let step_rows = (train.batch_size.get() * train.accumulate.get()) as u64;
     let steps = rows.map(|rows| rows.div_ceil(step_rows) * train.epochs);

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use zillion_reader::Estimate;
 
+use crate::job::is_zero;
+
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -90,7 +92,7 @@ pub struct LabelCheck {
 }
 
 /// The estimated size of a table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct TableCheck {
     /// The name of the table.
     pub name: String,
@@ -139,10 +141,6 @@ pub struct MemoryCheck {
     pub available: Option<u64>,
     /// The memory that the machine has.
     pub total: Option<u64>,
-}
-
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 impl CheckReport {

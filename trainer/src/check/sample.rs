@@ -20,6 +20,7 @@ const LARGE: f64 = 100.0;
 const ENOUGH: u64 = 100;
 
 /// The counts of the sample.
+#[derive(Default)]
 pub(super) struct Sampled {
     pub(super) rows: u64,
     /// The number of bad rows that were left out.
@@ -46,7 +47,7 @@ struct FeatureCount {
 
 /// Reads a sample of `rows` rows and reports its problems. `of_rows` is the number of rows of the
 /// data, if it is known.
-pub(super) fn take(
+pub(super) fn draw(
     job: &Job,
     train: &Dataset,
     rows: u64,
@@ -72,7 +73,16 @@ pub(super) fn take(
                 sampled.passed = cursor.row;
             }
             Err(error) => {
-                blame(job, &config, &files, order, rows, workers, findings, &error.to_string());
+                report_bad_columns(
+                    job,
+                    &config,
+                    &files,
+                    order,
+                    rows,
+                    workers,
+                    findings,
+                    &error.to_string(),
+                );
                 break;
             }
         }
@@ -93,7 +103,7 @@ pub(super) fn take(
 
 /// Reports every column that the reader refuses, not only the first.
 #[expect(clippy::too_many_arguments, reason = "the second half of one function")]
-fn blame(
+fn report_bad_columns(
     job: &Job,
     config: &DataConfig,
     files: &[std::path::PathBuf],
@@ -157,7 +167,7 @@ impl Sampled {
     fn new(schema: &Schema, own: &Schema) -> Self {
         let feature = |f: &zillion_feature::FeatureSpec| FeatureCount {
             name: f.name.clone(),
-            kind: kind(&f.kind),
+            kind: kind_name(&f.kind),
             missing: 0,
             values: 0,
             // Buckets are known without counting.
@@ -170,12 +180,10 @@ impl Sampled {
         };
         let labels = own.labels.iter().map(|l| (l.name.clone(), 0, 0)).collect();
         Self {
-            rows: 0,
-            rejected: 0,
-            passed: 0,
             keys: vec![HashMap::new(); schema.tables.len()],
             features: schema.features.iter().map(feature).collect(),
             labels,
+            ..Self::default()
         }
     }
 
@@ -389,7 +397,7 @@ impl FeatureCount {
     }
 }
 
-fn kind(kind: &FeatureKind) -> &'static str {
+fn kind_name(kind: &FeatureKind) -> &'static str {
     match kind {
         FeatureKind::Id { .. } => "id",
         FeatureKind::Ids { .. } => "ids",

@@ -78,11 +78,8 @@ fn open_parent(child: &Path, step: u64, parent: &Parent) -> Result<(PathBuf, Man
     }
     // The real path is used, so that a link to a checkpoint, or to its folder, leads to the
     // checkpoints beside it.
-    let real = std::fs::canonicalize(child).map_err(|source| Error::Io {
-        action: "cannot find the folder of the checkpoint",
-        path: child.to_owned(),
-        source,
-    })?;
+    let real = std::fs::canonicalize(child)
+        .map_err(Error::io("cannot find the folder of the checkpoint", child))?;
     let folder = real.with_file_name(name);
     if !folder.join(MANIFEST).exists() {
         return refused(format!(

@@ -8,6 +8,7 @@ use zillion_nn::optim::Plateau;
 use zillion_rows::TableParts;
 
 use crate::error::{Error, Result};
+use crate::job::is_zero;
 
 const MAGIC: &str = "zillion-checkpoint";
 const FORMAT: u32 = 1;
@@ -90,11 +91,6 @@ pub struct Progress {
     pub begun_at: u64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
 /// The best epoch so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -108,7 +104,7 @@ pub struct Best {
 }
 
 /// The size and hash of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileDigest {
     /// The size in bytes.
@@ -136,11 +132,8 @@ impl Manifest {
     /// Reads and verifies a manifest. Also returns the BLAKE3 in its first line.
     pub(super) fn read(path: &Path) -> Result<(Self, String)> {
         let refused = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
-        let bytes = std::fs::read(path).map_err(|source| Error::Io {
-            action: "cannot read the checkpoint's manifest",
-            path: path.to_owned(),
-            source,
-        })?;
+        let bytes = std::fs::read(path)
+            .map_err(Error::io("cannot read the checkpoint's manifest", path))?;
         let text = std::str::from_utf8(&bytes)
             .map_err(|_| refused("the manifest is not UTF-8 text".into()))?;
         let (head, body) =

@@ -54,11 +54,7 @@ impl RunDir {
     /// Returns the steps of the existing checkpoints in ascending order.
     pub fn steps(&self) -> Result<Vec<u64>> {
         let path = self.checkpoints();
-        let read = |source| Error::Io {
-            action: "cannot list the checkpoints",
-            path: path.clone(),
-            source,
-        };
+        let read = Error::io("cannot list the checkpoints", &path);
         let entries = match std::fs::read_dir(&path) {
             Ok(entries) => entries,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -66,7 +62,7 @@ impl RunDir {
         };
         let mut steps = Vec::new();
         for entry in entries {
-            let name = entry.map_err(read)?.file_name();
+            let name = entry.map_err(&read)?.file_name();
             steps.extend(name.to_str().and_then(step_of));
         }
         steps.sort_unstable();

@@ -48,18 +48,19 @@ impl Checkpoint {
         let stage = files.stage(out)?;
         let mut tables = Vec::with_capacity(self.manifest.tables.len());
         for listed in &self.manifest.tables {
-            if listed.table == spec.name {
-                tables.push(view.write_shrunk(workers, stage.path(), files, &shrink, listed)?);
-                self.copy_files(filter_files(listed).collect(), stage.path(), files, workers)?;
-                continue;
-            }
-            tables.push(match listed.changes {
-                None => {
-                    self.copy_table(listed, stage.path(), files, workers)?;
-                    listed.clone()
-                }
-                Some(_) => self.write_whole(listed, stage.path(), files, workers)?,
-            });
+            let copied: Vec<&PartInfo> = if listed.table != spec.name && listed.changes.is_none() {
+                files.create_dir(stage.path().join("tables").join(&listed.table))?;
+                tables.push(listed.clone());
+                listed.files().collect()
+            } else {
+                tables.push(match listed.table == spec.name {
+                    true => view.write_shrunk(workers, stage.path(), files, &shrink, listed)?,
+                    false => self.write_whole(listed, stage.path(), files, workers)?,
+                });
+                // The files of the Bloom filter that counts the keys of the table do not change.
+                listed.filter.iter().flat_map(|filter| &filter.parts).collect()
+            };
+            self.copy_files(&copied, stage.path(), files, workers)?;
         }
         stage.write_bytes(DENSE, &self.dense()?)?;
         if let Some(digest) = &self.manifest.frequencies {
@@ -86,18 +87,6 @@ impl Checkpoint {
         Ok(shrunk)
     }
 
-    /// Verifies and copies the files of a table.
-    fn copy_table(
-        &self,
-        listed: &TableParts,
-        folder: &Path,
-        files: &Files,
-        workers: &Workers,
-    ) -> Result<()> {
-        files.create_dir(folder.join("tables").join(&listed.table))?;
-        self.copy_files(listed.files().collect(), folder, files, workers)
-    }
-
     /// Writes all rows of a table as in a whole checkpoint, for a table of which this checkpoint
     /// holds only the changes.
     fn write_whole(
@@ -114,14 +103,13 @@ impl Checkpoint {
         })?;
         let view = self.table(spec, workers)?;
         let everything = view.plan_whole(workers);
-        let written = view.write_shrunk(workers, folder, files, &everything, listed)?;
-        self.copy_files(filter_files(listed).collect(), folder, files, workers)?;
-        Ok(written)
+        Ok(view.write_shrunk(workers, folder, files, &everything, listed)?)
     }
 
+    /// Verifies and copies files of tables.
     fn copy_files(
         &self,
-        parts: Vec<&PartInfo>,
+        parts: &[&PartInfo],
         folder: &Path,
         files: &Files,
         workers: &Workers,
@@ -140,9 +128,4 @@ impl Checkpoint {
         });
         copied.into_iter().collect()
     }
-}
-
-/// Returns the files of the Bloom filter that counts the keys of a table.
-fn filter_files(listed: &TableParts) -> impl Iterator<Item = &PartInfo> {
-    listed.filter.iter().flat_map(|filter| &filter.parts)
 }

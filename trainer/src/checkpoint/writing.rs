@@ -10,8 +10,6 @@
 //! Until the folder is renamed, all earlier checkpoints exist, and a killed run resumes from the
 //! newest of them. A checkpoint that is dropped is abandoned, and its folder is removed.
 
-use std::path::Path;
-
 use zillion_device::durable::Stage;
 use zillion_device::{Files, Task, Workers};
 use zillion_embedding::SnapshotMark;
@@ -20,16 +18,9 @@ use zillion_nn::optim::{Average, DenseOptimizer, write_dense_with};
 use zillion_ps::{CheckpointTicket, TrainClient};
 use zillion_rows::TableParts;
 
-use super::{DENSE, FileDigest, MANIFEST, Manifest};
+use super::{DENSE, FileDigest, MANIFEST, Manifest, RunDir};
 use crate::error::Result;
 use crate::frequencies::{self, Frequencies};
-
-/// The work to do after the folder was renamed to its final name.
-pub(crate) type Then = Box<dyn FnOnce() -> Result<()> + Send>;
-
-/// A function that makes the manifest from the digests of the files and the parts of the tables.
-pub(crate) type MakeManifest =
-    Box<dyn FnOnce(FileDigest, Option<FileDigest>, Vec<TableParts>) -> Manifest + Send>;
 
 /// The size, the hash and the mark of a checkpoint that was written.
 #[derive(Debug)]
@@ -53,40 +44,46 @@ enum State {
 }
 
 /// The contents of a checkpoint other than its tables, copied at its beginning.
+#[derive(Debug)]
 struct Rest {
     stage: Stage,
     dense: Vec<u8>,
     frequencies: Option<Vec<u8>>,
-    manifest: MakeManifest,
-    then: Then,
+    /// The manifest, still without the digests of files and the entries of tables.
+    manifest: Manifest,
+    retention: Retention,
 }
 
-impl std::fmt::Debug for Rest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rest").field("stage", &self.stage).finish_non_exhaustive()
-    }
+/// The checkpoints of a run that are kept after a new one is complete.
+#[derive(Debug)]
+pub(crate) struct Retention {
+    pub(crate) dir: RunDir,
+    /// The number of newest checkpoints that are kept in addition to the best one.
+    pub(crate) keep: usize,
+    pub(crate) files: Files,
 }
 
 impl Writing {
-    /// Begins a checkpoint of the present state, in the folder `target`. With `since`, the
-    /// checkpoint holds the changes since that mark.
+    /// Begins a checkpoint of the present state, of the step in `manifest`. With `since`, the
+    /// checkpoint holds the changes since that mark. Digests and entries of tables are filled into
+    /// the manifest later.
     pub(crate) fn begin(
-        target: &Path,
-        files: &Files,
         client: &mut dyn TrainClient,
         since: Option<SnapshotMark>,
         (params, optimizer, average): (&Params, &DenseOptimizer, Option<&Average>),
         frequencies: Option<&Frequencies>,
-        (manifest, then): (MakeManifest, Then),
+        manifest: Manifest,
+        retention: Retention,
     ) -> Result<Self> {
-        let stage = files.stage(target)?;
+        let files = &retention.files;
+        let stage = files.stage(retention.dir.checkpoint_path(manifest.step))?;
         let dense = write_dense_with(params, optimizer, average)?;
         let frequencies = frequencies.map(Frequencies::to_bytes);
         let ticket = match since {
             None => client.begin_checkpoint(stage.path(), files)?,
             Some(mark) => client.begin_changes(stage.path(), files, mark)?,
         };
-        Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, then })))
+        Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, retention })))
     }
 
     /// Continues the checkpoint without waiting. Returns `true` if [`Writing::finish`] would not
@@ -137,20 +134,22 @@ impl Rest {
     /// Writes the contents of a checkpoint other than its tables, and renames the folder to its
     /// final name.
     fn write(self, tables: Vec<TableParts>, mark: Option<SnapshotMark>) -> Result<Written> {
-        let Self { stage, dense, frequencies, manifest, then } = self;
+        let Self { stage, dense, frequencies, mut manifest, retention } = self;
         stage.write_bytes(DENSE, &dense)?;
-        let mut counted = None;
-        if let Some(bytes) = frequencies {
-            stage.write_bytes(frequencies::FILE, &bytes)?;
-            counted = Some(FileDigest::of(&bytes));
-        }
         let parts = tables.iter().flat_map(TableParts::files);
         let mut bytes = dense.len() as u64 + parts.map(|part| part.bytes).sum::<u64>();
-        bytes += counted.as_ref().map_or(0, |digest| digest.bytes);
-        let (manifest, blake3) = manifest(FileDigest::of(&dense), counted, tables).to_bytes();
+        manifest.dense = FileDigest::of(&dense);
+        manifest.tables = tables;
+        if let Some(counts) = frequencies {
+            stage.write_bytes(frequencies::FILE, &counts)?;
+            manifest.frequencies = Some(FileDigest::of(&counts));
+            bytes += counts.len() as u64;
+        }
+        let best = manifest.progress.best;
+        let (manifest, blake3) = manifest.to_bytes();
         stage.write_bytes(MANIFEST, &manifest)?;
         stage.commit()?;
-        then()?;
+        retention.dir.retain(retention.keep, best, &retention.files)?;
         Ok(Written { bytes: bytes + manifest.len() as u64, blake3, mark })
     }
 }

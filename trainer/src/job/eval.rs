@@ -87,7 +87,7 @@ impl Job {
                 return Err(ConfigError::at(key, message).into());
             }
         }
-        self.retrieved()?;
+        self.resolve_retrieval()?;
         if self.schema.labels.is_empty() && eval.candidates.is_none() && !self.data.valid.is_empty()
         {
             let message = "is missing, and a job without labels is validated by retrieval; name the side table of the \
@@ -136,7 +136,7 @@ impl Job {
     }
 
     /// Returns the columns of the ranking, or `None` if nothing is ranked.
-    pub(crate) fn retrieved(&self) -> Result<Option<Retrieved>> {
+    pub(crate) fn resolve_retrieval(&self) -> Result<Option<Retrieved>> {
         let Some(name) = &self.eval.candidates else {
             return match self.eval.exclude {
                 Some(_) => {
@@ -171,7 +171,7 @@ impl Job {
             side,
             item,
             attributes: self.attributes(spec, side, id)?,
-            exclude: self.excluded(raw)?,
+            exclude: self.resolve_excluded(raw)?,
         }))
     }
 
@@ -198,7 +198,7 @@ impl Job {
         Ok(attributes)
     }
 
-    fn excluded(&self, raw: RawType) -> Result<Option<usize>> {
+    fn resolve_excluded(&self, raw: RawType) -> Result<Option<usize>> {
         let Some(name) = &self.eval.exclude else { return Ok(None) };
         let (column, feature) = self.sparse_feature(name, "eval.exclude")?;
         if raw_type(feature) != Some(raw) {

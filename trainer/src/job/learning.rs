@@ -177,13 +177,11 @@ impl Job {
     /// optimizer state. Running statistics are not learned, and continue to follow the data.
     pub(crate) fn freeze(&self, graph: &mut Graph) -> Result<()> {
         for pattern in &self.train.freeze {
-            let mut params = graph.params.iter_mut();
-            let matching = params.by_ref().filter(|param| matches(pattern, &param.name));
             let mut found = false;
-            matching.for_each(|param| {
+            for param in graph.params.iter_mut().filter(|param| matches(pattern, &param.name)) {
                 found |= param.trainable;
                 param.trainable = false;
-            });
+            }
             // A parameter that an earlier pattern has frozen may match this one too.
             let earlier = self.train.freeze.iter().take_while(|other| *other != pattern);
             let again = earlier.into_iter().any(|other| {
@@ -274,11 +272,6 @@ fn matches(pattern: &str, name: &str) -> bool {
         }
     }
     rest.ends_with(last)
-}
-
-/// Returns whether serde can leave the setting out.
-pub(super) fn is_one(n: &std::num::NonZeroUsize) -> bool {
-    n.get() == 1
 }
 
 /// The losses of a job by label.

@@ -134,21 +134,14 @@ pub(super) fn resolve(
     needs: Needs,
     seed: impl Fn(&str) -> u64,
 ) -> Result<Vec<TableSpec>> {
-    let empty = Table::new();
-    let sections = match job.get("tables") {
-        None => &empty,
-        Some(Value::Table(table)) => table,
-        Some(other) => {
-            let message = format!("expected a table, found {}", other.type_str());
-            return Err(ConfigError::at("tables", message).into());
-        }
-    };
+    let sections = table_at(job.get("tables"), "tables")?;
     if let Some(key) = sections.keys().find(|k| *k != EVERY_TABLE && !schema.tables.contains(k)) {
         let mut valid: Vec<&str> = schema.tables.iter().map(String::as_str).collect();
         valid.push(EVERY_TABLE);
         return Err(ConfigError::unknown_key("tables", key, &valid).into());
     }
-    let defaults = section(sections, EVERY_TABLE)?;
+    let section = |name: &str| table_at(sections.get(name), &format!("tables.{name}"));
+    let defaults = section(EVERY_TABLE)?;
     let root = job.get("data").and_then(|data| data.get("root")).and_then(Value::as_str);
     let root = Path::new(root.unwrap_or_default());
     let is_shared = job.get("train").is_some_and(|train| train.get("max_table_bytes").is_some());
@@ -157,7 +150,7 @@ pub(super) fn resolve(
         .iter()
         .enumerate()
         .map(|(index, name)| {
-            let own = section(sections, name)?;
+            let own = section(name)?;
             refuse_unread(name, &own, needs)?;
             let mut merged = defaults.clone();
             merge(&mut merged, own);
@@ -194,13 +187,14 @@ fn refuse_unread(name: &str, own: &Table, needs: Needs) -> Result<()> {
     Ok(())
 }
 
-fn section(sections: &Table, name: &str) -> Result<Table> {
-    match sections.get(name) {
+/// Returns a copy of the table at a path of the job. An absent table is empty.
+fn table_at(value: Option<&Value>, path: &str) -> Result<Table> {
+    match value {
         None => Ok(Table::new()),
         Some(Value::Table(table)) => Ok(table.clone()),
         Some(other) => {
             let message = format!("expected a table, found {}", other.type_str());
-            Err(ConfigError::at(&format!("tables.{name}"), message).into())
+            Err(ConfigError::at(path, message).into())
         }
     }
 }

@@ -99,90 +99,66 @@ pub fn advice(shares: &Shares, known: &Circumstances) -> Vec<String> {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let [(bound, share), ..] = shares.sorted();
     let share = percent(share);
-    let mut lines = Vec::new();
-    match bound {
-        Bound::Reader => {
-            lines.push(format!(
-                "the reader bounds this job: {share} of the steps' time goes to reading, decoding and planning batches"
-            ));
-            lines.push(
-                "convert text to Parquet once (`zillion data convert`), and leave out columns that no feature reads"
-                    .to_owned(),
-            );
-            lines.push(format!(
+    let mut lines = match bound {
+        Bound::Reader => vec![
+            format!("the reader bounds this job: {share} of the steps' time goes to reading, decoding and planning batches"),
+            "convert text to Parquet once (`zillion data convert`), and leave out columns that no feature reads".to_owned(),
+            format!(
                 "decoding runs while the model computes: set more threads than {} (`run.threads`) if the machine has more cores",
                 known.threads
-            ));
-        }
-        Bound::Table => {
-            lines.push(format!(
-                "the tables bound this job: {share} of the steps' time goes to pulling and pushing rows"
-            ));
-            lines.push(
-                "set a larger `train.batch_size`, which looks up each frequent row once for more samples; set \
-                 `admission` in `[tables.X]`, which makes no rows for rare keys"
-                    .to_owned(),
-            );
-            lines.push(
-                "make rows smaller: a smaller `dim` or `dtype = \"bf16\"` in `[tables.X]`; `rowwise_adagrad` has the least state"
-                    .to_owned(),
-            );
-            if let Some(part) = known.pulls_of_limit {
-                lines.push(format!(
-                    "pulls reach {} of the rate at which this machine reads random rows",
-                    percent(part)
-                ));
-            }
-        }
+            ),
+        ],
+        Bound::Table => vec![
+            format!("the tables bound this job: {share} of the steps' time goes to pulling and pushing rows"),
+            "set a larger `train.batch_size`, which looks up each frequent row once for more samples; set \
+             `admission` in `[tables.X]`, which makes no rows for rare keys"
+                .to_owned(),
+            "make rows smaller: a smaller `dim` or `dtype = \"bf16\"` in `[tables.X]`; `rowwise_adagrad` has the least state".to_owned(),
+        ],
         Bound::Products => {
-            lines.push(format!(
-                "matrix products bound this job: {share} of all threads' time in the steps"
-            ));
-            match known.products_of_limit {
-                Some(part) if part >= NEAR_THE_LIMIT => lines.push(format!(
-                    "the products run at {} of the best rate: only fewer products (narrower `model.hidden`) or more \
-                     threads (`run.threads`) are faster",
-                    percent(part)
-                )),
-                Some(part) => lines.push(format!(
-                    "the products run at {} of the best rate: layers may be too narrow (set widths in `model.hidden` \
-                     that are multiples of 16), or tiles may be too short (raise `train.tile_rows`)",
-                    percent(part)
-                )),
-                None => {}
-            }
+            vec![format!("matrix products bound this job: {share} of all threads' time in the steps")]
         }
-        Bound::Memory => {
-            lines.push(format!(
+        Bound::Memory => vec![
+            format!(
                 "memory bandwidth bounds this job: {share} of the steps' time goes to kernels without matrix products, \
                  and to the dense optimizer"
-            ));
-            lines.push(
-                "leave out no pass (`train.passes_off`), and choose `train.tile_rows` so that the values of a tile fit the cache"
-                    .to_owned(),
-            );
-            lines.push(
-                "raise `train.batch_size` or `train.accumulate`: the dense optimizer costs the same for any batch, so \
-                 fewer steps take less time"
-                    .to_owned(),
-            );
-        }
-        Bound::Waiting => {
-            lines.push(format!(
-                "waiting bounds this job: in {share} of the steps' time threads have no work"
-            ));
+            ),
+            "leave out no pass (`train.passes_off`), and choose `train.tile_rows` so that the values of a tile fit the cache".to_owned(),
+            "raise `train.batch_size` or `train.accumulate`: the dense optimizer costs the same for any batch, so \
+             fewer steps take less time"
+                .to_owned(),
+        ],
+        Bound::Waiting => vec![
+            format!("waiting bounds this job: in {share} of the steps' time threads have no work"),
             match known.threads > known.lanes {
-                true => lines.push(format!(
+                true => format!(
                     "{} lanes occupy {} of {} threads: raise `train.lanes` (it is part of the result), or take fewer `run.threads`",
                     known.lanes, known.lanes, known.threads
-                )),
-                false => lines.push(format!(
+                ),
+                false => format!(
                     "batches are too small for {} threads: raise `train.batch_size`, or take fewer `run.threads`; check also \
                      that no other program uses the processors",
                     known.threads
-                )),
-            }
-        }
+                ),
+            },
+        ],
+    };
+    match (bound, known.pulls_of_limit, known.products_of_limit) {
+        (Bound::Table, Some(part), _) => lines.push(format!(
+            "pulls reach {} of the rate at which this machine reads random rows",
+            percent(part)
+        )),
+        (Bound::Products, _, Some(part)) if part >= NEAR_THE_LIMIT => lines.push(format!(
+            "the products run at {} of the best rate: only fewer products (narrower `model.hidden`) or more \
+             threads (`run.threads`) are faster",
+            percent(part)
+        )),
+        (Bound::Products, _, Some(part)) => lines.push(format!(
+            "the products run at {} of the best rate: layers may be too narrow (set widths in `model.hidden` \
+             that are multiples of 16), or tiles may be too short (raise `train.tile_rows`)",
+            percent(part)
+        )),
+        _ => {}
     }
     lines.extend(advise_beside_steps(known));
     lines

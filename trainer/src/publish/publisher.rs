@@ -1,12 +1,11 @@
 //! The publisher of a run's versions, which writes them and moves the pointer.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zillion_device::{Clock, Files, Workers};
-use zillion_feature::{Cursor, Encoder, Schema, Statistics};
+use zillion_feature::{Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
 use zillion_ps::{Publishing, Since};
 use zillion_reader::SideTables;
@@ -33,15 +32,6 @@ pub(crate) const REMEMBERED: usize = 16;
 
 /// The name of the folder for the files of a version that is being made.
 const FOLDER: &str = "publish";
-
-/// The position and the figures of the state that is published.
-#[derive(Clone, Debug)]
-pub(crate) struct Moment {
-    pub(crate) step: u64,
-    pub(crate) cursor: Cursor,
-    pub(crate) newest_event_ms: Option<u64>,
-    pub(crate) metrics: BTreeMap<String, f64>,
-}
 
 /// The outcome of a publication.
 #[derive(Clone, Debug)]
@@ -173,16 +163,16 @@ impl Publisher {
         })
     }
 
-    /// Publishes the state at `moment`, unless it was published before, and moves the pointer to
-    /// the version.
+    /// Publishes the state of the step that `origin` names, unless it was published before, and
+    /// moves the pointer to the version. The publisher fills in the run and the dirty epoch.
     pub(crate) fn publish(
         &mut self,
-        moment: &Moment,
+        origin: Origin,
         rows: &mut dyn Publishing,
         params: &Params,
         wish: Wish,
     ) -> Result<Published> {
-        let _span = span!("publish", step = moment.step).entered();
+        let _span = span!("publish", step = origin.step).entered();
         let dense = params.to_safetensors()?;
         let Self { parity, scorer, .. } = self;
         let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
@@ -194,7 +184,7 @@ impl Publisher {
                 && (version.is_base() || !wish.base)
                 && self.model.check_files(version.version).is_ok()
         };
-        let existing = find_step(&self.model, &self.run, moment.step, is_this)?;
+        let existing = find_step(&self.model, &self.run, origin.step, is_this)?;
         if let Some(version) = existing.map(Arc::new) {
             let moved = match wish.is_command {
                 true => self.point_to(&version)?,
@@ -202,7 +192,7 @@ impl Publisher {
             };
             return Ok(Published { version, moved, was_there: true, store: self.store() });
         }
-        let outcome = self.publish_new(moment, rows, (dense, parity), wish.base);
+        let outcome = self.publish_new(origin, rows, (dense, parity), wish.base);
         // The files are in the registry now, or will be made again.
         let cleared = self.clear();
         let version = Arc::new(outcome?);
@@ -213,7 +203,7 @@ impl Publisher {
 
     fn publish_new(
         &mut self,
-        moment: &Moment,
+        origin: Origin,
         rows: &mut dyn Publishing,
         (dense, parity): (Vec<u8>, Vec<u8>),
         is_base: bool,
@@ -242,14 +232,7 @@ impl Publisher {
             layer,
             dense,
             parity,
-            origin: Origin {
-                run: self.run.0.clone(),
-                step: moment.step,
-                cursor: moment.cursor,
-                dirty_epoch: epoch,
-                newest_event_ms: moment.newest_event_ms,
-                metrics: moment.metrics.clone(),
-            },
+            origin: Origin { run: self.run.0.clone(), dirty_epoch: epoch, ..origin },
         };
         let version = self.model.publish(draft)?;
         self.known.push((version.version, epoch));
@@ -361,14 +344,15 @@ pub fn publish_checkpoint(
     let mut rows = CheckpointRows { checkpoint, job, workers };
     let best = manifest.progress.best.filter(|best| best.step == manifest.step);
     let metrics = best.and_then(|best| best.valid_auc).map(|auc| ("valid_auc".to_owned(), auc));
-    let moment = Moment {
+    let origin = Origin {
         step: manifest.step,
         cursor: manifest.cursor,
         newest_event_ms: manifest.progress.newest_event_ms,
         metrics: metrics.into_iter().collect(),
+        ..Origin::default()
     };
     let wish = Wish { base: force_base, is_command: true };
-    let published = publisher.publish(&moment, &mut rows, &params, wish);
+    let published = publisher.publish(origin, &mut rows, &params, wish);
     if scratch.exists() {
         files.remove_dir(&scratch)?;
     }
@@ -399,16 +383,8 @@ impl Publishing for CheckpointRows<'_> {
         }
         let Self { checkpoint, job, workers } = self;
         let (tables, parts) = (&job.tables, &checkpoint.manifest.tables);
-        let path = checkpoint.path();
-        Ok(Some(layer_of_checkpoint(
-            workers,
-            path,
-            tables,
-            parts,
-            files,
-            folder,
-            &mut Unthrottled,
-        )?))
+        let (path, pace) = (checkpoint.path(), &mut Unthrottled);
+        Ok(Some(layer_of_checkpoint(workers, path, tables, parts, files, folder, pace)?))
     }
 
     fn end_dirty_epoch(&mut self) -> zillion_ps::Result<u32> {

@@ -59,7 +59,7 @@ impl RunId {
         match std::fs::read_to_string(&path) {
             Ok(id) => Ok(Some(Self(id.trim().to_owned()))),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(Error::Io { action: "cannot read the id of the run", path, source }),
+            Err(error) => Err(Error::io("cannot read the id of the run", &path)(error)),
         }
     }
 }

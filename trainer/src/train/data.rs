@@ -124,10 +124,6 @@ fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
 }
 
 fn file_size(path: &Path) -> Result<u64> {
-    let failed = |source| Error::Io {
-        action: "cannot read the size of the file",
-        path: path.to_owned(),
-        source,
-    };
+    let failed = Error::io("cannot read the size of the file", path);
     Ok(std::fs::metadata(path).map_err(failed)?.len())
 }

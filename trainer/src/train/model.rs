@@ -5,12 +5,13 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_nn::optim::{Average, DenseOptimizer};
 use zillion_nn::zoo::{self, LOGITS, LOSS};
-use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, differentiate};
+use zillion_nn::{Executor, Mode, NodeId, Params, Program, differentiate};
 use zillion_scorer::Scorer;
 
 use super::step::{Inspection, StepBuffers};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fetch;
+use crate::graph_inputs::find_output;
 use crate::job::Job;
 use crate::observer::InspectOptions;
 use crate::retrieval::Towers;
@@ -89,10 +90,4 @@ pub(super) fn select_scoring_params<'a>(
     params: &'a Params,
 ) -> &'a Params {
     average.and_then(Average::params).unwrap_or(params)
-}
-
-fn find_output(graph: &Graph, name: &str) -> Result<NodeId> {
-    let missing =
-        || Error::Unsupported(format!("the model has no output `{name}`, which training needs"));
-    graph.output(name).ok_or_else(missing)
 }

@@ -19,11 +19,3 @@ pub(super) struct Output {
     /// The state of publishing versions.
     pub(super) publishing: PublishState,
 }
-
-impl Output {
-    /// Returns the output of a run that has not written anything yet.
-    pub(super) fn new(dir: RunDir, id: RunId) -> Self {
-        let publishing = PublishState::default();
-        Self { dir, id, checkpointed: None, link: None, saving: None, publishing }
-    }
-}

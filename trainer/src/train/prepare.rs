@@ -14,6 +14,7 @@ use super::data::Data;
 use super::model::Model;
 use super::output::Output;
 use super::position::Position;
+use super::publish::PublishState;
 use super::timing::Timing;
 use super::{Run, TrainOptions};
 use crate::checkpoint::{Checkpoint, RunDir};
@@ -54,7 +55,14 @@ impl Run {
             client,
             model,
             buffers,
-            output: Output::new(dir, id),
+            output: Output {
+                dir,
+                id,
+                checkpointed: None,
+                link: None,
+                saving: None,
+                publishing: PublishState::default(),
+            },
             timing: Timing::default(),
         };
         run.start(checkpoint, origin, observer)?;

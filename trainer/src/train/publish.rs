@@ -11,13 +11,13 @@ use std::time::Instant;
 
 use zillion_device::SystemClock;
 use zillion_reader::SideTables;
+use zillion_registry::Origin;
 
 use super::Run;
 use crate::error::{Error, Result};
 use crate::evaluate::EvalReport;
 use crate::observer::{Observer, PublishReport};
-
-use crate::publish::{Moment, Opening, Published, Publisher, REMEMBERED, Wish};
+use crate::publish::{Opening, Published, Publisher, REMEMBERED, Wish};
 
 /// The publisher of a run, and the outcome of the last publication.
 #[derive(Default)]
@@ -119,15 +119,15 @@ impl Run {
     ) -> Result<()> {
         let Some(publisher) = &mut self.output.publishing.publisher else { return Ok(()) };
         let began = Instant::now();
-        let newest_event_ms = self.position.progress.newest_event_ms;
-        let moment = Moment {
+        let origin = Origin {
             step: self.position.step,
             cursor: self.position.cursor,
-            newest_event_ms,
+            newest_event_ms: self.position.progress.newest_event_ms,
             metrics,
+            ..Origin::default()
         };
         let params = self.model.scoring_params();
-        let outcome = publisher.publish(&moment, self.client.as_mut(), params, Wish::default());
+        let outcome = publisher.publish(origin, self.client.as_mut(), params, Wish::default());
         let published = outcome.as_ref().ok();
         observer
             .report_version(&PublishReport { published, seconds: began.elapsed().as_secs_f64() });

@@ -14,7 +14,7 @@ use zillion_feature::HASH_ID;
 
 use super::Run;
 use super::position::Position;
-use crate::checkpoint::{Link, Manifest, Writing, Written};
+use crate::checkpoint::{FileDigest, Link, Manifest, Retention, Writing, Written};
 use crate::error::Result;
 use crate::observer::{CheckpointReport, Observer};
 use crate::profile::Stage;
@@ -70,36 +70,33 @@ impl Run {
         let below = self.output.link.clone().filter(|_| extent == Extent::Changes);
         let below = below.filter(|below| below.behind + 1 < most);
         let (since, behind) = below.as_ref().map_or((None, 0), |b| (Some(b.mark), b.behind + 1));
-        let parent = below.map(|below| below.parent);
         let Position { step, cursor, progress } = &self.position;
         let (step, cursor, progress) = (*step, *cursor, progress.clone());
-        let (statistics, training_files) = (self.data.statistics.clone(), self.data.files.clone());
-        let portable = self.job.portable()?;
-        let (dir, keep, best) = (self.output.dir.clone(), self.job.train.keep.get(), progress.best);
-        let files = self.options.files.clone();
+        let manifest = Manifest {
+            hash: HASH_ID.to_owned(),
+            step,
+            parent: below.map(|below| below.parent),
+            cursor,
+            progress,
+            statistics: self.data.statistics.clone(),
+            dense: FileDigest::default(),
+            frequencies: None,
+            tables: Vec::new(),
+            files: self.data.files.clone(),
+            job: self.job.portable()?,
+        };
+        let retention = Retention {
+            dir: self.output.dir.clone(),
+            keep: self.job.train.keep.get(),
+            files: self.options.files.clone(),
+        };
         let writing = Writing::begin(
-            &self.output.dir.checkpoint_path(step),
-            &self.options.files,
             self.client.as_mut(),
             since,
             (&self.model.params, &self.model.optimizer, self.model.average.as_ref()),
             self.data.frequencies.as_ref(),
-            (
-                Box::new(move |dense, frequencies, tables| Manifest {
-                    hash: HASH_ID.to_owned(),
-                    step,
-                    parent,
-                    cursor,
-                    progress,
-                    statistics,
-                    dense,
-                    frequencies,
-                    tables,
-                    files: training_files,
-                    job: portable,
-                }),
-                Box::new(move || dir.retain(keep, best, &files)),
-            ),
+            manifest,
+            retention,
         )?;
         self.output.checkpointed = Some(step);
         self.output.saving = Some(Saving { writing, step, began, behind });

@@ -25,7 +25,7 @@ use crate::pipeline::Planned;
 use crate::profile::Stage;
 
 /// The buffers that all steps use, and the nodes of the graph's outputs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StepBuffers {
     /// The rows that the step has pulled.
     rows: RowBuffer,
@@ -52,16 +52,7 @@ impl StepBuffers {
         item_column: Option<usize>,
         inspection: Inspection,
     ) -> Self {
-        Self {
-            rows: RowBuffer::default(),
-            grads: RowBuffer::default(),
-            accumulated: Accumulated::default(),
-            logits,
-            log_frequency: Vec::new(),
-            item_column,
-            inspection,
-            last_plan: None,
-        }
+        Self { logits, item_column, inspection, ..Self::default() }
     }
 }
 
@@ -126,8 +117,7 @@ impl Run {
         // If no pass over the data has counted the items, the counts of their rows are used.
         let counts = self.buffers.item_column.is_some() && self.data.frequencies.is_none();
         let rows = std::mem::take(&mut self.buffers.rows);
-        self.buffers.rows =
-            self.client.pull(&planned.plan, PullOptions { counts }, rows)?.wait()?;
+        self.buffers.rows = self.client.pull(&planned.plan, PullOptions { counts }, rows)?;
         if let Some(next) = next.filter(|_| self.client.looks_ahead()) {
             self.client.look_ahead(&[next])?;
         }
@@ -202,7 +192,7 @@ impl Run {
         let Some(max) = self.job.train.clip_norm else { return Ok(Some(1.0)) };
         let scale = self.stage(Stage::Staging, |run| {
             let grads = std::mem::take(&mut run.buffers.grads);
-            run.buffers.grads = run.client.push(plan, grads, PushMode::Stage)?.wait()?;
+            run.buffers.grads = run.client.push(plan, grads, PushMode::Stage)?;
             let norm = (run.client.grad_sq_norm()? + dense_sq_norm).sqrt();
             Ok::<_, Error>(clip_scale(norm, max))
         })?;
@@ -321,7 +311,7 @@ fn push(
         client.apply(scale)?;
         return Ok(());
     }
-    *grads = client.push(plan, std::mem::take(grads), PushMode::Apply)?.wait()?;
+    *grads = client.push(plan, std::mem::take(grads), PushMode::Apply)?;
     client.sweep()?;
     Ok(())
 }

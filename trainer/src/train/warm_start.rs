@@ -16,13 +16,12 @@ use std::sync::Arc;
 use zillion_device::SystemClock;
 use zillion_feature::{Buckets, FeatureKind, FeatureSpec, Statistics, TableId};
 use zillion_nn::optim::Average;
-use zillion_registry::{Cache, Registry, VersionId};
+use zillion_registry::{Cache, Registry, STABLE, VersionId};
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use super::Run;
 use crate::error::{Error, Result};
-use crate::job::WarmStart;
 use crate::observer::Observer;
 
 /// The name of the folder, inside the run's folder, into which a version is fetched.
@@ -44,7 +43,7 @@ impl Run {
         let model = registry.model(config.model.as_deref().unwrap_or(&self.job.name))?;
         let number = match config.version {
             Some(number) => VersionId(number),
-            None => model.pointer(config.pointer())?.to.version,
+            None => model.pointer(config.pointer.as_deref().unwrap_or(STABLE))?.to.version,
         };
         observer.note(&format!("beginning from version {number} of {}", model.name()));
         let folder = self.output.dir.path().join(FOLDER);
@@ -173,11 +172,5 @@ fn mean_the_same(a: &FeatureSpec, b: &FeatureSpec) -> bool {
             FeatureKind::Bucketized { buckets: Buckets::Quantiles(b), .. },
         ) => a == b,
         _ => false,
-    }
-}
-
-impl WarmStart {
-    fn pointer(&self) -> &str {
-        self.pointer.as_deref().unwrap_or(zillion_registry::STABLE)
     }
 }
