@@ -60,7 +60,7 @@ dist:
 # Measures training of a model, for example `just bench-train deepfm 2`.
 bench-train model='deepfm' threads='2': synth
     cargo run --release -- bench train --model {{model}} --data target/bench/train.parquet \
-        --threads {{threads}} $(seq -f '--set features.I%g.missing=0' 13)
+        --threads {{threads}}
 
 # Measures lookups and updates of a table.
 bench-tables rows='1000000' threads='2':

@@ -7,6 +7,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use serde::de::IntoDeserializer as _;
+use serde::{Deserialize as _, Serialize};
 use zillion_console::profile::ProfileArgs;
 use zillion_rows::Dtype;
 
@@ -17,24 +19,27 @@ pub(crate) use versions::{BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArg
 /// The arguments of `zillion bench`.
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
+    /// Print JSON on stdout instead of text: one line, or one line for each run of `frappe`
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
     #[command(subcommand)]
-    pub(crate) what: Bench,
+    pub(crate) benchmark: Bench,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Measure the rows pulled and pushed a second, and compare them with the limits of this
+    /// Measure the rows pulled and pushed per second, and compare them with the limits of this
     /// machine's memory
     #[command(after_help = "\
 Example: zillion bench embedding --rows 10000000 --dim 16 --threads 1 --json
          zillion bench embedding --rows 1000000 --threads 2 --check
-Exit codes: 0, and with --check 1 where a row is not what was pushed.")]
+Exit codes: 0 if the benchmark ended, 1 if --check found a wrong row.")]
     Embedding(BenchEmbeddingArgs),
-    /// Measure the rows pulled and pushed a second in a table that is larger than its memory, and
+    /// Measure the rows pulled and pushed per second in a table that is larger than its memory, and
     /// the reads and writes of the disk
     #[command(after_help = "\
 Example: zillion bench spill --rows 10000000 --memory-share 0.125 --threads 2 --json
-Exit codes: 0 every row was there and right at the end, 1 not.")]
+Exit codes: 0 if every row was present and correct at the end, 1 if not.")]
     Spill(BenchSpillArgs),
     /// Measure the longest of very many small pulls and pushes while a table grows, and while a
     /// checkpoint is written
@@ -45,31 +50,31 @@ Example: zillion bench stalls --rows 10000000 --threads 2 --json")]
     #[command(after_help = "\
 Example: zillion bench capacity --max-mib 512 --threads 1 --json")]
     Capacity(BenchCapacityArgs),
-    /// Measure the seconds and bytes of a version's rows after 0.1, 1 and 10 % of a table changed,
-    /// and compare them with those of all rows
+    /// Measure the time and the bytes of writing the changed rows of a table, after 0.1, 1 and 10 %
+    /// of them have changed, and compare both with those of writing all rows
     #[command(after_help = "\
 Example: zillion bench delta --rows 10000000 --dim 16 --json")]
     Delta(BenchDeltaArgs),
-    /// Measure the rows read a second from a file: decoded to columns, and assembled to batches
+    /// Measure the rows read per second from a file: decoded to columns, and assembled to batches
     #[command(after_help = "\
 Example: zillion bench reader --data train.parquet --threads 1 --json")]
     Reader(BenchReaderArgs),
-    /// Measure the samples trained a second from Criteo-shaped Parquet, with the test AUC of the
-    /// same run
+    /// Measure the samples trained per second on Parquet data in Criteo's shape, and the test AUC
+    /// of the same run
     #[command(after_help = "\
 Example: zillion bench train --model deepfm --data criteo_like.parquet --threads 2 --json")]
     Train(BenchTrainArgs),
-    /// Measure the scores a second of a published DeepFM of Criteo's shape, without a network
+    /// Measure the scores per second of a published DeepFM in Criteo's shape, without a network
     #[command(after_help = "\
 Example: zillion bench serve --candidates 500 --threads 2 --json")]
     Serve(BenchServeArgs),
-    /// Measure a server under constant load while it receives a delta a second and rollbacks, and
-    /// check every answer
+    /// Measure a server under constant load while it receives one delta per second and rollbacks,
+    /// and check every answer
     #[command(after_help = "\
 Example: zillion bench hot-load --rows 1000000 --deltas 200 --delta-rows 10000 --rollbacks 10 --rate 300 --json
-Exit codes: 0 every answer was there and right, 1 not.")]
+Exit codes: 0 if every request got a correct answer, 1 if not.")]
     HotLoad(BenchHotLoadArgs),
-    /// Measure how long a server takes to be ready, from the store and from its cache, and its
+    /// Measure the time until a server is ready, with an empty and with a full cache, and its
     /// memory
     #[command(after_help = "\
 Example: zillion bench cold-start --rows 10000000 --json")]
@@ -97,69 +102,47 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Number of floats in a row
     #[arg(long, default_value = "16")]
     pub(crate) dim: usize,
-    /// Type of the weights
-    #[arg(long, default_value = "f32")]
-    pub(crate) dtype: BenchDtype,
-    /// Number of compute threads; several threads are measured in turns with one, which takes twice
-    /// as long
+    /// Type of the weights: f32, f16 or bf16
+    #[arg(long, default_value = "f32", value_parser = parse_dtype)]
+    pub(crate) dtype: Dtype,
+    /// Number of compute threads; if there are several, one thread is measured in turns with them,
+    /// and the benchmark takes twice as long
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// Seconds that each figure is measured for, on the clock of all threads
+    /// Seconds for which each figure is measured
     #[arg(long, default_value = "2")]
     pub(crate) seconds: f64,
-    /// Check every row at the end against the pushes that were made (not timed)
+    /// Check at the end that every row holds the result of its pushes (not timed)
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
-/// The values of [`Dtype`] as a command-line argument.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum BenchDtype {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl From<BenchDtype> for Dtype {
-    fn from(dtype: BenchDtype) -> Self {
-        match dtype {
-            BenchDtype::F32 => Self::F32,
-            BenchDtype::F16 => Self::F16,
-            BenchDtype::Bf16 => Self::Bf16,
-        }
-    }
+/// Parses a type of weights by its name in a job file.
+fn parse_dtype(text: &str) -> Result<Dtype, serde::de::value::Error> {
+    Dtype::deserialize(text.into_deserializer())
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchStallsArgs {
-    /// Number of rows that the table grows to
+    /// Number of rows to which the table grows
     #[arg(long, default_value = "10000000")]
     pub(crate) rows: u64,
     /// Number of compute threads
     #[arg(long, default_value = "2")]
     pub(crate) threads: NonZeroUsize,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchCapacityArgs {
-    /// The table's limit, in MiB
+    /// Limit of the table's memory, in MiB
     #[arg(long, default_value = "512")]
     pub(crate) max_mib: u64,
     /// Number of compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// Seconds that each table is measured for
+    /// Seconds for which each table is measured
     #[arg(long, default_value = "5")]
     pub(crate) seconds: f64,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -170,29 +153,24 @@ pub(crate) struct BenchSpillArgs {
     /// Number of floats in a row
     #[arg(long, default_value = "16")]
     pub(crate) dim: usize,
-    /// Share of the rows' memory that they may take; the other rows lie on disk
+    /// Share of the rows that fit into memory, above 0 and at most 1; the other rows are on disk
     #[arg(long, default_value = "0.125")]
     pub(crate) memory_share: f64,
     /// Number of compute threads
     #[arg(long, default_value = "2")]
     pub(crate) threads: NonZeroUsize,
-    /// Number of plans that are announced at once; the following plans are announced before these
-    /// are looked up
+    /// Number of plans that are announced together, before the plans announced last are looked up
     #[arg(long, default_value = "1")]
     pub(crate) ahead: NonZeroUsize,
-    /// Seconds that the stream runs before it is measured, so that memory holds the rows that it
-    /// often needs
+    /// Seconds of warm-up before the measurement, after which the frequent rows are in memory
     #[arg(long, default_value = "60")]
     pub(crate) warm_up: f64,
-    /// Seconds that the stream is measured for
+    /// Seconds for which the stream is measured
     #[arg(long, default_value = "30")]
     pub(crate) seconds: f64,
     /// Folder for the rows that are not in memory
     #[arg(long, default_value = "runs/bench-spill")]
     pub(crate) folder: PathBuf,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -206,40 +184,34 @@ pub(crate) struct BenchDeltaArgs {
     /// Number of compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// Folder below which layers are written and then removed; absent: the folder for temporary
-    /// files
+    /// Folder in which layers are written and then removed; absent: the folder for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchReaderArgs {
-    /// A file, folder or glob
+    /// Data to read: a file, a folder or a glob
     #[arg(long)]
     pub(crate) data: String,
-    /// The job whose columns are read; absent: the job that `init` would draft for the file
+    /// Job file whose columns are read; absent: the job that `zillion init` drafts for the data
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
     /// Number of compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// Number of times that each figure is taken; the median is reported
+    /// Number of measurements of each figure; the median is reported
     #[arg(long, default_value = "5")]
     pub(crate) repeat: NonZeroUsize,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchTrainArgs {
-    /// Model that is trained
+    /// Model that the benchmark trains
     #[arg(long, value_enum, default_value = "deepfm")]
     pub(crate) model: BenchModel,
-    /// Criteo-shaped Parquet: label, I1..I13, C1..C26; the last fifth of the rows is the test set
+    /// Parquet file in Criteo's shape (label, I1..I13, C1..C26); the last fifth of its rows is the
+    /// test set
     #[arg(long)]
     pub(crate) data: PathBuf,
     /// Number of compute threads
@@ -248,18 +220,16 @@ pub(crate) struct BenchTrainArgs {
     /// Override a key of the benchmark's job (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Decode and plan all batches before the first step, to show the cost of reading during the
-    /// steps
+    /// Decode and plan all batches before the first step; the difference from a run without this
+    /// option is the cost of reading
     #[arg(long)]
     pub(crate) in_memory: bool,
     #[command(flatten)]
     pub(crate) profile: ProfileArgs,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum BenchModel {
     Deepfm,
     Dcnv2,
@@ -268,7 +238,7 @@ pub(crate) enum BenchModel {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchFrappeArgs {
-    /// Folder of the data set
+    /// Folder of the Frappe data set
     #[arg(long)]
     pub(crate) root: PathBuf,
     /// Folder of the job files
@@ -283,7 +253,4 @@ pub(crate) struct BenchFrappeArgs {
     /// Number of compute threads; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Print one line of JSON for each run on stdout instead of the table
-    #[arg(long)]
-    pub(crate) json: bool,
 }

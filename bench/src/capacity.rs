@@ -26,10 +26,11 @@ use zillion_rows::{ByteSize, DEFAULT_SHARDS, Eviction, TableSpec};
 
 use crate::args::BenchCapacityArgs;
 use crate::embedding::{BATCH_VALUES, Zipf, spec};
+use crate::print_outcome;
 use crate::turns::{TURN, median};
-use zillion_console::{compute_pool, print_json};
+use zillion_console::compute_pool;
 
-/// The interval of new keys: one key in this many was never seen before.
+/// The interval of new keys in a batch: every fifth key was never seen before.
 const NEW: u64 = 5;
 /// The number of steps after which a row's pushes count half.
 const HALF_LIFE: u64 = 1000;
@@ -62,7 +63,7 @@ struct Figures {
     counters: Counters,
 }
 
-pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchCapacityArgs, is_json: bool) -> Result<()> {
     let workers = compute_pool(Some(args.threads))?;
     let before = CpuTimes::now();
     let max_bytes = args.max_mib << 20;
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
     let rows = max_bytes / limited.bytes_per_row();
     let zipf = Zipf::new(rows);
     let duration = Duration::try_from_secs_f64(args.seconds)
-        .with_context(|| format!("--seconds {} is not a time above 0", args.seconds))?;
+        .with_context(|| format!("--seconds is {}; set it to a positive number", args.seconds))?;
 
     eprintln!("at the limit of {} MiB", args.max_mib);
     let resident = machine::resident_memory();
@@ -85,13 +86,13 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
     limited.run(duration)?;
     let resident =
         machine::resident_memory().zip(resident).map(|(now, then)| now.saturating_sub(then));
-    limited.forget();
+    limited.reset_times();
 
     eprintln!("in turn with a table without a limit");
     let mut free = Stream::new(&workers, &zipf, spec(16))?;
     free.fill(rows)?;
     free.run(TURN)?;
-    free.forget();
+    free.reset_times();
     let mut ratios = Vec::new();
     loop {
         let free_rate = free.run(TURN)?;
@@ -115,22 +116,17 @@ pub(crate) fn run(args: &BenchCapacityArgs) -> Result<()> {
         own_cpus: use_of_cpus.own_cpus,
         other_cpus: use_of_cpus.other_cpus,
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
-/// A table and the stream of keys that it is given.
+/// A table and the stream of keys that it receives.
 struct Stream<'a> {
     workers: &'a Workers,
     zipf: &'a Zipf,
     set: TableSet,
     buffer: RowBuffer,
     step: u64,
-    /// The next new id; the table has already been given all ids below it.
+    /// The next new id; the table has already received all ids below it.
     next: u64,
     draws: u64,
     busy: Duration,
@@ -170,7 +166,7 @@ impl<'a> Stream<'a> {
         Ok(began.elapsed())
     }
 
-    /// Feeds new keys to the table until it has been given `rows` of them.
+    /// Feeds new keys to the table until it has received `rows` of them.
     fn fill(&mut self, rows: u64) -> Result<()> {
         while self.next < rows {
             let end = (self.next + BATCH_VALUES as u64).min(rows);
@@ -180,7 +176,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Feeds batches for a time, and returns the number of rows a second.
+    /// Feeds batches to the table for a time, and returns the rate in unique rows per second.
     fn run(&mut self, duration: Duration) -> Result<f64> {
         let (mut busy, mut unique) = (Duration::ZERO, 0);
         while busy < duration {
@@ -215,7 +211,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Resets the measured times, but keeps the largest memory.
-    fn forget(&mut self) {
+    fn reset_times(&mut self) {
         (self.busy, self.unique, self.steps) = (Duration::ZERO, 0, 0);
         self.longest = Duration::ZERO;
     }

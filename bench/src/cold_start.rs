@@ -8,17 +8,18 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
+use bytes::Bytes;
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_device::machine::process::cpu_seconds;
-use zillion_registry::{MoveKind, STABLE};
 
-use crate::args::{BenchColdStartArgs, Protocol};
-use crate::criteo::{MODEL, Requests, publish};
+use crate::args::BenchColdStartArgs;
+use crate::criteo::{Requests, open_model, publish};
 use crate::load::bodies::Recipe;
-use crate::server::{Asker, Memory, ServerChild, Setup};
-use zillion_console::{compute_pool, create_registry, print_json};
+use crate::print_outcome;
+use crate::server::{Asker, Memory, ServerChild};
+use zillion_console::compute_pool;
 
 /// The number of requests that are sent before memory is measured.
 const REQUESTS: usize = 1000;
@@ -34,7 +35,7 @@ struct Outcome {
     empty_cache_seconds: f64,
     empty_cache_gb_s: f64,
     /// The median of the times from the start of the process until the server is ready, with the
-    /// whole version in the cache; the field below is the longest of them.
+    /// whole version in the cache. `full_cache_max_seconds` is the longest of these times.
     full_cache_seconds: f64,
     full_cache_max_seconds: f64,
     starts: usize,
@@ -50,32 +51,17 @@ struct Outcome {
     other_cpus: Option<f64>,
 }
 
-pub(crate) fn run(args: &BenchColdStartArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchColdStartArgs, is_json: bool) -> Result<()> {
     let folder = crate::scratch_folder(args.folder.as_deref())?;
     let folder = folder.path();
-    let registry = folder.join("registry");
-    let published = create_registry(&registry.display().to_string())?.model(MODEL)?;
+    let published = open_model(&folder.join("registry"))?;
     eprintln!("publishing {} rows", args.rows);
     let began = std::time::Instant::now();
     let version = publish(&published, args.rows.get(), folder, &compute_pool(None)?)?;
-    published.promote(STABLE, version.version, MoveKind::Promote, "bench", None)?;
     let publish_seconds = began.elapsed().as_secs_f64();
     let bytes: u64 = version.files().iter().map(|(_, file)| file.bytes).sum();
 
-    let cache = folder.join("cache");
-    let start = |name: &str| -> Result<(ServerChild, Duration)> {
-        let server = ServerChild::start(Setup {
-            model: MODEL,
-            name: Some(name),
-            registry: &registry,
-            cache: Some(&cache),
-            log: &folder.join(format!("{name}.log")),
-            level: "warn",
-            threads: None,
-        })?;
-        let ready = server.wait_ready()?;
-        Ok((server, ready))
-    };
+    let start = |name: &str| ServerChild::start_in(folder, name, None);
     eprintln!("starting with an empty cache");
     let before = CpuTimes::now();
     let (server, empty) = start("empty")?;
@@ -90,7 +76,6 @@ pub(crate) fn run(args: &BenchColdStartArgs) -> Result<()> {
         full.push(ready);
         drop(server);
     }
-    full.sort_unstable();
     let (first, ready) = start("first")?;
     full.push(ready);
     full.sort_unstable();
@@ -117,37 +102,16 @@ pub(crate) fn run(args: &BenchColdStartArgs) -> Result<()> {
         second_of_two: Memory::read(second.pid())?,
         other_cpus: cpus.other_cpus.zip(server_cpus).map(|(all, own)| (all - own).max(0.0)),
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 /// Sends the requests one after another.
 fn ask(server: &ServerChild, args: &BenchColdStartArgs) -> Result<()> {
     let rows = args.candidates.get();
-    let recipe = Recipe { protocol: Protocol::V2, rows, context: Vec::new(), outputs: Vec::new() };
-    let requests = Requests::new(args.rows.get(), rows, BODIES);
-    let mut bodies = Vec::with_capacity(BODIES);
-    for i in 0..BODIES {
-        bodies.push(recipe.body(requests.get(i).clone())?.json);
-    }
-    let target = server.target()?;
-    let mut next = bodies.iter().cycle().take(REQUESTS).cloned();
-    let mut wrong = None;
-    Asker::new(&format!("http://{}", target.address))?.post_each(
-        &target,
-        || next.next(),
-        |answer| match answer {
-            Ok((200, _)) => {}
-            Ok((status, _)) => wrong = Some(format!("the server answered {status}")),
-            Err(error) => wrong = Some(format!("{error:#}")),
-        },
-    );
-    match wrong {
-        Some(wrong) => bail!("{wrong}; log of the server: {}", server.said()),
-        None => Ok(()),
-    }
+    let bodies = Requests::new(args.rows.get(), rows, BODIES).bodies(&Recipe::v2(rows))?;
+    let messages: Vec<Bytes> = bodies.into_iter().map(|body| body.json).collect();
+    let asker = Asker::new(server.url())?;
+    let answered = asker.post_all(&server.target()?, &messages, REQUESTS);
+    answered.with_context(|| format!("the log of the server: {}", server.read_log()))?;
+    Ok(())
 }

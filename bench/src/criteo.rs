@@ -1,5 +1,5 @@
-//! A DeepFM of Criteo's shape, published as untrained versions, and requests for it. The benchmarks
-//! of serving use both.
+//! A DeepFM of Criteo's shape, published as untrained versions, and requests for its scores, both
+//! for the benchmarks of serving.
 //!
 //! The model is that of the peer: 26 ids that share one table of 16 + 1 floats a row, 13 numbers,
 //! and an MLP of 400-400-400. The values of the weights do not affect the time, but the rows must
@@ -16,11 +16,12 @@ use toml::Table;
 use zillion_device::Workers;
 use zillion_feature::random::{combine, mix64, unit_f32};
 use zillion_feature::{
-    Batch, Encoder, FeatureKey, LookupPlan, PlanScratch, RawColumn, RawColumns, RawValues,
-    Statistics,
+    Batch, Encoder, FeatureKey, LookupPlan, PlanScratch, RawColumns, Statistics,
 };
 use zillion_nn::{Mode, Params, Settings};
-use zillion_registry::{Draft, Link, Model, Origin, ScoreSettings, VersionManifest};
+use zillion_registry::{
+    Draft, Link, Model, MoveKind, Origin, STABLE, ScoreSettings, VersionManifest,
+};
 use zillion_rows::layer::{
     Layer, LayerManifest, LayerSource, LayerWriter, Unthrottled, part_count,
 };
@@ -28,10 +29,11 @@ use zillion_rows::{RowSource, TableLayout, TableSpec};
 use zillion_scorer::{ParityRows, Scorer};
 use zillion_trainer::Job;
 
+use crate::load::bodies::row_of;
 pub(crate) use requests::Requests;
-use zillion_console::durable_files;
+use zillion_console::{create_registry, durable_files};
 
-/// The model's name in the benchmarks' registries.
+/// The name of the model in the registry of a benchmark.
 pub(crate) const MODEL: &str = "bench";
 
 const IDS: usize = 26;
@@ -44,7 +46,8 @@ const PARITY: usize = 64;
 
 /// The parts of a version other than its rows.
 pub(crate) struct Criteo {
-    job: Job,
+    /// The job of the model, which has a single table for all ids.
+    pub(crate) job: Job,
     graph: Vec<u8>,
     settings: ScoreSettings,
     /// The dense parameters of the next version.
@@ -75,7 +78,8 @@ impl Criteo {
         let mut parity_rows = Vec::with_capacity(PARITY);
         let mut scratch = PlanScratch::default();
         for row in 0..PARITY {
-            let batch = encoder.encode(1, &row_of(&parity, row))?;
+            let one = parity.iter().map(|(name, column)| (name.clone(), row_of(column, row)));
+            let batch = encoder.encode(1, &one.collect())?;
             let plan = LookupPlan::build(&batch, &job.schema, &mut scratch);
             parity_rows.push((batch, plan));
         }
@@ -91,18 +95,13 @@ impl Criteo {
         })
     }
 
-    /// Returns the one table of the model.
-    pub(crate) fn tables(&self) -> &[TableSpec] {
-        &self.job.tables
-    }
-
     /// Returns the layouts of the tables' rows.
     pub(crate) fn layouts(&self) -> Vec<TableLayout> {
         self.job.tables.iter().map(TableSpec::layout).collect()
     }
 
     /// Returns the draft of a version with the layer `layer`, whose files lie in `folder`. `rows`
-    /// gives all rows of the version.
+    /// is the source of all rows of the version.
     pub(crate) fn draft(
         &mut self,
         parent: Option<Link>,
@@ -136,8 +135,13 @@ impl Criteo {
     }
 }
 
-/// Publishes a base of `rows` random rows. Temporary files are written below `folder` and are
-/// removed.
+/// Opens the model of the benchmarks in the registry in a folder, which is created if it is absent.
+pub(crate) fn open_model(registry: &Path) -> Result<Model> {
+    Ok(create_registry(&registry.display().to_string())?.model(MODEL)?)
+}
+
+/// Publishes a base of `rows` random rows, and moves the pointer to it. Temporary files are written
+/// below `folder` and are removed.
 pub(crate) fn publish(
     model: &Model,
     rows: u64,
@@ -151,11 +155,12 @@ pub(crate) fn publish(
     files.create_dir(&folder)?;
     let layer = random_rows(rows, &layouts[0], &folder)?;
     let opened = Layer::open(folder.as_path(), &layer, &layouts)?;
-    let mut source = LayerSource::new(criteo.tables(), vec![opened], workers.clone())?;
+    let mut source = LayerSource::new(&criteo.job.tables, vec![opened], workers.clone())?;
     let draft = criteo.draft(None, layer, &folder, &mut source, 0)?;
     let version = model.publish(draft)?;
     drop(source);
     files.remove_dir(&folder)?;
+    model.promote(STABLE, version.version, MoveKind::Publish, "bench", None)?;
     Ok(version)
 }
 
@@ -175,21 +180,6 @@ fn random_rows(rows: u64, layout: &TableLayout, folder: &Path) -> Result<LayerMa
         writer.push(FeatureKey(key), Some(&row), 1)?;
     }
     Ok(writer.finish()?)
-}
-
-/// Returns a request that has only the given row of another request.
-fn row_of(columns: &RawColumns<'static>, row: usize) -> RawColumns<'static> {
-    let one = |column: &RawColumn<'static>| RawColumn {
-        values: match &column.values {
-            RawValues::Ints(all) => RawValues::Ints(vec![all[row]]),
-            RawValues::Uints(all) => RawValues::Uints(vec![all[row]]),
-            RawValues::Floats(all) => RawValues::Floats(vec![all[row]]),
-            RawValues::Any(all) => RawValues::Any(vec![all[row].clone()]),
-        },
-        lengths: None,
-        is_shared: column.is_shared,
-    };
-    columns.iter().map(|(name, column)| (name.clone(), one(column))).collect()
 }
 
 fn job() -> String {

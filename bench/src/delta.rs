@@ -21,7 +21,8 @@ use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference};
 
 use crate::args::BenchDeltaArgs;
 use crate::embedding::{BATCH_VALUES, spec};
-use zillion_console::{compute_pool, durable_files, print_json};
+use crate::print_outcome;
+use zillion_console::{compute_pool, durable_files};
 
 /// The numbers of keys that are drawn, in thousandths of the table's rows. Some keys are drawn
 /// twice.
@@ -57,14 +58,9 @@ struct Written {
     bytes: u64,
 }
 
-pub(crate) fn run(args: &BenchDeltaArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchDeltaArgs, is_json: bool) -> Result<()> {
     let workers = compute_pool(Some(args.threads))?;
-    let folder = match &args.folder {
-        Some(folder) => tempfile::tempdir_in(folder),
-        None => tempfile::tempdir(),
-    };
-    let folder =
-        folder.context("cannot make a folder for the layers: name another place with --folder")?;
+    let folder = crate::scratch_folder(args.folder.as_deref())?;
     let mut bench = Bench {
         tables: TableSet::new(vec![spec(args.dim)], DEFAULT_SHARDS)?,
         workers: &workers,
@@ -89,7 +85,7 @@ pub(crate) fn run(args: &BenchDeltaArgs) -> Result<()> {
         let first = number as u64 * args.rows;
         let rate = bench.push((first..first + changed).map(|i| mix64(i) % args.rows))?;
         let listed_bytes = bench.tables.statistics()[0].change_bytes;
-        eprintln!("writing what changed of {changed} pushes");
+        eprintln!("writing the changes of {changed} pushes");
         let (_, delta) = bench.write(|b, folder| b.delta(since, folder))?;
         deltas.push(Changed { push_mrows_s: rate, listed_bytes, delta });
     }
@@ -105,12 +101,7 @@ pub(crate) fn run(args: &BenchDeltaArgs) -> Result<()> {
         difference,
         peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / f64::from(1 << 20)),
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 struct Bench<'a> {
@@ -155,7 +146,7 @@ impl Bench<'_> {
         let delta =
             self.tables.write_delta(self.workers, since, &self.files, folder, &mut Unthrottled)?;
         delta.context(
-            "the list of changes overflowed, because it holds a million keys: use fewer --rows",
+            "the list of changes overflowed, because it holds at most a million keys; lower --rows",
         )
     }
 

@@ -17,6 +17,7 @@
 mod check;
 mod limits;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,10 +34,11 @@ use zillion_feature::{
 use zillion_rows::{DEFAULT_SHARDS, Dtype, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
 use crate::args::BenchEmbeddingArgs;
+use crate::print_outcome;
 use crate::turns::{TURN, median};
 use check::{Checked, Pushes};
 use limits::Limits;
-use zillion_console::{compute_pool, print_json};
+use zillion_console::compute_pool;
 
 /// The number of values in a batch: 26 fields of 4,096 rows.
 pub(crate) const BATCH_VALUES: usize = 26 * 4096;
@@ -66,8 +68,10 @@ struct Outcome {
     push_zipf_raw_mrows_s: f64,
     push_after_pull_uniform_mrows_s: f64,
     push_after_pull_zipf_mrows_s: f64,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    speedups: Option<Speedups>,
+    /// The rates of all threads, divided by those of one thread. The keys are the names of the
+    /// rates with the ending `_speedup`. With one thread the map is empty.
+    #[serde(flatten)]
+    speedups: BTreeMap<String, f64>,
     insert_mrows_s: f64,
     bytes_per_row: f64,
     /// The largest number of bytes a row while the table grew from half of its rows to all of them.
@@ -83,25 +87,12 @@ struct Outcome {
     checked: Option<Checked>,
 }
 
-/// The rates of all threads, divided by those of one thread.
-#[derive(Serialize)]
-struct Speedups {
-    pull_uniform_speedup: f64,
-    pull_zipf_speedup: f64,
-    push_uniform_speedup: f64,
-    push_zipf_speedup: f64,
-    push_after_pull_uniform_speedup: f64,
-    push_after_pull_zipf_speedup: f64,
-    limit_read_speedup: f64,
-    limit_rmw_speedup: f64,
-}
-
-pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchEmbeddingArgs, is_json: bool) -> Result<()> {
     let pools = Pools::new(args.threads)?;
     let workers = &pools.all;
     let before = CpuTimes::now();
     let duration = Duration::try_from_secs_f64(args.seconds)
-        .with_context(|| format!("--seconds {} is not a time above 0", args.seconds))?;
+        .with_context(|| format!("--seconds is {}; set it to a positive number", args.seconds))?;
     let mut bench = Bench::new(args, duration)?;
 
     eprintln!("inserting {} rows", args.rows);
@@ -132,10 +123,21 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
     drop(bench);
 
     let limits = Limits::probe(workers, u32::try_from(args.rows)?, duration)?;
+    let speedups = [
+        ("pull_uniform_speedup", pull_uniform.speedup),
+        ("pull_zipf_speedup", pull_zipf.speedup),
+        ("push_uniform_speedup", push_uniform.speedup),
+        ("push_zipf_speedup", push_zipf.speedup),
+        ("push_after_pull_uniform_speedup", step_uniform.speedup),
+        ("push_after_pull_zipf_speedup", step_zipf.speedup),
+        ("limit_read_speedup", limits.read.speedup),
+        ("limit_rmw_speedup", limits.rmw.speedup),
+    ]
+    .into_iter();
     let outcome = Outcome {
         rows: args.rows,
         dim: args.dim,
-        dtype: args.dtype.into(),
+        dtype: args.dtype,
         threads: args.threads.get(),
         pull_uniform_mrows_s: pull_uniform.unique,
         pull_zipf_mrows_s: pull_zipf.unique,
@@ -145,10 +147,7 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
         push_zipf_raw_mrows_s: push_zipf.values,
         push_after_pull_uniform_mrows_s: step_uniform.unique,
         push_after_pull_zipf_mrows_s: step_zipf.unique,
-        speedups: Speedups::of(
-            [&pull_uniform, &pull_zipf, &push_uniform, &push_zipf, &step_uniform, &step_zipf],
-            &limits,
-        ),
+        speedups: speedups.filter_map(|(name, ratio)| Some((name.to_owned(), ratio?))).collect(),
         insert_mrows_s: insert,
         bytes_per_row,
         bytes_per_row_worst: worst,
@@ -160,17 +159,14 @@ pub(crate) fn run(args: &BenchEmbeddingArgs) -> Result<()> {
         peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / f64::from(1 << 20)),
         checked,
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
+    print_outcome(&outcome, is_json)?;
     let Some(Checked { checked_rows, lost_rows, miscounted_rows, wrong_rows }) = checked else {
         return Ok(());
     };
     if lost_rows + miscounted_rows + wrong_rows > 0 {
         bail!(
-            "of {checked_rows} rows {lost_rows} were lost, {miscounted_rows} miscounted and {wrong_rows} wrong"
+            "the check failed: of {checked_rows} rows, {lost_rows} are lost, {miscounted_rows} have a \
+             wrong count and {wrong_rows} have wrong weights"
         );
     }
     Ok(())
@@ -199,23 +195,6 @@ struct Rate {
     speedup: Option<f64>,
     /// The number of plans that both pools together worked on, in order from the first one.
     calls: u64,
-}
-
-impl Speedups {
-    fn of(rates: [&Rate; 6], limits: &Limits) -> Option<Self> {
-        let [pull_uniform, pull_zipf, push_uniform, push_zipf, step_uniform, step_zipf] =
-            rates.map(|rate| rate.speedup);
-        Some(Self {
-            pull_uniform_speedup: pull_uniform?,
-            pull_zipf_speedup: pull_zipf?,
-            push_uniform_speedup: push_uniform?,
-            push_zipf_speedup: push_zipf?,
-            push_after_pull_uniform_speedup: step_uniform?,
-            push_after_pull_zipf_speedup: step_zipf?,
-            limit_read_speedup: limits.read.speedup?,
-            limit_rmw_speedup: limits.rmw.speedup?,
-        })
-    }
 }
 
 /// The amount of work that was done in some time.
@@ -252,7 +231,8 @@ impl Gradients {
         Self(gradients)
     }
 
-    fn of(&mut self, plan: &LookupPlan) -> &RowBuffer {
+    /// Returns the buffer, resized to the rows of a plan.
+    fn resize(&mut self, plan: &LookupPlan) -> &RowBuffer {
         let table = &mut self.0.tables[0];
         let before = table.values.len();
         table.reshape(plan.tables[0].keys.len(), table.stride);
@@ -266,8 +246,7 @@ impl Gradients {
 struct Bench {
     tables: TableSet,
     spec: TableSpec,
-    schema: Schema,
-    scratch: PlanScratch,
+    planner: Planner,
     rows: u64,
     duration: Duration,
     step: u64,
@@ -277,13 +256,11 @@ struct Bench {
 
 impl Bench {
     fn new(args: &BenchEmbeddingArgs, duration: Duration) -> Result<Self> {
-        let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
-        let spec = TableSpec { dtype: args.dtype.into(), ..spec(args.dim) };
+        let spec = TableSpec { dtype: args.dtype, ..spec(args.dim) };
         Ok(Self {
             tables: TableSet::new(vec![spec.clone()], DEFAULT_SHARDS)?,
             spec,
-            schema: Schema::from_job(&job.into())?,
-            scratch: PlanScratch::default(),
+            planner: Planner::new()?,
             rows: args.rows,
             duration,
             step: 0,
@@ -292,19 +269,11 @@ impl Bench {
         })
     }
 
-    fn plan(&mut self, ids: impl Iterator<Item = u64>) -> LookupPlan {
-        let keys: Vec<FeatureKey> = ids.map(FeatureKey::from_u64).collect();
-        let mut batch = Batch::empty(&self.schema);
-        batch.rows = keys.len();
-        batch.sparse[0] = KeyColumn::single(keys);
-        LookupPlan::build(&batch, &self.schema, &mut self.scratch)
-    }
-
     fn plans(&mut self, id: impl Fn(u64) -> u64) -> Vec<LookupPlan> {
         (0..PLANS)
             .map(|plan| {
                 let first = (plan * BATCH_VALUES) as u64;
-                self.plan((first..first + BATCH_VALUES as u64).map(|i| id(mix64(i))))
+                self.planner.plan((first..first + BATCH_VALUES as u64).map(|i| id(mix64(i))))
             })
             .collect()
     }
@@ -325,7 +294,7 @@ impl Bench {
         let mut next = 0;
         while next < self.rows {
             let end = (next + BATCH_VALUES as u64).min(self.rows);
-            let plan = self.plan(next..end);
+            let plan = self.planner.plan(next..end);
             rows.reshape(
                 [(plan.tables[0].keys.len(), self.tables.layouts()[0].stride)].into_iter(),
             );
@@ -357,7 +326,7 @@ impl Bench {
     fn push(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
         let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
         self.measure(pools, plans, |tables, workers, plan, update| {
-            let gradients = gradients.of(plan);
+            let gradients = gradients.resize(plan);
             let began = Instant::now();
             tables.push(workers, plan, gradients, update)?;
             Ok(began.elapsed())
@@ -375,16 +344,16 @@ impl Bench {
             workers.for_each_block(&mut other_data, OTHER_PIECE, |_, piece| {
                 piece.iter_mut().for_each(|word| *word += 1);
             });
-            let gradients = gradients.of(plan);
+            let gradients = gradients.resize(plan);
             let began = Instant::now();
             tables.push(workers, plan, gradients, update)?;
             Ok(began.elapsed())
         })
     }
 
-    /// Calls `work` for one plan after another, until the times that it returns for the pool of all
-    /// threads add up to the duration of a figure. A pool of one thread, if there is one, takes as
-    /// many turns as the pool of all threads.
+    /// Calls `work` for one plan after another, until the returned times of the pool of all threads
+    /// add up to the duration of a figure. The pool of one thread, if it exists, takes as many
+    /// turns as the pool of all threads.
     fn measure(
         &mut self,
         pools: &Pools,
@@ -431,17 +400,29 @@ impl Bench {
 
     /// Checks every row against the pushes that were made.
     fn check(&mut self, workers: &Workers, pushes: &Pushes) -> Result<Checked> {
-        // The table is moved out for the check and put back after it, because planning borrows the
-        // other fields of `self`.
-        let mut tables = std::mem::replace(
-            &mut self.tables,
-            TableSet::new(vec![self.spec.clone()], DEFAULT_SHARDS)?,
-        );
-        let spec = self.spec.clone();
-        let checked = pushes
-            .check(workers, &mut tables, (&spec, GRADIENT), BATCH_VALUES, |ids| self.plan(ids));
-        self.tables = tables;
-        checked
+        let Self { tables, spec, planner, .. } = self;
+        pushes.check(workers, tables, (spec, GRADIENT), BATCH_VALUES, |ids| planner.plan(ids))
+    }
+}
+
+/// The planner of batches that have one column of ids.
+pub(crate) struct Planner {
+    schema: Schema,
+    scratch: PlanScratch,
+}
+
+impl Planner {
+    pub(crate) fn new() -> Result<Self> {
+        let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
+        Ok(Self { schema: Schema::from_job(&job.into())?, scratch: PlanScratch::default() })
+    }
+
+    pub(crate) fn plan(&mut self, ids: impl Iterator<Item = u64>) -> LookupPlan {
+        let keys: Vec<FeatureKey> = ids.map(FeatureKey::from_u64).collect();
+        let mut batch = Batch::empty(&self.schema);
+        batch.rows = keys.len();
+        batch.sparse[0] = KeyColumn::single(keys);
+        LookupPlan::build(&batch, &self.schema, &mut self.scratch)
     }
 }
 
@@ -456,8 +437,8 @@ pub(crate) fn spec(dim: usize) -> TableSpec {
     TableSpec { seed: 1, ..TableSpec::new("ids", vec![segment]) }
 }
 
-/// A source of ids by Zipf's law. It inverts the continuous distribution, which is close enough for
-/// a load.
+/// A source of ids by Zipf's law, which inverts the continuous distribution. The difference from
+/// the discrete distribution does not matter for a load.
 pub(crate) struct Zipf {
     rows: u64,
     total: f64,

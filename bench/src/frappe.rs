@@ -42,7 +42,7 @@ const ENTRIES: [Entry; 8] = [
     entry("DLRM", "dlrm", 0.983995, 0.982995, false),
 ];
 
-/// The first seed; the others follow it.
+/// The seed of the first run of a model. Each further run has the next seed.
 const FIRST_SEED: u64 = 2019;
 
 #[derive(Serialize)]
@@ -59,16 +59,16 @@ struct Run {
     seconds: f64,
 }
 
-pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchFrappeArgs, is_json: bool) -> Result<()> {
     for name in &args.only {
         if !ENTRIES.iter().any(|e| e.job == name) {
             let names: Vec<&str> = ENTRIES.iter().map(|e| e.job).collect();
-            bail!("unknown job `{name}` in --only (there are: {})", names.join(", "));
+            bail!("unknown job `{name}` in --only (the jobs are: {})", names.join(", "));
         }
     }
     let stop = signals::stop_flag()?;
     let workers = compute_pool(args.threads)?;
-    let folder = tempfile::tempdir().context("cannot make a folder for the runs")?;
+    let folder = tempfile::tempdir().context("the folder of the runs cannot be created")?;
     let mut runs: Vec<Run> = Vec::new();
     for entry in &ENTRIES {
         if !args.only.is_empty() && !args.only.iter().any(|n| n == entry.job) {
@@ -97,16 +97,16 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
             };
             let report = zillion_trainer::train(job, options, &mut Silent)?;
             if report.interrupted {
-                bail!("stopped by a signal");
+                bail!("the benchmark was stopped by a signal");
             }
             let test = report
                 .test
-                .with_context(|| format!("the job has no test files: {}", path.display()))?;
+                .with_context(|| format!("job `{}` has no test files", path.display()))?;
             let run = Run {
                 model: entry.model,
                 seed,
                 published_auc: entry.published,
-                test_auc: test.auc.context("the test set has one class only")?,
+                test_auc: test.auc.context("the labels of the test set are all equal")?,
                 test_logloss: test.logloss,
                 valid_auc: report.valid_auc,
                 best_epoch: report.best_epoch,
@@ -115,27 +115,27 @@ pub(crate) fn run(args: &BenchFrappeArgs) -> Result<()> {
                 seconds: report.seconds.training() + report.seconds.validate,
             };
             eprintln!("{} seed {seed}: test auc {:.6}", run.model, run.test_auc);
-            if args.json {
+            if is_json {
                 print_json(&run)?;
             }
             runs.push(run);
         }
     }
-    if !args.json {
+    if !is_json {
         print_table(&runs);
     }
-    let below: Vec<String> = ENTRIES.iter().filter_map(|e| e.below(&runs)).collect();
+    let below: Vec<String> = ENTRIES.iter().filter_map(|e| e.describe_shortfall(&runs)).collect();
     if !below.is_empty() {
-        bail!("test AUCs are below those that the job files promise: {}", below.join("; "));
+        bail!("the test AUC is below the promise of the job file: {}", below.join("; "));
     }
     Ok(())
 }
 
 impl Entry {
-    /// Returns a description of the shortfall if the runs miss the promised AUC. The runs of FM are
-    /// judged by the median over the seeds, because one seed in four may stop on a saddle; the runs
-    /// of other models are judged by the mean.
-    fn below(&self, runs: &[Run]) -> Option<String> {
+    /// Returns the reached and the promised AUC as text if the runs miss the promise. For FM the
+    /// median over the seeds counts, because one seed in four may stop on a saddle; for the other
+    /// models the mean counts.
+    fn describe_shortfall(&self, runs: &[Run]) -> Option<String> {
         let mut aucs: Vec<f64> =
             runs.iter().filter(|r| r.model == self.model).map(|r| r.test_auc).collect();
         aucs.sort_by(f64::total_cmp);

@@ -15,28 +15,25 @@ mod parts;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use bytes::Bytes;
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_device::machine::process::cpu_seconds;
-use zillion_registry::{Cache, Model, STABLE, VersionId};
-use zillion_rows::layer::Unthrottled;
-use zillion_scorer::Servable;
+use zillion_registry::{Model, STABLE};
 
 use crate::args::{BenchHotLoadArgs, Protocol};
-use crate::criteo::{MODEL, Requests};
-use crate::load::answers::{Answers, Checked, Expected};
-use crate::load::bodies::{Body, Recipe};
-use crate::load::open_loop::{self, Plan, Run};
-use crate::server::{Memory, ServerChild, Setup};
-use feed::{Feed, workers_of_feed};
+use crate::criteo::{Requests, open_model};
+use crate::load::answers::{Answers, Checked};
+use crate::load::bodies::Recipe;
+use crate::load::open_loop::{self, Plan};
+use crate::print_outcome;
+use crate::server::{Memory, Series, ServerChild, Summary};
+use feed::Feed;
 use parts::Part;
 use watch::{Freshness, Watch};
-use zillion_console::{compute_pool, create_registry, durable_files, print_json};
 
 /// The number of different requests.
 const BODIES: usize = 16;
@@ -44,7 +41,7 @@ const CONNECTIONS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The length of the warm-up, because the first requests find no page mapped.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// The number of deltas that the last rollback goes back over, if there are that many.
+/// The number of deltas that the last rollback undoes, if there are that many.
 const FAR: usize = 100;
 /// The longest time that the server may take until it answers with a new version.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,7 +67,7 @@ struct Outcome {
     memory_after: Memory,
     published: usize,
     rollbacks: usize,
-    /// The number of deltas that were published more than a tenth of a second after their time.
+    /// The number of deltas that were published more than a tenth of a second late.
     late: usize,
     freshness: Freshness,
     load: LoadFigures,
@@ -87,14 +84,14 @@ struct Outcome {
 /// The figures that the server reports about its loads.
 #[derive(Serialize)]
 struct LoadFigures {
-    versions: crate::server::Summary,
-    slices: crate::server::Summary,
+    versions: Summary,
+    slices: Summary,
     /// The share of slices that are known to be at most half a millisecond long, by the bucket
     /// whose bound the next field gives.
     slices_within: f64,
     slices_within_bound_ms: f64,
     /// The processor times of the slices, without the time in which a slice was interrupted.
-    cpu_slices: crate::server::Summary,
+    cpu_slices: Summary,
     cpu_slices_within: f64,
     failures: f64,
     layers_at_end: f64,
@@ -114,17 +111,13 @@ struct FarRollback {
     branch_answers_after_seconds: f64,
 }
 
-pub(crate) fn run(args: &BenchHotLoadArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchHotLoadArgs, is_json: bool) -> Result<()> {
     let outcome = measure(args)?;
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
+    print_outcome(&outcome, is_json)?;
     let Checked { mismatches, unchecked, .. } = outcome.check;
     if outcome.failed > 0 || mismatches > 0 || unchecked > 0 {
         bail!(
-            "{} requests failed, {mismatches} answers are wrong, {unchecked} could not be checked",
+            "{} requests failed, {mismatches} answers were wrong, {unchecked} could not be checked",
             outcome.failed
         );
     }
@@ -134,26 +127,16 @@ pub(crate) fn run(args: &BenchHotLoadArgs) -> Result<()> {
 fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
     let folder = crate::scratch_folder(args.folder.as_deref())?;
     let folder = folder.path();
-    let url = folder.join("registry");
-    let model = create_registry(&url.display().to_string())?.model(MODEL)?;
+    let model = open_model(&folder.join("registry"))?;
     eprintln!("making a base of {} rows", args.rows);
-    let mut feed = Feed::new(&model, args.rows.get(), folder, &workers_of_feed()?)?;
+    let mut feed = Feed::new(&model, args.rows.get(), folder)?;
     feed.publish_base()?;
-    let server = ServerChild::start(Setup {
-        model: MODEL,
-        name: Some("server"),
-        registry: &url,
-        cache: Some(&folder.join("cache")),
-        log: &folder.join("server.log"),
-        // The server logs nothing at this level in a good run.
-        level: "warn",
-        threads: args.threads,
-    })?;
-    server.wait_ready()?;
-    let bodies = bodies(args)?;
-    let one = Recipe { protocol: Protocol::V2, rows: 1, context: Vec::new(), outputs: Vec::new() };
-    let one = one.body(Requests::new(args.rows.get(), 1, 1).get(0).clone())?.json;
-    let watch = Watch::start(server.target()?, one)?;
+    let (server, _) = ServerChild::start_in(folder, "server", args.threads)?;
+    let draw = |candidates, different| {
+        Requests::new(args.rows.get(), candidates, different).bodies(&Recipe::v2(candidates))
+    };
+    let bodies = draw(args.candidates.get(), BODIES)?;
+    let watch = Watch::start(server.target()?, draw(1, 1)?.remove(0).json)?;
 
     let quiet_end = WARM_UP + Duration::from_secs_f64(args.quiet_seconds);
     let loads_end = quiet_end + Duration::from_secs(args.deltas as u64);
@@ -176,7 +159,7 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
     let memory_before = Memory::read(server.pid())?;
     let series = server.series()?;
     eprintln!("publishing {} deltas", args.deltas);
-    let loads = publish_deltas(args, &model, &mut feed, &watch, start + quiet_end)?;
+    let (rollbacks, late) = publish_deltas(args, &model, &mut feed, &watch, start + quiet_end)?;
     watch.settle(PATIENCE)?;
     sleep_until(start + loads_end);
     let memory_after = Memory::read(server.pid())?;
@@ -193,13 +176,16 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
     let (freshness, unanswered) = watch.freshness();
     watch.stop()?;
     let load = load_figures(&server, &series)?;
-    let said = server.said();
-    if let Some(line) = said.lines().next() {
+    let log = server.read_log();
+    if let Some(line) = log.lines().next() {
         eprintln!("the server's log begins with: {line}");
     }
     drop(server);
     eprintln!("checking {} answers", run.done.len());
-    let check = check(&model, &bodies, &run, folder)?;
+    // The check uses a cache of its own, not that of the server, so that layers which the server
+    // has merged are checked too.
+    let cache = folder.join("check");
+    let check = run.answers.compare(Protocol::V2, None, &model, &bodies, &cache)?;
     let parts = |from, to| Part::of(&run.done, &plan, from..to);
     let all = crate::load::figures::Figures::of(&run.done, &plan, run.elapsed);
     Ok(Outcome {
@@ -211,63 +197,50 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
         failed: all.failed + unanswered,
         failures: all.failures,
         check,
-        versions_seen: run.answers.versions().len(),
+        versions_seen: run.answers.versions.len(),
         quiet: parts(WARM_UP, quiet_end),
         loads: parts(quiet_end, loads_end),
         last: parts(loads_end, end),
         memory_before,
         memory_after,
         published: args.deltas + 2,
-        rollbacks: loads.rollbacks,
-        late: loads.late,
+        rollbacks,
+        late,
         freshness,
         load,
         far,
-        server_log_lines: said.lines().count(),
+        server_log_lines: log.lines().count(),
         own_cpus: cpus.own_cpus,
         server_cpus,
         other_cpus: cpus.other_cpus.zip(server_cpus).map(|(other, own)| (other - own).max(0.0)),
     })
 }
 
-/// Draws requests of the given number of candidates, with their columns.
-fn bodies(args: &BenchHotLoadArgs) -> Result<Vec<Body>> {
-    let rows = args.candidates.get();
-    let requests = Requests::new(args.rows.get(), rows, BODIES);
-    let recipe = Recipe { protocol: Protocol::V2, rows, context: Vec::new(), outputs: Vec::new() };
-    (0..BODIES).map(|i| recipe.body(requests.get(i).clone())).collect()
-}
-
-struct Loads {
-    rollbacks: usize,
-    late: usize,
-}
-
-/// Publishes one delta a second from `start` on. The rollbacks are made half way between two
-/// deltas.
+/// Publishes one delta per second from `start` on, with the rollbacks half way between two deltas.
+/// Returns the number of rollbacks and the number of deltas that were late.
 fn publish_deltas(
     args: &BenchHotLoadArgs,
     model: &Model,
     feed: &mut Feed,
     watch: &Watch,
     start: Instant,
-) -> Result<Loads> {
-    let mut loads = Loads { rollbacks: 0, late: 0 };
+) -> Result<(usize, usize)> {
+    let (mut rollbacks, mut late) = (0, 0);
     for delta in 0..args.deltas {
         let due = start + Duration::from_secs(delta as u64);
         sleep_until(due);
-        loads.late += usize::from(due.elapsed() > Duration::from_millis(100));
-        watch.moved(feed.publish_delta(args.delta_rows.get())?);
+        late += usize::from(due.elapsed() > Duration::from_millis(100));
+        watch.record_move(feed.publish_delta(args.delta_rows.get())?);
         let behind_it = (delta + 1) * (args.rollbacks + 1) / args.deltas.max(1);
-        if behind_it > loads.rollbacks && loads.rollbacks < args.rollbacks {
+        if behind_it > rollbacks && rollbacks < args.rollbacks {
             sleep_until(due + Duration::from_millis(500));
             let moved = model.rollback(STABLE, None, "bench", None)?;
-            watch.moved(moved.to.version);
-            feed.stand_on(moved.to.version)?;
-            loads.rollbacks += 1;
+            watch.record_move(moved.to.version);
+            feed.set_parent(moved.to.version)?;
+            rollbacks += 1;
         }
     }
-    Ok(loads)
+    Ok((rollbacks, late))
 }
 
 /// Rolls back over [`FAR`] deltas, and publishes a delta on the version rolled back to.
@@ -283,13 +256,13 @@ fn roll_back_far(
     let began = Instant::now();
     model.rollback(STABLE, Some(to), "bench", None)?;
     let call = began.elapsed();
-    watch.moved(to);
+    watch.record_move(to);
     let answers_after_seconds = watch.settle(PATIENCE)?;
     // The server answers with the version rolled back to for a while.
     std::thread::sleep(Duration::from_secs(1));
-    feed.stand_on(to)?;
+    feed.set_parent(to)?;
     let branch = feed.publish_delta(args.delta_rows.get())?;
-    watch.moved(branch);
+    watch.record_move(branch);
     let branch_answers_after_seconds = watch.settle(PATIENCE)?;
     let branch = model.version(branch)?;
     Ok(FarRollback {
@@ -302,7 +275,7 @@ fn roll_back_far(
     })
 }
 
-fn load_figures(server: &ServerChild, before: &crate::server::Series) -> Result<LoadFigures> {
+fn load_figures(server: &ServerChild, before: &Series) -> Result<LoadFigures> {
     let now = server.series()?;
     let came = |name: &str| now.histogram(name).since(&before.histogram(name));
     let slices = came("zillion_serving_load_slice_seconds");
@@ -320,29 +293,6 @@ fn load_figures(server: &ServerChild, before: &crate::server::Series) -> Result<
         failures: now.value(failures) - before.value(failures),
         layers_at_end: now.value("zillion_serving_layers"),
     })
-}
-
-/// Compares all answers with scores that this process computes itself. Each version is loaded once,
-/// one at a time.
-fn check(model: &Model, bodies: &[Body], run: &Run, folder: &Path) -> Result<Checked> {
-    // The check uses a cache of its own, not that of the server, so that layers which the server
-    // has merged are checked too.
-    let mut cache = Cache::open(&folder.join("check"), model.name(), durable_files()?)?;
-    let workers = compute_pool(None)?;
-    let mut loaded: Option<(VersionId, Servable)> = None;
-    let expected = |version: VersionId, body: usize| -> Result<Expected> {
-        if loaded.as_ref().is_none_or(|(open, _)| *open != version) {
-            let before = loaded.take();
-            let others = before.iter().map(|(_, servable)| servable);
-            let servable =
-                Servable::load(model, version, others, &mut cache, &workers, &mut Unthrottled)?;
-            loaded = Some((version, servable));
-        }
-        let (_, servable) = loaded.as_ref().ok_or_else(|| anyhow!("no version is loaded"))?;
-        let scores = servable.score(bodies[body].rows, &bodies[body].columns)?;
-        Ok(zillion_serving::Answer::choose(servable, scores, &[])?.outputs)
-    };
-    Ok(run.answers.check(Protocol::V2, None, expected))
 }
 
 fn sleep_until(time: Instant) {

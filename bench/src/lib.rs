@@ -33,29 +33,41 @@ mod wire;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 use tempfile::TempDir;
+use zillion_console::print_json;
 use zillion_trainer::Job;
 
 use args::Bench;
 pub use args::{BenchArgs, LoadgenArgs, Protocol};
 
-/// Runs a benchmark. `draft` makes the job that `zillion init` would write for a file.
+/// Runs a benchmark. `draft` returns the job that `zillion init` would write for a file.
 pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result<()> {
-    match &args.what {
-        Bench::Embedding(args) => embedding::run(args),
-        Bench::Spill(args) => spill::run(args),
-        Bench::Stalls(args) => stalls::run(args),
-        Bench::Capacity(args) => capacity::run(args),
-        Bench::Delta(args) => delta::run(args),
-        Bench::Reader(args) => reader::run(args, draft),
-        Bench::Serve(args) => serve::run(args),
-        Bench::Train(args) => train::run(args),
-        Bench::HotLoad(args) => hot_load::run(args),
-        Bench::ColdStart(args) => cold_start::run(args),
-        Bench::Wire(args) => wire::run(args),
-        Bench::Registry(args) => registry::run(args),
-        Bench::Frappe(args) => frappe::run(args),
+    let is_json = args.json;
+    match &args.benchmark {
+        Bench::Embedding(args) => embedding::run(args, is_json),
+        Bench::Spill(args) => spill::run(args, is_json),
+        Bench::Stalls(args) => stalls::run(args, is_json),
+        Bench::Capacity(args) => capacity::run(args, is_json),
+        Bench::Delta(args) => delta::run(args, is_json),
+        Bench::Reader(args) => reader::run(args, is_json, draft),
+        Bench::Serve(args) => serve::run(args, is_json),
+        Bench::Train(args) => train::run(args, is_json),
+        Bench::HotLoad(args) => hot_load::run(args, is_json),
+        Bench::ColdStart(args) => cold_start::run(args, is_json),
+        Bench::Wire(args) => wire::run(args, is_json),
+        Bench::Registry(args) => registry::run(args, is_json),
+        Bench::Frappe(args) => frappe::run(args, is_json),
     }
+}
+
+/// Prints the figures of a benchmark: as one line of JSON on stdout, or as text on stderr.
+fn print_outcome(outcome: &impl Serialize, is_json: bool) -> Result<()> {
+    if is_json {
+        return print_json(outcome);
+    }
+    eprintln!("{}", serde_json::to_string_pretty(outcome)?);
+    Ok(())
 }
 
 /// Makes a folder for a benchmark, below `parent` or below the folder for temporary files. The
@@ -65,5 +77,5 @@ fn scratch_folder(parent: Option<&Path>) -> Result<TempDir> {
         Some(parent) => tempfile::tempdir_in(parent),
         None => tempfile::tempdir(),
     }
-    .context("cannot make a folder for the benchmark: name another place with --folder")
+    .context("the folder of the benchmark cannot be created; name another place with --folder")
 }

@@ -10,26 +10,23 @@ use bytes::Bytes;
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_feature::Schema;
-use zillion_registry::{Cache, Model, STABLE, VersionId};
-use zillion_rows::layer::Unthrottled;
-use zillion_scorer::Servable;
+use zillion_registry::{Model, STABLE};
 
 use crate::args::{LoadgenArgs, Protocol};
-use crate::load::answers::{Answers, Checked, Expected};
+use crate::load::answers::{Answers, Checked};
 use crate::load::bodies::{self, Body, Recipe};
 use crate::load::figures::Figures;
-use crate::load::grpc;
 use crate::load::open_loop::{self, Plan};
 use crate::load::target::Target;
 use zillion_console::exit::{self, Stop};
-use zillion_console::{compute_pool, data_settings, durable_files, open_registry, print_json};
+use zillion_console::{data_settings, open_registry, print_json};
 
 /// The largest number of requests of a run; the outcomes of more would not fit in memory.
 const MOST_REQUESTS: f64 = 1e8;
 
 #[derive(Serialize)]
 struct Outcome {
-    protocol: &'static str,
+    protocol: Protocol,
     candidates: usize,
     bodies: usize,
     rate: f64,
@@ -50,7 +47,7 @@ struct Outcome {
 pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
     let target = Target::new(&args.url, &args.model, args.version, args.protocol)
         .map_err(|e| Stop::Usage(format!("{e:#}")))?;
-    let (model, plan, recipe) = (the_model(args)?, plan(args)?, recipe(args)?);
+    let (model, plan, recipe) = (open_model(args)?, plan(args)?, recipe(args)?);
     let version = match args.version {
         Some(version) => version,
         None => model.pointer(STABLE)?.to.version,
@@ -66,25 +63,22 @@ pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
         eprintln!("the file has rows for {} requests; they are sent in turn", bodies.len());
     }
 
-    let text = |body: &Body| match args.protocol {
-        Protocol::Grpc => grpc::request(&args.model, args.version, &body.columns),
-        _ => Ok(body.json.clone()),
-    };
-    let texts: Vec<Bytes> = bodies.iter().map(text).collect::<Result<_>>()?;
+    let message = |body: &Body| body.message(args.protocol, &args.model, args.version);
+    let messages: Vec<Bytes> = bodies.iter().map(message).collect::<Result<_>>()?;
     let before = CpuTimes::now();
-    let run = open_loop::run(&target, &texts, plan, Answers::new(args.check))?;
+    let run = open_loop::run(&target, &messages, plan, Answers::new(args.check))?;
     let cpus = CpuTimes::now().since(&before);
     let check = match args.check {
-        true => Some(check(args, &model, &bodies, &run.answers)?),
+        true => {
+            // The check uses a cache of its own, because the server removes files from its cache.
+            let cache = tempfile::tempdir()?;
+            let answers = &run.answers;
+            Some(answers.compare(args.protocol, args.version, &model, &bodies, cache.path())?)
+        }
         false => None,
     };
     let outcome = Outcome {
-        protocol: match args.protocol {
-            Protocol::V2 => "v2",
-            Protocol::Predict => "predict",
-            Protocol::Rank => "rank",
-            Protocol::Grpc => "grpc",
-        },
+        protocol: args.protocol,
         candidates: recipe.rows,
         bodies: bodies.len(),
         rate: args.rate,
@@ -92,7 +86,7 @@ pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
         connections: args.connections.get(),
         connections_made: run.connections_made,
         figures: Figures::of(&run.done, &plan, run.elapsed),
-        versions: run.answers.versions().clone(),
+        versions: run.answers.versions,
         check,
         own_cpus: cpus.own_cpus,
         other_cpus: cpus.other_cpus,
@@ -101,18 +95,15 @@ pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
         true => print_json(&outcome)?,
         false => show(&outcome),
     }
-    Ok(if is_good(&outcome) { ExitCode::SUCCESS } else { exit::failed() })
+    let is_right = |check: &Checked| check.mismatches == 0 && check.unchecked == 0;
+    let is_good = outcome.figures.failed == 0 && outcome.check.as_ref().is_none_or(is_right);
+    Ok(if is_good { ExitCode::SUCCESS } else { exit::failed() })
 }
 
-fn is_good(outcome: &Outcome) -> bool {
-    let right = |check: &Checked| check.mismatches == 0 && check.unchecked == 0;
-    outcome.figures.failed == 0 && outcome.check.as_ref().is_none_or(right)
-}
-
-fn the_model(args: &LoadgenArgs) -> Result<Model> {
+fn open_model(args: &LoadgenArgs) -> Result<Model> {
     let Some(registry) = &args.registry else {
-        let reason = "what a model's inputs are is said by its version: name the registry that the server reads \
-                      with --registry";
+        let reason = "the inputs of the model are read from its registry; name the registry of the \
+                      server with --registry";
         return Err(Stop::Usage(reason.to_owned()).into());
     };
     Ok(open_registry(registry)?.model(&args.model)?)
@@ -121,8 +112,7 @@ fn the_model(args: &LoadgenArgs) -> Result<Model> {
 fn plan(args: &LoadgenArgs) -> Result<Plan> {
     let requests = (args.rate * args.seconds).ceil();
     if requests > MOST_REQUESTS {
-        let reason =
-            format!("{requests} requests are too many for one run: lower --rate or --seconds");
+        let reason = format!("a run of {requests} requests is too long; lower --rate or --seconds");
         return Err(Stop::Usage(reason).into());
     }
     Ok(Plan {
@@ -135,8 +125,7 @@ fn plan(args: &LoadgenArgs) -> Result<Plan> {
 
 fn recipe(args: &LoadgenArgs) -> Result<Recipe> {
     if !args.context.is_empty() && args.protocol != Protocol::Rank {
-        let reason =
-            "only a rank request has a context: give --protocol rank, or leave out --context";
+        let reason = "--context: only rank requests have a context; set --protocol rank or leave out --context";
         return Err(Stop::Usage(reason.to_owned()).into());
     }
     let (protocol, rows) = (args.protocol, args.candidates.get());
@@ -147,36 +136,14 @@ fn recipe(args: &LoadgenArgs) -> Result<Recipe> {
 /// name its version and, if the model has one output, does not name the output.
 fn refuse_unless_comparable(args: &LoadgenArgs, schema: &Schema) -> Result<()> {
     let reason = if args.version.is_none() {
-        "the answer to a predict request names no version that it could be compared with: ask for one with \
-         --version, or take --protocol v2"
+        "the answer to a predict request does not name its version; choose a version with --version, \
+         or use --protocol v2"
     } else if schema.labels.len() > 1 {
-        "predict answers of a model with several labels are not compared: take --protocol v2"
+        "predict answers of a model with several labels cannot be compared; use --protocol v2"
     } else {
         return Ok(());
     };
     Err(Stop::Usage(format!("--check: {reason}")).into())
-}
-
-/// Compares the answers with scores that this process computes itself. Each version is loaded once,
-/// one at a time.
-fn check(args: &LoadgenArgs, model: &Model, bodies: &[Body], answers: &Answers) -> Result<Checked> {
-    // The check uses a cache of its own, because the server removes files from its own cache.
-    let folder = tempfile::tempdir()?;
-    let mut cache = Cache::open(folder.path(), model.name(), durable_files()?)?;
-    let workers = compute_pool(None)?;
-    let mut loaded: Option<(VersionId, Servable)> = None;
-    let expected = |version: VersionId, body: usize| -> Result<Expected> {
-        if loaded.as_ref().is_none_or(|(open, _)| *open != version) {
-            loaded = None;
-            let servable =
-                Servable::load(model, version, [], &mut cache, &workers, &mut Unthrottled)?;
-            loaded = Some((version, servable));
-        }
-        let Some((_, servable)) = &loaded else { return Ok(Expected::new()) };
-        let scores = servable.score(bodies[body].rows, &bodies[body].columns)?;
-        Ok(zillion_serving::Answer::choose(servable, scores, &[])?.outputs)
-    };
-    Ok(answers.check(args.protocol, args.version, expected))
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
@@ -212,6 +179,9 @@ fn show(outcome: &Outcome) {
         }
     }
     if outcome.connections_made > outcome.connections as u64 {
-        println!("connections {} made, {} wanted", outcome.connections_made, outcome.connections);
+        println!(
+            "connections {} made, {} asked for",
+            outcome.connections_made, outcome.connections
+        );
     }
 }

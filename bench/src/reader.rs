@@ -16,8 +16,9 @@ use zillion_reader::{BatchOrder, DataConfig, Dataset, Labels, Paths};
 use zillion_trainer::Job;
 
 use crate::args::BenchReaderArgs;
+use crate::{print_outcome, turns};
+use zillion_console::compute_pool;
 use zillion_console::job_file;
-use zillion_console::{compute_pool, print_json};
 
 /// The number of rows in a batch.
 const BATCH: usize = 4096;
@@ -27,23 +28,28 @@ struct Outcome {
     rows: u64,
     threads: usize,
     columns_read: usize,
-    /// The median of the rows a second by the clock; the next field is the same for batches.
+    /// The median of the rows per second by the clock. `batches_rows_per_second` is the same figure
+    /// for batches.
     columns_rows_per_second: f64,
     batches_rows_per_second: f64,
-    /// The median of the rows a second of processor time of this process, which other programs
-    /// disturb less; the next field is the same for batches.
+    /// The median of the rows per second of this process's processor time, which other programs
+    /// disturb less. `batches_rows_per_cpu_second` is the same figure for batches.
     columns_rows_per_cpu_second: f64,
     batches_rows_per_cpu_second: f64,
     other_cpus: Option<f64>,
     resident_mib: Option<u64>,
 }
 
-pub(crate) fn run(args: &BenchReaderArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result<()> {
+pub(crate) fn run(
+    args: &BenchReaderArgs,
+    is_json: bool,
+    draft: impl FnOnce(&Path) -> Result<Job>,
+) -> Result<()> {
     let files = DataConfig::default().files(&Paths::from(args.data.as_str()))?;
     let job = match (&args.job, files.first()) {
         (Some(path), _) => Job::from_value(job_file::load(path, std::env::vars(), &[])?)?,
         (None, Some(file)) => draft(file)?,
-        (None, None) => bail!("no files are given"),
+        (None, None) => bail!("--data `{}` names no file", args.data),
     };
     let workers = compute_pool(Some(args.threads))?;
     let open = || Dataset::open_with(&job.data, &files, &job.schema, Labels::Optional);
@@ -85,12 +91,7 @@ pub(crate) fn run(args: &BenchReaderArgs, draft: impl FnOnce(&Path) -> Result<Jo
         other_cpus: cpus.other_cpus,
         resident_mib: machine::resident_memory().map(|bytes| bytes >> 20),
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 /// Runs `read` and returns its number of rows, its seconds by the clock and its seconds of
@@ -106,6 +107,5 @@ fn timed(read: impl FnOnce() -> Result<u64>) -> Result<(u64, f64, f64)> {
 fn median(runs: &[(u64, f64, f64)], seconds: impl Fn(&(u64, f64, f64)) -> f64) -> f64 {
     let mut rates: Vec<f64> =
         runs.iter().map(|run| run.0 as f64 / seconds(run).max(1e-9)).collect();
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
+    turns::median(&mut rates)
 }

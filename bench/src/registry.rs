@@ -1,5 +1,5 @@
-//! The benchmark `zillion bench registry`: the operations of operators and servers on a model with
-//! very many versions.
+//! The benchmark `zillion bench registry`: the times of the operations on a registry in which one
+//! model has very many versions.
 //!
 //! One version is published. The others are copies of its manifest with another number, which are
 //! sealed and written to the places where the registry looks for them, without the syncs, which
@@ -7,7 +7,7 @@
 //! a registry that is opened again, as each command does.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -15,14 +15,15 @@ use serde::Serialize;
 use zillion_registry::{Model, MoveKind, PointerMove, STABLE, VersionId, VersionManifest};
 
 use crate::args::BenchRegistryArgs;
-use crate::criteo::{MODEL, publish};
-use zillion_console::{compute_pool, create_registry, print_json};
+use crate::criteo::{MODEL, open_model, publish};
+use crate::print_outcome;
+use zillion_console::compute_pool;
 
 /// The number of rows of the one version that is really published.
 const ROWS: u64 = 1000;
-/// The number of versions on a page, as `zillion model list` shows them.
+/// The number of versions on a page of `zillion model list`.
 const PAGE: usize = 20;
-/// The number of times that each figure is taken.
+/// The number of measurements of each figure.
 const REPEAT: usize = 20;
 
 #[derive(Serialize)]
@@ -48,21 +49,20 @@ struct Times {
     max_ms: f64,
 }
 
-pub(crate) fn run(args: &BenchRegistryArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchRegistryArgs, is_json: bool) -> Result<()> {
     let folder = crate::scratch_folder(args.folder.as_deref())?;
     let url = folder.path().join("registry");
     let versions = args.versions.get();
     let began = Instant::now();
-    let model = open(&url)?;
+    let model = open_model(&url)?;
     let first = publish(&model, ROWS, folder.path(), &compute_pool(None)?)?;
-    model.promote(STABLE, first.version, MoveKind::Publish, "bench", None)?;
     eprintln!("writing {versions} manifests");
-    copies(&model, &first, &url.join(MODEL), versions)?;
+    write_copies(&model, &first, &url.join(MODEL), versions)?;
     let make_seconds = began.elapsed().as_secs_f64();
-    let model = open(&url)?;
+    let model = open_model(&url)?;
     ensure!(
         model.latest()? == Some(VersionId(versions)),
-        "the registry does not find the versions that were written: its layout has changed"
+        "the registry does not find the written versions, because its layout has changed"
     );
 
     let some = |i: u64| VersionId(1 + i * 7919 % versions);
@@ -70,37 +70,35 @@ pub(crate) fn run(args: &BenchRegistryArgs) -> Result<()> {
         versions,
         moves: model.pointer(STABLE)?.number,
         make_seconds,
-        open: times(|_| open(&url).map(drop))?,
-        latest: times(|_| Ok(open(&url)?.latest().map(drop)?))?,
-        show: times(|i| Ok(open(&url)?.version(some(i)).map(drop)?))?,
-        list: times(|i| {
-            let model = open(&url)?;
+        open: measure(|_| open_model(&url).map(drop))?,
+        latest: measure(|_| Ok(open_model(&url)?.latest().map(drop)?))?,
+        show: measure(|i| Ok(open_model(&url)?.version(some(i)).map(drop)?))?,
+        list: measure(|i| {
+            let model = open_model(&url)?;
             for version in model.page(Some(some(i)), PAGE)? {
                 model.version(version)?;
             }
             Ok(())
         })?,
-        promote: times(|i| {
-            let model = open(&url)?;
+        promote: measure(|i| {
+            let model = open_model(&url)?;
             model.promote(STABLE, some(i), MoveKind::Promote, "bench", None)?;
             Ok(())
         })?,
-        rollback: times(|_| Ok(open(&url)?.rollback(STABLE, None, "bench", None).map(drop)?))?,
+        rollback: measure(|_| {
+            Ok(open_model(&url)?.rollback(STABLE, None, "bench", None).map(drop)?)
+        })?,
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
-}
-
-fn open(url: &Path) -> Result<Model> {
-    Ok(create_registry(&url.display().to_string())?.model(MODEL)?)
+    print_outcome(&outcome, is_json)
 }
 
 /// Writes the versions from 2 to `versions`, and one move of the pointer for each.
-fn copies(model: &Model, first: &VersionManifest, folder: &Path, versions: u64) -> Result<()> {
+fn write_copies(
+    model: &Model,
+    first: &VersionManifest,
+    folder: &Path,
+    versions: u64,
+) -> Result<()> {
     let mut entry: PointerMove = model.pointer(STABLE)?;
     for number in 2..=versions {
         let version = VersionId(number);
@@ -113,22 +111,18 @@ fn copies(model: &Model, first: &VersionManifest, folder: &Path, versions: u64) 
 }
 
 fn write(folder: &Path, number: u64, value: &impl Serialize) -> Result<()> {
-    let path = place(folder, number);
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)
-            .with_context(|| format!("cannot create {}", parent.display()))?;
-    }
-    fs::write(&path, serde_json::to_vec_pretty(value)?)
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Returns the path where the registry keeps a numbered object.
-fn place(folder: &Path, number: u64) -> PathBuf {
+    // The registry keeps a numbered object at this path.
     let (high, middle) = (number / 1_000_000, number / 1000 % 1000);
-    folder.join(format!("{high:014}/{middle:03}/{number:020}.json"))
+    let folder = folder.join(format!("{high:014}/{middle:03}"));
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("folder `{}` cannot be created", folder.display()))?;
+    let path = folder.join(format!("{number:020}.json"));
+    fs::write(&path, serde_json::to_vec_pretty(value)?)
+        .with_context(|| format!("file `{}` cannot be written", path.display()))
 }
 
-fn times(mut work: impl FnMut(u64) -> Result<()>) -> Result<Times> {
+/// Measures an operation [`REPEAT`] times. The operation gets the number of the measurement.
+fn measure(mut work: impl FnMut(u64) -> Result<()>) -> Result<Times> {
     let mut times = Vec::with_capacity(REPEAT);
     for i in 0..REPEAT as u64 {
         let began = Instant::now();

@@ -17,9 +17,10 @@ use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use crate::args::BenchServeArgs;
-use crate::criteo::{MODEL, Requests, publish};
+use crate::criteo::{MODEL, Requests, open_model, publish};
 use crate::load::figures::Percentiles;
-use zillion_console::{compute_pool, create_registry, durable_files, print_json};
+use crate::print_outcome;
+use zillion_console::{compute_pool, durable_files};
 
 /// The number of different requests.
 const DIFFERENT: usize = 64;
@@ -35,12 +36,11 @@ struct Outcome {
     requests: usize,
     /// The number of rows in the table.
     rows: u64,
-    /// The number of unique keys of a request that the table does not have. If it is not 0, the
-    /// figures do not measure what they should.
+    /// The number of unique keys of a request that the table does not have. The figures are valid
+    /// only if this number is 0.
     missing: u64,
-    p50_ms: f64,
-    p90_ms: f64,
-    p99_ms: f64,
+    #[serde(flatten)]
+    latency: Percentiles,
     /// The time of a request that is spent on encoding raw values, which mixes keys and transforms
     /// numbers.
     encode_p50_ms: f64,
@@ -53,10 +53,9 @@ struct Outcome {
     other_cpus: Option<f64>,
 }
 
-pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let registry = create_registry(&folder.path().join("registry").display().to_string())?;
-    let published = registry.model(MODEL)?;
+    let published = open_model(&folder.path().join("registry"))?;
     let workers = compute_pool(Some(args.threads))?;
     let version = publish(&published, args.rows.get(), folder.path(), &workers)?.version;
     let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
@@ -85,16 +84,13 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
     }
     let cpus = CpuTimes::now().since(&before);
     let mean = whole.iter().sum::<Duration>().as_secs_f64() / count as f64;
-    let latency = Percentiles::of(whole);
     let outcome = Outcome {
         candidates,
         threads: args.threads.get(),
         requests: count,
         rows: args.rows.get(),
         missing,
-        p50_ms: latency.p50_ms,
-        p90_ms: latency.p90_ms,
-        p99_ms: latency.p99_ms,
+        latency: Percentiles::of(whole),
         encode_p50_ms: Percentiles::of(encode).p50_ms,
         candidates_per_second: (candidates as f64 / mean).round(),
         load_ms: (load.as_secs_f64() * 1e4).round() / 10.0,
@@ -102,12 +98,7 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<()> {
         own_cpus: cpus.own_cpus,
         other_cpus: cpus.other_cpus,
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 /// Returns the number of requests of this size that the peer times.

@@ -1,5 +1,5 @@
-//! A server in a process of its own, for the first run and for benchmarks, which can be started,
-//! asked, measured from outside and stopped.
+//! A server in a process of its own, for the first run and for benchmarks: its start, requests to
+//! it, measurements from outside, and its end.
 //!
 //! The process is separate because a benchmark must not share the allocator, the pool of threads or
 //! the memory figures of the server that it measures.
@@ -17,13 +17,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use zillion_registry::VersionId;
 
 pub use ask::Asker;
 pub(crate) use memory::Memory;
 pub(crate) use scrape::{Series, Summary};
 
 use crate::Protocol;
+use crate::criteo::MODEL;
 use crate::load::target::Target;
 
 /// The longest time that a server may take to be ready.
@@ -93,9 +93,31 @@ impl ServerChild {
         let model = setup.model.to_owned();
         let server = Self { child: Some(child), model, url, log, started };
         if !server.url.starts_with("http://") {
-            bail!("the server did not start; its log: {}", server.said());
+            bail!("the server did not start; its log: {}", server.read_log());
         }
         Ok(server)
+    }
+
+    /// Starts a server of the benchmarks' model in a folder with the registry `registry`, the cache
+    /// `cache` and the log `<name>.log`, and waits until it is ready. Returns the time of the start
+    /// too.
+    pub(crate) fn start_in(
+        folder: &Path,
+        name: &str,
+        threads: Option<NonZeroUsize>,
+    ) -> Result<(Self, Duration)> {
+        let server = Self::start(Setup {
+            model: MODEL,
+            name: Some(name),
+            registry: &folder.join("registry"),
+            cache: Some(&folder.join("cache")),
+            log: &folder.join(format!("{name}.log")),
+            // The server logs nothing at this level in a good run.
+            level: "warn",
+            threads,
+        })?;
+        let time = server.wait_ready()?;
+        Ok((server, time))
     }
 
     /// Returns the URL at which the server answers.
@@ -121,7 +143,7 @@ impl ServerChild {
     }
 
     /// Waits until the server is ready, and returns the time since it was started.
-    pub(crate) fn wait_ready(&self) -> Result<Duration> {
+    fn wait_ready(&self) -> Result<Duration> {
         let asker = Asker::new(&self.url)?;
         loop {
             let (status, body) = asker.get("/v2/health/ready")?;
@@ -130,7 +152,10 @@ impl ServerChild {
             }
             if self.started.elapsed() > PATIENCE {
                 let body = String::from_utf8_lossy(&body).into_owned();
-                bail!("the server is not ready after {PATIENCE:?}: {status} {body}{}", self.said());
+                let log = self.read_log();
+                bail!(
+                    "the server is not ready after {PATIENCE:?}: {status} {body}; its log: {log}"
+                );
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -140,13 +165,13 @@ impl ServerChild {
     pub(crate) fn series(&self) -> Result<Series> {
         let (status, body) = Asker::new(&self.url)?.get("/metrics")?;
         if status != 200 {
-            bail!("the server answered {status} to GET /metrics");
+            bail!("the server answered GET /metrics with status {status} instead of 200");
         }
         Ok(Series::parse(&String::from_utf8_lossy(&body)))
     }
 
     /// Reads the server's log.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn read_log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
@@ -156,19 +181,10 @@ impl Drop for ServerChild {
         let Some(mut child) = self.child.take() else { return };
         // SIGTERM is sent by the command `kill`, because the standard library can only send
         // SIGKILL.
-        let told = Command::new("kill").arg(child.id().to_string()).status();
-        if !told.is_ok_and(|status| status.success()) {
+        let signalled = Command::new("kill").arg(child.id().to_string()).status();
+        if !signalled.is_ok_and(|status| status.success()) {
             let _ = child.kill();
         }
         let _ = child.wait();
     }
-}
-
-/// Returns the version that an answer names.
-pub(crate) fn version_of(answer: &[u8]) -> Option<VersionId> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        model_version: String,
-    }
-    serde_json::from_slice::<Named>(answer).ok()?.model_version.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! The benchmark `zillion bench spill`: a table that is larger than its memory, under a stream that
-//! never repeats itself.
+//! The benchmark `zillion bench spill`: a table that is larger than its memory, under a stream of
+//! batches that are all different.
 //!
 //! The table is filled. Then batches drawn by Zipf's law are planned, announced, pulled and pushed;
 //! all of this is timed. Every push adds the same number to every weight of its rows, so that the
@@ -14,14 +14,13 @@ use zillion_device::machine::CpuTimes;
 use zillion_device::{Workers, machine};
 use zillion_embedding::{Rates, SpillHome, SpillStatistics, TableSet, TableStatistics, Update};
 use zillion_feature::random::mix64;
-use zillion_feature::{
-    Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, RowBuffer, Schema, Step, TableId,
-};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 use zillion_rows::{DEFAULT_SHARDS, InitializerSpec, OptimizerSpec, TableSpec};
 
 use crate::args::BenchSpillArgs;
-use crate::embedding::{self, BATCH_VALUES, Zipf};
-use zillion_console::{compute_pool, durable_files, print_json};
+use crate::embedding::{self, BATCH_VALUES, Planner, Zipf};
+use crate::print_outcome;
+use zillion_console::{compute_pool, durable_files};
 
 /// The amount by which a push changes each weight: a power of two, so that sums are exact.
 const RATE: f32 = 1.0 / 4096.0;
@@ -36,8 +35,8 @@ struct Outcome {
     ahead: usize,
     /// Whether the file is read past the page cache.
     direct: bool,
-    /// The rate at which values of batches were pulled and pushed, in millions a second; the next
-    /// field is the same for unique rows.
+    /// The rate at which values of batches were pulled and pushed, in millions per second.
+    /// `unique_mrows_s` is the same rate for unique rows.
     values_mrows_s: f64,
     unique_mrows_s: f64,
     fill_mrows_s: f64,
@@ -67,8 +66,8 @@ struct Outcome {
     total_mib: f64,
     file_mib: f64,
     live_mib: f64,
-    /// The number of rows that were checked at the end; the next two fields are the numbers of
-    /// missing and of wrong rows among them.
+    /// The number of rows that were checked at the end. `lost_rows` and `wrong_rows` are the
+    /// numbers of missing and of wrong rows among them.
     checked_rows: u64,
     lost_rows: u64,
     wrong_rows: u64,
@@ -78,9 +77,9 @@ struct Outcome {
     peak_rss_mib: Option<f64>,
 }
 
-pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchSpillArgs, is_json: bool) -> Result<()> {
     if !(args.memory_share > 0.0 && args.memory_share <= 1.0) {
-        bail!("--memory-share {} is not above 0 and at most 1", args.memory_share);
+        bail!("--memory-share is {}; set it above 0 and at most to 1", args.memory_share);
     }
     let workers = compute_pool(Some(args.threads))?;
     let home = SpillHome::open(&durable_files()?, &args.folder)?;
@@ -89,7 +88,7 @@ pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
     let direct = spill.cached_files == 0;
     if !direct {
         eprintln!(
-            "warning: this file system has no reads past the page cache: the disk is not measured"
+            "warning: this file system cannot read past the page cache, so the disk is not measured"
         );
     }
     eprintln!("inserting {} rows into {:.0} MiB", args.rows, spill.budget_bytes as f64 / MIB);
@@ -148,13 +147,9 @@ pub(crate) fn run(args: &BenchSpillArgs) -> Result<()> {
         other_cpus: use_of_cpus.other_cpus,
         peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / MIB),
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
+    print_outcome(&outcome, is_json)?;
     if lost + wrong > 0 {
-        bail!("{lost} rows were lost and {wrong} were wrong");
+        bail!("the check failed: {lost} rows are lost and {wrong} have wrong weights");
     }
     Ok(())
 }
@@ -170,8 +165,7 @@ struct Measured {
 
 struct Bench {
     tables: TableSet,
-    schema: Schema,
-    scratch: PlanScratch,
+    planner: Planner,
     zipf: Zipf,
     rows: u64,
     ahead: usize,
@@ -188,7 +182,6 @@ struct Bench {
 
 impl Bench {
     fn new(args: &BenchSpillArgs, home: &SpillHome) -> Result<Self> {
-        let job: toml::Table = "[features.ids]\nkind = 'id'\n[labels.y]".parse()?;
         let spec = spec(args.dim);
         // The memory that the rows of a table without a limit take, without the index.
         let whole = spec.memory(args.rows, DEFAULT_SHARDS.get()) - spec.index_memory(args.rows);
@@ -196,8 +189,7 @@ impl Bench {
         tables.spill(TableId(0), (whole as f64 * args.memory_share) as u64, home)?;
         Ok(Self {
             tables,
-            schema: Schema::from_job(&job.into())?,
-            scratch: PlanScratch::default(),
+            planner: Planner::new()?,
             zipf: Zipf::new(args.rows),
             rows: args.rows,
             ahead: args.ahead.get(),
@@ -218,13 +210,6 @@ impl Bench {
         self.statistics().spill.unwrap_or_default()
     }
 
-    fn plan(&mut self, keys: Vec<FeatureKey>) -> LookupPlan {
-        let mut batch = Batch::empty(&self.schema);
-        batch.rows = keys.len();
-        batch.sparse[0] = KeyColumn::single(keys);
-        LookupPlan::build(&batch, &self.schema, &mut self.scratch)
-    }
-
     fn push(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         let stride = self.tables.layouts()[0].stride;
         self.gradients.reshape([(plan.tables[0].keys.len(), stride)].into_iter());
@@ -243,7 +228,7 @@ impl Bench {
         let began = Instant::now();
         for first in (0..self.rows).step_by(BATCH_VALUES) {
             let end = (first + BATCH_VALUES as u64).min(self.rows);
-            let plan = self.plan((first..end).map(FeatureKey::from_u64).collect());
+            let plan = self.planner.plan(first..end);
             self.push(workers, &plan)?;
         }
         Ok(self.rows as f64 / began.elapsed().as_secs_f64() / 1e6)
@@ -259,8 +244,7 @@ impl Bench {
     fn announce(&mut self, workers: &Workers) -> Result<Vec<LookupPlan>> {
         let mut plans = Vec::with_capacity(self.ahead);
         for _ in 0..self.ahead {
-            let keys = Self::ids(&self.zipf, self.drawn).map(FeatureKey::from_u64).collect();
-            plans.push(self.plan(keys));
+            plans.push(self.planner.plan(Self::ids(&self.zipf, self.drawn)));
             self.drawn += 1;
         }
         self.tables.look_ahead(workers, &plans.iter().collect::<Vec<_>>())?;
@@ -273,9 +257,7 @@ impl Bench {
         while began.elapsed().as_secs_f64() < seconds {
             let next = self.announce(workers)?;
             for plan in std::mem::replace(&mut self.announced, next) {
-                let mut rows = std::mem::take(&mut self.pulled);
-                self.tables.pull(workers, &plan, false, &mut rows)?;
-                self.pulled = rows;
+                self.tables.pull(workers, &plan, false, &mut self.pulled)?;
                 self.push(workers, &plan)?;
                 measured.batches += 1;
                 measured.values += plan.rows as u64;
@@ -286,9 +268,8 @@ impl Bench {
         Ok(measured)
     }
 
-    /// Looks up all rows in the order of their keys, and returns three counts: the rows that there
-    /// should be, the rows that are missing, and the rows whose values are not those that were
-    /// pushed.
+    /// Looks up all rows in the order of their keys, and returns three counts: all rows, the
+    /// missing rows, and the rows whose weights differ from the sum of their pushes.
     fn check(&mut self, workers: &Workers) -> Result<(u64, u64, u64)> {
         // A row was pushed once while the table was filled, and once for each batch of the stream
         // that contains it and that was pushed, not only announced.
@@ -305,7 +286,7 @@ impl Bench {
         let (mut lost, mut wrong) = (0, 0);
         let mut rows = RowBuffer::default();
         for piece in keys.chunks(BATCH_VALUES) {
-            let plan = self.plan(piece.iter().map(|&(key, _)| key).collect());
+            let plan = self.planner.plan(piece.iter().map(|&(_, id)| id));
             lost += self.tables.lookup(workers, &plan, &mut rows)?.total_missing();
             let width = self.tables.layouts()[0].width();
             for (i, key) in plan.tables[0].keys.iter().enumerate() {

@@ -24,7 +24,8 @@ use zillion_rows::conformance::plan_of;
 
 use crate::args::BenchStallsArgs;
 use crate::embedding::spec;
-use zillion_console::{compute_pool, print_json};
+use crate::print_outcome;
+use zillion_console::compute_pool;
 
 /// The number of keys in an operation.
 const KEYS: u64 = 1000;
@@ -36,9 +37,10 @@ const COPIED: usize = KEYS as usize / 12;
 /// The number of operations that are timed alone, before the checkpoint.
 const ALONE: u64 = 20_000;
 
-/// The number of words of memory that the control reads from, which is far more than caches hold.
-/// It reads [`CONTROL_READS`] of them at a time, which takes about as long as an operation.
+/// The number of words of memory from which the control reads, which is far more than the caches
+/// hold.
 const CONTROL_WORDS: u64 = 1 << 24;
+/// The number of words that the control reads at a time, which takes about as long as an operation.
 const CONTROL_READS: u64 = 10 * KEYS;
 
 /// The times of one kind of operation, in microseconds.
@@ -62,24 +64,16 @@ struct Outcome {
     /// The times of the control, which reads memory without any table between the operations.
     growth_control: Latency,
     alone: Latency,
-    checkpoint: Latency,
     /// The operations a second during the checkpoint, divided by those alone; `None` with one
     /// thread, where the checkpoint is not written beside the operations.
     throughput_during_checkpoint: Option<f64>,
-    checkpoint_seconds: f64,
-    checkpoint_gb: f64,
-    /// The time that the begin of the checkpoint takes from the caller; the next field is the same
-    /// for its end.
-    begin_us: f64,
-    finish_us: f64,
-    /// The largest memory of the snapshot: rows that are kept as they were, and parts that are on
-    /// their way to the disk.
-    snapshot_mb: f64,
+    #[serde(flatten)]
+    checkpoint: Checkpoint,
     own_cpus: f64,
     other_cpus: Option<f64>,
 }
 
-pub(crate) fn run(args: &BenchStallsArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchStallsArgs, is_json: bool) -> Result<()> {
     let workers = compute_pool(Some(args.threads))?;
     let before = CpuTimes::now();
     let mut bench = Bench {
@@ -111,31 +105,28 @@ pub(crate) fn run(args: &BenchStallsArgs) -> Result<()> {
         throughput_during_checkpoint: (args.threads.get() > 1)
             .then(|| alone.mean_us / checkpoint.during.mean_us),
         alone,
-        checkpoint_seconds: checkpoint.seconds,
-        checkpoint_gb: checkpoint.bytes as f64 / 1e9,
-        begin_us: micros(checkpoint.begin),
-        finish_us: micros(checkpoint.finish),
-        snapshot_mb: checkpoint.kept as f64 / 1e6,
-        checkpoint: checkpoint.during,
+        checkpoint,
         own_cpus: use_of_cpus.own_cpus,
         other_cpus: use_of_cpus.other_cpus,
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 /// The figures of a checkpoint that is written beside operations.
+#[derive(Serialize)]
 struct Checkpoint {
+    /// The times of the operations during the checkpoint.
+    #[serde(rename = "checkpoint")]
     during: Latency,
-    begin: Duration,
-    finish: Duration,
-    seconds: f64,
-    bytes: u64,
-    kept: u64,
+    checkpoint_seconds: f64,
+    checkpoint_gb: f64,
+    /// The time for which the caller waits at the begin of the checkpoint. `finish_us` is the same
+    /// time at its end.
+    begin_us: f64,
+    finish_us: f64,
+    /// The largest memory of the snapshot: copies of changed rows, and parts that are not yet
+    /// written to the disk.
+    snapshot_mb: f64,
 }
 
 struct Bench {
@@ -208,13 +199,14 @@ impl Bench {
         }
         let finishing = Instant::now();
         let parts = self.set.finish_snapshot(&self.workers)?;
+        let bytes: u64 = parts.iter().flat_map(|table| &table.parts).map(|part| part.bytes).sum();
         Ok(Checkpoint {
+            finish_us: micros(finishing.elapsed()),
+            checkpoint_seconds: began.elapsed().as_secs_f64(),
+            checkpoint_gb: bytes as f64 / 1e9,
+            begin_us: micros(begin),
+            snapshot_mb: kept as f64 / 1e6,
             during: latency(&mut times),
-            begin,
-            finish: finishing.elapsed(),
-            seconds: began.elapsed().as_secs_f64(),
-            bytes: parts.iter().flat_map(|table| &table.parts).map(|part| part.bytes).sum(),
-            kept,
         })
     }
 }

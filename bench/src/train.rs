@@ -20,8 +20,9 @@ use zillion_trainer::profile::{ProfileOptions, Summary};
 use zillion_trainer::{Job, StageSeconds, TrainOptions};
 
 use crate::args::{BenchModel, BenchTrainArgs};
+use crate::print_outcome;
 use zillion_console::progress::Progress;
-use zillion_console::{compute_pool, durable_files, print_json};
+use zillion_console::{compute_pool, durable_files};
 use zillion_console::{job_file, profile, signals};
 
 /// The recording options of a run without `--profile`: a few batches, from which the number of
@@ -31,7 +32,7 @@ const FOR_THE_BOUND: ProfileOptions =
 
 #[derive(Serialize)]
 struct Outcome {
-    model: &'static str,
+    model: BenchModel,
     threads: usize,
     /// Whether all batches were decoded and planned before the first step.
     in_memory: bool,
@@ -39,8 +40,8 @@ struct Outcome {
     /// The rate that the matrix products alone would allow, at the best rate that was probed after
     /// the run.
     bound_samples_per_second: Option<f64>,
-    /// The time from the call to the end of the first step, in which the job is checked, files are
-    /// opened and statistics are read.
+    /// The time from the call to the end of the first step. It includes the check of the job, the
+    /// opening of files and the reading of statistics.
     first_step_seconds: Option<f64>,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,
@@ -48,9 +49,10 @@ struct Outcome {
     table_rows: u64,
     table_bytes: u64,
     peak_rss_mib: Option<f64>,
-    /// The number of processors that this run kept busy. The next field is the number that other
-    /// programs kept busy; the figures are valid if that is below 0.25.
+    /// The number of processors that this run kept busy.
     own_cpus: f64,
+    /// The number of processors that other programs kept busy. The figures are valid if it is below
+    /// 0.25.
     other_cpus: Option<f64>,
     seconds: StageSeconds,
     /// The share of the run's time that each stage of its driving thread took.
@@ -59,20 +61,20 @@ struct Outcome {
     profile: Option<Summary>,
 }
 
-pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
-    let folder = tempfile::tempdir().context("cannot make a folder for the run")?;
+pub(crate) fn run(args: &BenchTrainArgs, is_json: bool) -> Result<()> {
+    let folder = tempfile::tempdir().context("the folder of the run cannot be created")?;
     let [train, test] = ["train.parquet", "test.parquet"].map(|name| folder.path().join(name));
     let rows_trained = split(&args.data, &train, &test)?;
 
     let mut value: Table =
         job(args.model).parse().context("the job of the benchmark is not valid")?;
     job_file::overlay(&mut value, std::env::vars(), &args.set)?;
-    let places =
-        [("data.root", folder.path().to_owned()), ("run.output", folder.path().join("run"))];
-    let mut sets: Vec<String> = places
-        .map(|(key, path)| format!("{key}={}", Value::from(path.display().to_string())))
-        .into();
-    sets.push(format!("run.threads={}", args.threads));
+    let text = |path: &Path| Value::from(path.display().to_string());
+    let sets = [
+        format!("data.root={}", text(folder.path())),
+        format!("run.output={}", text(&folder.path().join("run"))),
+        format!("run.threads={}", args.threads),
+    ];
     job_file::overlay(&mut value, std::iter::empty(), &sets)?;
     let job = Job::from_value(value.into())?;
 
@@ -95,7 +97,7 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
     let stages = report.seconds.of_the_driver();
     let all: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
     let outcome = Outcome {
-        model: name(args.model),
+        model: args.model,
         threads: args.threads.get(),
         in_memory: args.in_memory,
         samples_per_second: report.samples_per_second,
@@ -113,21 +115,17 @@ pub(crate) fn run(args: &BenchTrainArgs) -> Result<()> {
         shares: stages.map(|(stage, seconds)| (stage, seconds / all)).into(),
         profile: profile.filter(|_| args.profile.profile.is_some()),
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 /// Writes the first four fifths of the rows and the rest as two files, and returns the number of
 /// rows of the first file.
 fn split(data: &Path, train: &Path, test: &Path) -> Result<u64> {
     let open = || {
-        let file = File::open(data).with_context(|| format!("cannot open {}", data.display()))?;
+        let file = File::open(data)
+            .with_context(|| format!("file `{}` cannot be opened", data.display()))?;
         ParquetRecordBatchReaderBuilder::try_new(file)
-            .with_context(|| format!("{} is not a Parquet file", data.display()))
+            .with_context(|| format!("file `{}` is not a Parquet file", data.display()))
     };
     let rows = usize::try_from(open()?.metadata().file_metadata().num_rows())?;
     let cut = rows * 4 / 5;
@@ -136,36 +134,20 @@ fn split(data: &Path, train: &Path, test: &Path) -> Result<u64> {
         (test, vec![RowSelector::skip(cut), RowSelector::select(rows - cut)]),
     ];
     for (path, selection) in selections {
-        let reader = open()?.with_row_selection(RowSelection::from(selection)).build()?;
+        let reader = open()?.with_row_selection(RowSelection::from(selection));
+        let schema = reader.schema().clone();
         let file = File::create(path).with_context(|| path.display().to_string())?;
-        let mut writer = None;
-        for batch in reader {
-            let batch = batch?;
-            if writer.is_none() {
-                let properties = parquet::file::properties::WriterProperties::builder()
-                    .set_compression(parquet::basic::Compression::ZSTD(Default::default()))
-                    .set_max_row_group_row_count(Some(65_536))
-                    .build();
-                let file = file.try_clone()?;
-                writer = Some(ArrowWriter::try_new(file, batch.schema(), Some(properties))?);
-            }
-            if let Some(writer) = &mut writer {
-                writer.write(&batch)?;
-            }
+        let properties = parquet::file::properties::WriterProperties::builder()
+            .set_compression(parquet::basic::Compression::ZSTD(Default::default()))
+            .set_max_row_group_row_count(Some(65_536))
+            .build();
+        let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
+        for batch in reader.build()? {
+            writer.write(&batch?)?;
         }
-        if let Some(writer) = writer {
-            writer.close()?;
-        }
+        writer.close()?;
     }
     Ok(cut as u64)
-}
-
-fn name(model: BenchModel) -> &'static str {
-    match model {
-        BenchModel::Deepfm => "deepfm",
-        BenchModel::Dcnv2 => "dcnv2",
-        BenchModel::Dlrm => "dlrm",
-    }
 }
 
 fn job(model: BenchModel) -> String {
@@ -198,10 +180,25 @@ fn job(model: BenchModel) -> String {
         }
     });
     for i in 1..=13 {
-        job.push_str(&format!("[features.I{i}]\nkind = 'numeric'\n"));
+        job.push_str(&format!("[features.I{i}]\nkind = 'numeric'\nmissing = 0\n"));
     }
     for i in 1..=26 {
         job.push_str(&format!("[features.C{i}]\nkind = 'id'\n"));
     }
     job
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn the_job_of_every_model_is_valid() {
+        for &model in BenchModel::value_variants() {
+            let job: Table = job(model).parse().unwrap();
+            Job::from_value(job.into()).unwrap();
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! The alternating turns of a comparison. If the candidates were measured one after the other
-//! instead, the comparison would also compare the machine at two different times.
+//! The alternating turns of a comparison. If the two things that are compared were measured one
+//! after the other instead, a change in the speed of the machine would distort the comparison.
 
 use std::time::Duration;
 

@@ -7,22 +7,23 @@
 //! of a request is that of the client, of the system, and of the framing of HTTP or gRPC. The stage
 //! `score` is the engine; all other time is the cost of the protocol.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use bytes::Bytes;
 use serde::Serialize;
 use zillion_device::machine::CpuTimes;
 use zillion_device::machine::process::cpu_seconds;
-use zillion_registry::{MoveKind, STABLE};
 
 use crate::args::{BenchWireArgs, Protocol};
-use crate::criteo::{MODEL, Requests, publish};
+use crate::criteo::{MODEL, Requests, open_model, publish};
 use crate::load::bodies::Recipe;
-use crate::load::figures::Percentiles;
+use crate::load::figures::{Percentiles, round};
 use crate::load::target::Target;
-use crate::server::{Asker, Series, ServerChild, Setup};
-use zillion_console::{compute_pool, create_registry, print_json};
+use crate::print_outcome;
+use crate::server::{Asker, Series, ServerChild};
+use zillion_console::compute_pool;
 
 /// The number of different requests.
 const DIFFERENT: usize = 64;
@@ -51,37 +52,24 @@ struct Measured {
     #[serde(flatten)]
     latency: Percentiles,
     mean_ms: f64,
-    /// The mean time of the stage `receive`, as the server reports it.
-    receive_ms: f64,
-    queue_ms: f64,
-    parse_ms: f64,
-    score_ms: f64,
-    write_ms: f64,
-    /// The remaining time, which the client, the system and framing take.
+    /// The mean time of each of [`STAGES`] in the report of the server; the key of `queue`, for
+    /// example, is `queue_ms`.
+    #[serde(flatten)]
+    stages: BTreeMap<String, f64>,
+    /// The remaining time, which is that of the client, the system and the framing.
     rest_ms: f64,
 }
 
-pub(crate) fn run(args: &BenchWireArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchWireArgs, is_json: bool) -> Result<()> {
     let folder = crate::scratch_folder(args.folder.as_deref())?;
     let folder = folder.path();
-    let registry = folder.join("registry");
-    let published = create_registry(&registry.display().to_string())?.model(MODEL)?;
+    let published = open_model(&folder.join("registry"))?;
     eprintln!("publishing {} rows", args.rows);
-    let version = publish(&published, args.rows.get(), folder, &compute_pool(None)?)?;
-    published.promote(STABLE, version.version, MoveKind::Promote, "bench", None)?;
-    let server = ServerChild::start(Setup {
-        model: MODEL,
-        name: None,
-        registry: &registry,
-        cache: Some(&folder.join("cache")),
-        log: &folder.join("server.log"),
-        level: "warn",
-        threads: args.threads,
-    })?;
-    server.wait_ready()?;
+    publish(&published, args.rows.get(), folder, &compute_pool(None)?)?;
+    let (server, _) = ServerChild::start_in(folder, "server", args.threads)?;
     let before = (CpuTimes::now(), cpu_seconds(server.pid()), Instant::now());
     let mut runs = Vec::new();
-    for &candidates in &args.candidates {
+    for candidates in args.candidates.iter().map(|candidates| candidates.get()) {
         for (protocol, name) in [
             (Protocol::V2, "v2 over HTTP, JSON"),
             (Protocol::Predict, "TF-Serving's predict, JSON"),
@@ -101,12 +89,7 @@ pub(crate) fn run(args: &BenchWireArgs) -> Result<()> {
         runs,
         other_cpus: cpus.other_cpus.zip(servers).map(|(all, own)| (all - own).max(0.0)),
     };
-    if args.json {
-        print_json(&outcome)?;
-    } else {
-        eprintln!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    Ok(())
+    print_outcome(&outcome, is_json)
 }
 
 fn measure(
@@ -121,84 +104,41 @@ fn measure(
         Protocol::Rank => ids.chain((1..=13).map(|i| format!("I{i}"))).collect(),
         _ => Vec::new(),
     };
-    let recipe = Recipe { protocol, rows: candidates, context, outputs: Vec::new() };
+    let recipe = Recipe { protocol, context, ..Recipe::v2(candidates) };
     let requests = Requests::new(args.rows.get(), candidates, DIFFERENT);
-    let mut bodies = Vec::with_capacity(DIFFERENT);
-    for i in 0..DIFFERENT {
-        let columns = requests.get(i).clone();
-        bodies.push(match protocol {
-            Protocol::Grpc => crate::load::grpc::request(MODEL, None, &columns)?,
-            _ => recipe.body(columns)?.json,
-        });
-    }
+    let messages = requests.bodies(&recipe)?.into_iter();
+    let messages: Vec<Bytes> =
+        messages.map(|body| body.message(protocol, MODEL, None)).collect::<Result<_>>()?;
     let target = Target::new(server.url(), MODEL, None, protocol)?;
     let asker = Asker::new(server.url())?;
     // Each different request is sent once, so that pages are mapped and buffers have reached their
     // sizes.
-    ask(&asker, &target, &bodies, DIFFERENT)?;
+    asker.post_all(&target, &messages, DIFFERENT)?;
     let count = args.requests.map_or_else(|| usual_count(candidates), std::num::NonZeroUsize::get);
     let before = server.series()?;
-    let (times, answer_bytes) = ask(&asker, &target, &bodies, count)?;
+    let (times, answer_bytes) = asker.post_all(&target, &messages, count)?;
     let after = server.series()?;
     let mean = times.iter().sum::<Duration>().as_secs_f64() / count as f64 * 1e3;
     let stages = STAGES.map(|stage| stage_ms(&before, &after, stage));
-    let [receive_ms, queue_ms, parse_ms, score_ms, write_ms] = stages.map(round);
+    let named = STAGES.into_iter().zip(stages);
     Ok(Measured {
         candidates,
         protocol: name,
         requests: count,
-        request_bytes: bodies.first().map_or(0, Bytes::len),
+        request_bytes: messages.first().map_or(0, Bytes::len),
         answer_bytes,
         latency: Percentiles::of(times),
         mean_ms: round(mean),
-        receive_ms,
-        queue_ms,
-        parse_ms,
-        score_ms,
-        write_ms,
+        stages: named.map(|(stage, ms)| (format!("{stage}_ms"), round(ms))).collect(),
         rest_ms: round(mean - stages.iter().sum::<f64>()),
     })
-}
-
-/// Sends `count` requests, with the bodies in turn. Returns the times and the size of the last
-/// answer in bytes.
-fn ask(
-    asker: &Asker,
-    target: &Target,
-    bodies: &[Bytes],
-    count: usize,
-) -> Result<(Vec<Duration>, usize)> {
-    let mut next = bodies.iter().cycle().take(count).cloned();
-    let sent = std::cell::Cell::new(Instant::now());
-    let (mut times, mut bytes, mut wrong) = (Vec::with_capacity(count), 0, None);
-    let give = || {
-        let body = next.next();
-        sent.set(Instant::now());
-        body
-    };
-    asker.post_each(target, give, |answer| {
-        times.push(sent.get().elapsed());
-        match answer {
-            Ok((200, answer)) => bytes = answer.len(),
-            Ok((status, answer)) => {
-                let said = String::from_utf8_lossy(&answer).into_owned();
-                wrong = Some(anyhow::anyhow!("the server answered {status}: {said}"));
-            }
-            Err(error) => wrong = Some(error),
-        }
-    });
-    match wrong {
-        Some(error) => Err(error).context("a request failed"),
-        None if times.len() < count => bail!("{} of {count} requests were answered", times.len()),
-        None => Ok((times, bytes)),
-    }
 }
 
 /// Returns the mean of a stage between two scrapes, in milliseconds.
 fn stage_ms(before: &Series, after: &Series, stage: &str) -> f64 {
     let grown = |what: &str| {
         let series = format!("zillion_serving_stage_seconds_{what}{{stage=\"{stage}\"}}");
-        after.exactly(&series) - before.exactly(&series)
+        after.sample(&series) - before.sample(&series)
     };
     grown("sum") / grown("count").max(1.0) * 1e3
 }
@@ -210,9 +150,4 @@ fn usual_count(candidates: usize) -> usize {
         11..=200 => 1000,
         _ => 300,
     }
-}
-
-/// Rounds milliseconds to the microsecond.
-fn round(ms: f64) -> f64 {
-    (ms * 1e3).round() / 1e3
 }

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use zillion_datatools::{Guess, Look, NULL_MARKERS, Profile, Sniffed, guess, profile, sniff};
+use zillion_datatools::{
+    Guess, Profile, ProfileSpec, Sniffed, guess, null_markers, profile, sniff,
+};
 use zillion_device::Workers;
 use zillion_reader::{DataConfig, estimated_rows_of};
 
@@ -16,9 +18,8 @@ pub(crate) struct Preview {
 
 /// Returns the options that profile the first `rows` rows of files and count every marker that may
 /// stand for a missing value.
-pub(crate) fn first_rows(rows: u64) -> Look {
-    let markers = NULL_MARKERS.iter().map(|&marker| marker.to_owned()).collect();
-    Look { rows: Some(rows), markers, ..Look::default() }
+pub(crate) fn first_rows(rows: u64) -> ProfileSpec {
+    ProfileSpec { rows: Some(rows), markers: null_markers(), ..ProfileSpec::default() }
 }
 
 /// Reads the first `rows` rows of a file and guesses its format and columns.

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zillion_console::progress::Progress;
 use zillion_trainer::{
-    CheckpointReport, EpochReport, Look, Observer, PublishReport, RunFigures, StepReport, Stepped,
+    CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,
+    RunFigures, StepReport,
 };
 
 pub(crate) use fetch::{Choice, Lines};
@@ -33,7 +34,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Prints the values of a step. If standard output is closed or full, the run ends with a
     /// checkpoint.
-    fn print(&mut self, step: &Stepped<'_>) {
+    fn print(&mut self, step: &InspectedStep<'_>) {
         let mut lines = Lines::new(Some(step.step));
         for fetched in step.fetched {
             lines.add(fetched, step.batch, 0, &self.rows, true);
@@ -50,11 +51,11 @@ impl Observer for Watch {
         self.progress.step(report);
     }
 
-    fn look(&self) -> Look {
-        Look { nodes: self.nodes.clone(), steps: self.stepper.is_some() }
+    fn inspect_options(&self) -> InspectOptions {
+        InspectOptions { nodes: self.nodes.clone(), steps: self.stepper.is_some() }
     }
 
-    fn stepped(&mut self, step: &Stepped<'_>) {
+    fn inspect(&mut self, step: &InspectedStep<'_>) {
         let stopping = self.stop.load(Ordering::Relaxed);
         if !self.nodes.is_empty() && step.step.is_multiple_of(self.every) && !stopping {
             self.print(step);
@@ -74,7 +75,7 @@ impl Observer for Watch {
         self.metrics.iter().for_each(|metrics| metrics.epoch(report));
     }
 
-    fn wants_figures(&self) -> bool {
+    fn needs_figures(&self) -> bool {
         self.metrics.is_some()
     }
 
@@ -82,12 +83,12 @@ impl Observer for Watch {
         self.metrics.iter().for_each(|metrics| metrics.figures(&figures));
     }
 
-    fn checkpointed(&mut self, report: &CheckpointReport) {
-        self.metrics.iter().for_each(|metrics| metrics.checkpointed(report));
+    fn report_checkpoint(&mut self, report: &CheckpointReport) {
+        self.metrics.iter().for_each(|metrics| metrics.report_checkpoint(report));
     }
 
-    fn published(&mut self, report: &PublishReport<'_>) {
-        self.metrics.iter().for_each(|metrics| metrics.published(report));
+    fn report_version(&mut self, report: &PublishReport<'_>) {
+        self.metrics.iter().for_each(|metrics| metrics.report_version(report));
     }
 
     fn note(&mut self, text: &str) {

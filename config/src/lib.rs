@@ -1,18 +1,18 @@
-//! Job-file sections to typed settings, with errors that name the key.
+//! Reading sections of a job file into typed settings, with errors that name the key.
 //!
-//! A misspelt hyper-parameter is an accuracy bug, so every section refuses keys that it does not
-//! know and says which one was meant. Serde's stock TOML errors do not carry the path through a
-//! [`toml::Value`] (which is where `--set` and environment overrides are merged), so this is a
+//! A misspelt hyper-parameter is an accuracy bug, so every section refuses unknown keys and
+//! suggests the most similar valid one. The TOML errors of Serde do not have the path inside a
+//! [`toml::Value`] (in which `--set` and environment overrides are merged). So this crate has a
 //! small deserializer whose error type keeps the path and the list of valid keys. The crate
-//! `serde_path_to_error` keeps the path too, but leaves the valid keys inside the text of the
-//! error, where the nearest one cannot be found.
+//! `serde_path_to_error` keeps the path too, but has the valid keys only inside the text of the
+//! error, so it cannot suggest one.
 
 use std::fmt;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
 use toml::Value;
 
-/// The error about one key of a job.
+/// An error about one key of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// The path from the root to the key, for example `["tables", "ids", "dim"]`.
@@ -37,29 +37,28 @@ impl ConfigError {
         Self { path, problem: Problem::Other(message.into()) }
     }
 
-    /// Returns the error about an unknown key under `path`; `valid` are the keys that exist.
+    /// Returns the error for an unknown key under `path`. `valid` are the allowed keys.
     pub fn unknown_key(path: &str, key: &str, valid: &[&str]) -> Self {
         let mut error = Self::at(path, "");
         error.problem = Problem::UnknownKey { key: key.to_owned(), valid: owned(valid) };
         error
     }
 
-    /// Returns the error about an unknown value of the key at `path`; `valid` are the values that
-    /// exist.
+    /// Returns the error for an unknown value of the key at `path`. `valid` are the allowed values.
     pub fn unknown_value(path: &str, value: &str, valid: &[&str]) -> Self {
         let mut error = Self::at(path, "");
         error.problem = Problem::UnknownValue { value: value.to_owned(), valid: owned(valid) };
         error
     }
 
-    /// Returns the error about a missing key under `path`.
+    /// Returns the error for a missing key under `path`.
     pub fn missing_key(path: &str, key: &str) -> Self {
         let mut error = Self::at(path, "");
         error.problem = Problem::MissingKey { key: key.to_owned() };
         error
     }
 
-    /// Returns the same error with its path seen from one level further out.
+    /// Returns the same error with `key` in front of its path.
     #[must_use]
     pub fn under(mut self, key: &str) -> Self {
         for part in key.split('.').filter(|p| !p.is_empty()).rev() {
@@ -88,7 +87,7 @@ impl fmt::Display for ConfigError {
             Problem::UnknownValue { value, valid } => {
                 write!(f, "unknown value \"{value}\" for `{path}`; {}", suggestion(value, valid))
             }
-            Problem::MissingKey { .. } => write!(f, "missing key `{path}`"),
+            Problem::MissingKey { .. } => write!(f, "missing key `{path}`; set it"),
             Problem::Other(message) if path.is_empty() => f.write_str(message),
             Problem::Other(message) => write!(f, "`{path}`: {message}"),
         }
@@ -115,12 +114,12 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|&n| n.to_owned()).collect()
 }
 
-/// Returns "did you mean `x`?" if a valid name is near, else the list of valid names.
+/// Returns "did you mean `x`?" if a valid name is similar, else the list of valid names.
 pub fn suggestion(given: &str, valid: &[String]) -> String {
     let near = nearest(given, valid.iter().map(String::as_str));
     match near {
         Some(name) => format!("did you mean `{name}`?"),
-        None if valid.is_empty() => "nothing is allowed here".to_owned(),
+        None if valid.is_empty() => "no name is allowed here".to_owned(),
         None => {
             let mut names: Vec<String> = valid.iter().map(|v| format!("`{v}`")).collect();
             names.sort_unstable();
@@ -129,7 +128,7 @@ pub fn suggestion(given: &str, valid: &[String]) -> String {
     }
 }
 
-/// Returns the valid name that a misspelt one most likely stands for, if any is close.
+/// Returns the valid name that is most similar to a misspelt name, if one is similar enough.
 pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lowered = given.to_lowercase();
     let score = |name: &str| {
@@ -146,19 +145,19 @@ pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, name)| name)
 }
 
-/// Reads a section; `path` is the place of `value` in the job (empty for the root).
+/// Reads a section. `path` is the dotted path of `value` in the job, and is empty for the root.
 pub fn from_value<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, ConfigError> {
     T::deserialize(Node(value)).map_err(|e| e.under(path))
 }
 
-/// Reads the section `key` of a job's root; an absent section reads as an empty one.
+/// Reads the section `key` of a job's root. An absent section reads like an empty one.
 pub fn section<T: DeserializeOwned>(job: &Value, key: &str) -> Result<T, ConfigError> {
     let empty = Value::Table(toml::Table::new());
     from_value(job.get(key).unwrap_or(&empty), key)
 }
 
-/// Merges `patch` into `into`: tables are merged key by key, any other value replaces the old one.
-/// Two tables of different `kind` share no settings, so the new one replaces the old.
+/// Merges `patch` into `into`. Tables are merged key by key; any other value replaces the old one.
+/// A table with a different `kind` replaces the old table, because the two share no settings.
 pub fn merge(into: &mut toml::Table, patch: toml::Table) {
     for (key, value) in patch {
         match (into.get_mut(&key), value) {
@@ -329,7 +328,7 @@ mod tests {
                 "[train]\nlearning_rate = 1\nzzz = 1",
                 "unknown key `train.zzz`; expected one of `hidden`, `kind`, `learning_rate`, `optimizer`",
             ),
-            ("", "missing key `train.learning_rate`"),
+            ("", "missing key `train.learning_rate`; set it"),
             (
                 "[train]\nlearning_rate = 'x'",
                 "`train.learning_rate`: invalid type: string \"x\", expected f32",

@@ -1,5 +1,5 @@
-//! The conversion of data files to Parquet or Arrow files that other tools can open, with the same
-//! rows in the same order.
+//! The conversion of data files to Parquet or Arrow files, which other tools can open, with the
+//! same rows in the same order.
 //!
 //! Text goes through the decoders of training, chunk by chunk on the pool, so that a cell has the
 //! same meaning in the new file as in the old one. Row groups are encoded on the pool too. Parquet
@@ -9,16 +9,16 @@
 //! records the size and the hash of each finished part.
 //!
 //! # Crash consistency
-//! A part gets its name when it is whole, and its entry in the manifest when it has its name. A
-//! conversion that is started again over the same sources with the same settings keeps the parts
-//! that are listed and still match the manifest, and makes the others. A part depends on its rows
-//! alone, so the bytes are those of a run that was not interrupted. If a source or setting has
-//! changed, the conversion is refused with the name of that source or setting.
+//! A part gets its final name when it is complete, and its entry in the manifest after that. A
+//! conversion that is started again with the same sources and settings keeps the listed parts that
+//! still match the manifest, and makes the others. The bytes of a part depend only on its rows, so
+//! an interruption does not change them. If a source or setting has changed, the conversion is
+//! refused with the name of that source or setting.
 //!
 //! # Invariants
-//! * The rows are those of the files in their order. A bad row is an error, or, if the settings
-//!   allow it, is left out, counted and listed; it keeps its place in the numbers by which parts
-//!   are cut.
+//! * The output has the rows of the sources in their order. A bad row is an error. If the settings
+//!   allow bad rows, they are left out, counted and listed; they still count towards the rows of
+//!   their part.
 //! * Memory is bounded by a few row groups for each thread.
 
 mod manifest;
@@ -30,6 +30,7 @@ use std::sync::Arc;
 use zillion_device::{Files, Workers};
 use zillion_reader::{ArrowRows, ColumnType, DataConfig, ReaderError, Reject, Result};
 
+use crate::parquet_files::{create_folder, failed, setting};
 use manifest::{Manifest, PartEntry};
 
 /// The format of the files that are written.
@@ -43,7 +44,7 @@ pub enum ConvertTo {
 }
 
 impl ConvertTo {
-    /// Returns the ending of the files' names.
+    /// Returns the extension of the file names.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -72,7 +73,7 @@ pub struct ConvertSpec {
     pub max_bad_rows: u64,
     /// Whether existing files may be replaced.
     pub force: bool,
-    /// The function that returns the BLAKE3 hash of some bytes, in hexadecimal.
+    /// The function that computes the BLAKE3 hash of bytes, in hexadecimal.
     pub digest: fn(&[u8]) -> String,
 }
 
@@ -86,7 +87,7 @@ pub enum ConvertOutput {
         /// The number of rows of a part, at least 1.
         part_rows: u64,
     },
-    /// One file, which is written from the beginning again after an interruption.
+    /// One file. After an interruption it is written from the beginning.
     File(PathBuf),
 }
 
@@ -99,17 +100,16 @@ pub struct Converted {
     pub rejects: Vec<Reject>,
     /// The files, with the number of rows and of bytes of each.
     pub files: Vec<(PathBuf, u64, u64)>,
-    /// The number of files that an earlier run had already made.
+    /// The number of files that were kept from an earlier run.
     pub kept: usize,
 }
 
-/// Converts the sources. `seen` is called after each row group with the number of rows of the data
-/// that are done.
+/// Converts the sources. `seen` is called after each row group with the number of converted rows.
 ///
 /// # Errors
-/// A source cannot be read; a row is bad (the error names file, row and column); the output place
-/// holds other files, or parts of a conversion of other sources or settings
-/// ([`ReaderError::OtherConversion`]).
+/// Returns an error if a source cannot be read or if a row is bad (the error names file, row and
+/// column). Returns [`ReaderError::OtherConversion`] if the output place holds other files, or
+/// parts of a conversion of other sources or settings.
 pub fn convert(
     spec: &ConvertSpec,
     files: &Files,
@@ -117,7 +117,7 @@ pub fn convert(
     seen: &mut dyn FnMut(u64),
 ) -> Result<Converted> {
     let place = Place::of(spec, files)?;
-    let wanted = Manifest::wanted(spec)?;
+    let wanted = Manifest::new(spec)?;
     let mut manifest = place.begin(spec, wanted, files)?;
     let before = manifest.parts.len();
     manifest.parts.retain(|_, part| place.is_whole(part, spec.digest));
@@ -171,7 +171,7 @@ fn open_rows(spec: &ConvertSpec, workers: &Arc<Workers>, from: u64) -> Result<Ar
     ArrowRows::open(config, sources, columns, *max_bad_rows, workers, from)
 }
 
-/// The folder and names of the parts and the manifest.
+/// The folder of the output, and the names of its parts and its manifest.
 struct Place {
     folder: PathBuf,
     manifest: PathBuf,
@@ -184,7 +184,7 @@ impl Place {
     fn of(spec: &ConvertSpec, files: &Files) -> Result<Self> {
         match &spec.output {
             ConvertOutput::Folder { folder, part_rows } => {
-                files.create_dir(folder).map_err(|e| failed("make the folder", folder, e))?;
+                create_folder(folder, files)?;
                 Ok(Self {
                     folder: folder.clone(),
                     manifest: folder.join("_convert.json"),
@@ -194,15 +194,13 @@ impl Place {
             }
             ConvertOutput::File(path) => {
                 let name = path.file_name().and_then(|name| name.to_str());
-                let name = name.ok_or_else(|| ReaderError::Setting {
-                    problem: "is not the name of a file; name one".to_owned(),
-                    key: path.display().to_string(),
-                })?;
+                let problem = "the path does not end in the name of a file; add one";
+                let name = name.ok_or_else(|| setting(problem, path.display()))?;
                 let folder = match path.parent() {
                     Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
                     _ => PathBuf::from("."),
                 };
-                files.create_dir(&folder).map_err(|e| failed("make the folder", &folder, e))?;
+                create_folder(&folder, files)?;
                 Ok(Self {
                     manifest: folder.join(format!("_{name}.convert.json")),
                     folder,
@@ -228,8 +226,8 @@ impl Place {
         }
     }
 
-    /// Returns the manifest of an earlier conversion at this place if it is the same conversion;
-    /// otherwise writes and returns a new manifest.
+    /// Returns the manifest at this place if an earlier run of the same conversion has written one.
+    /// Otherwise writes and returns a new manifest.
     fn begin(&self, spec: &ConvertSpec, wanted: Manifest, files: &Files) -> Result<Manifest> {
         let other =
             |what: String| ReaderError::OtherConversion { what, path: self.manifest.clone() };
@@ -272,7 +270,7 @@ impl Place {
         Ok(wanted)
     }
 
-    /// Returns whether the folder has files other than those that an interrupted write leaves.
+    /// Returns whether the folder has files other than the leftovers of interrupted writes.
     fn has_files(&self) -> Result<bool> {
         let list =
             |source| ReaderError::Io { what: "list the folder", source, path: self.folder.clone() };
@@ -301,9 +299,9 @@ impl Place {
         found.is_ok_and(|bytes| bytes.len() as u64 == part.bytes && digest(&bytes) == part.blake3)
     }
 
-    /// Writes the part that begins at the position of `rows`; returns `None` if there are no more
+    /// Writes the part that begins at the position of `rows`. Returns `None` if there are no more
     /// rows.
-    #[expect(clippy::too_many_arguments, reason = "the one place where all of it meets")]
+    #[expect(clippy::too_many_arguments, reason = "a part depends on the whole conversion")]
     fn make(
         &self,
         spec: &ConvertSpec,
@@ -330,8 +328,4 @@ impl Place {
             rejects: written.rejects,
         }))
     }
-}
-
-fn failed(what: &'static str, path: &Path, error: zillion_device::DeviceError) -> ReaderError {
-    ReaderError::Io { what, source: std::io::Error::other(error), path: path.to_owned() }
 }

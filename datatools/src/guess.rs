@@ -10,67 +10,25 @@ use zillion_reader::{Byte, DataConfig, Decimal};
 
 use crate::profile::{ColumnProfile, Profile, SVM_LABEL, SVM_QUERY, SVM_VECTOR};
 
-/// The texts that may stand for a missing value; a profile looks for them before guessing.
-pub const NULL_MARKERS: [&str; 22] = [
-    "\\N",
-    "NULL",
-    "null",
-    "Null",
-    "NaN",
-    "nan",
-    "NAN",
-    "N/A",
-    "n/a",
-    "#N/A",
-    "<NA>",
-    "(null)",
-    "?",
-    "NA",
-    "na",
-    "None",
-    "none",
-    "nil",
-    "-",
-    "--",
-    "missing",
-    "undefined",
-];
-/// The number of null markers, at the beginning of the list, that have no other meaning even in a
-/// column of texts.
-const UNAMBIGUOUS: usize = 13;
+/// The null markers that have no other meaning, even in a column of texts.
+const UNAMBIGUOUS: &str = "\\N NULL null Null NaN nan NAN N/A n/a #N/A <NA> (null) ?";
+/// The null markers that may be values in a column of texts.
+const AMBIGUOUS: &str = "NA na None none nil - -- missing undefined";
 
-/// The names of labels, the likeliest first.
-const LABELS: [&str; 18] = [
-    "label",
-    "click",
-    "clicked",
-    "is_click",
-    "is_clicked",
-    "target",
-    "y",
-    "conversion",
-    "converted",
-    "is_converted",
-    "purchase",
-    "purchased",
-    "bought",
-    "liked",
-    "like",
-    "response",
-    "outcome",
-    "class",
-];
-/// The parts of names that mean an id although the values are numbers.
+/// The usual names of labels, the most likely name first.
+const LABELS: &str = "label click clicked is_click is_clicked target y conversion converted \
+                      is_converted purchase purchased bought liked like response outcome class";
+/// The words in a column's name that mean an id, even if the values are numbers.
 const ID_NAMES: [&str; 22] = [
     "id", "ids", "user", "item", "uid", "iid", "sku", "code", "zip", "zipcode", "category", "cat",
     "brand", "device", "campaign", "ad", "adgroup", "site", "app", "domain", "shop", "store",
 ];
-/// The parts of names that mean a time.
+/// The words in a column's name that mean a time.
 const TIME_NAMES: [&str; 8] =
     ["time", "timestamp", "ts", "date", "datetime", "hour", "created", "updated"];
 /// The number of distinct values up to which whole numbers are taken for ids.
 const FEW: u64 = 100;
-/// The mean length in bytes above which texts are taken for prose.
+/// The mean length of texts, in bytes, above which they are taken for prose.
 const PROSE: f64 = 48.0;
 
 /// A draft of a schema.
@@ -84,11 +42,11 @@ pub struct Guess {
     pub group: Option<String>,
     /// The column of event times.
     pub event_time: Option<String>,
-    /// The guess for each column, without the label, the group and the time.
+    /// The guess for each column except for the label, the group and the time.
     pub columns: Vec<(String, Guessed)>,
 }
 
-/// The kind that a column is taken for, with the reason.
+/// The kind of a column and the reason for the guess.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guessed {
     /// A feature with one id for each row.
@@ -114,22 +72,28 @@ pub enum Guessed {
     },
     /// A column of numbers.
     Numeric {
-        /// Whether the logarithm of the number is the better input.
+        /// Whether the model should read the logarithm of the number.
         log: bool,
-        /// The number that stands for a missing value, if values are missing.
+        /// The number that replaces a missing value, if values are missing.
         missing: Option<f64>,
         /// The reason for the guess.
         reason: String,
     },
-    /// A column that becomes no feature, with the reason.
+    /// A column that does not become a feature, with the reason.
     Left(String),
 }
 
-/// Guesses a schema from a profile that looked for [`NULL_MARKERS`]. `label` overrides the guess of
-/// the label.
+/// Returns the texts that may stand for a missing value. A profile for [`guess`] must count them.
+pub fn null_markers() -> Vec<String> {
+    let markers = UNAMBIGUOUS.split(' ').chain(AMBIGUOUS.split(' '));
+    markers.map(str::to_owned).collect()
+}
+
+/// Guesses a schema from a profile that has counted the [`null_markers`]. `label` overrides the
+/// guess of the label.
 pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Guess {
     let mut config = config.clone();
-    config.null = null_markers(profile);
+    config.null = choose_null_markers(profile);
     let commas: u64 = profile.columns.iter().map(|c| c.cells.comma).sum();
     let fractions: u64 = profile.columns.iter().map(|c| c.cells.fraction).sum();
     if commas > 0 && 2 * commas > fractions {
@@ -153,21 +117,20 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
     Guess { config, label: chosen, group, event_time, columns }
 }
 
-fn null_markers(profile: &Profile) -> Vec<String> {
-    let mut chosen = Vec::new();
-    for (at, marker) in NULL_MARKERS.iter().enumerate() {
-        let hits = |c: &&ColumnProfile| c.markers.get(at).is_some_and(|&n| n > 0);
+/// Returns the null markers that occur in a column, if they are unambiguous or the column has
+/// numbers.
+fn choose_null_markers(profile: &Profile) -> Vec<String> {
+    let unambiguous = UNAMBIGUOUS.split(' ').count();
+    let is_chosen = |(at, _): &(usize, String)| {
         let numeric = |c: &ColumnProfile| matches!(c.kind(), "whole" | "number");
-        let mut found = profile.columns.iter().filter(hits).peekable();
-        let taken = found.peek().is_some() && (at < UNAMBIGUOUS || found.any(numeric));
-        if taken {
-            chosen.push((*marker).to_owned());
-        }
-    }
-    chosen
+        let mut found =
+            profile.columns.iter().filter(|c| c.markers.get(*at).is_some_and(|&n| n > 0));
+        found.any(|column| *at < unambiguous || numeric(column))
+    };
+    null_markers().into_iter().enumerate().filter(is_chosen).map(|(_, marker)| marker).collect()
 }
 
-/// Returns the separator of the column that most clearly holds lists.
+/// Returns the separator of the most cells with lists, over all columns of lists.
 fn list_separator(profile: &Profile) -> Option<Byte> {
     let mut votes: BTreeMap<char, u64> = BTreeMap::new();
     for column in &profile.columns {
@@ -179,9 +142,9 @@ fn list_separator(profile: &Profile) -> Option<Byte> {
     Byte::new(separator)
 }
 
-/// Returns the separator and the number of cells that have it, if the column's texts are lists: the
-/// separator cuts at least a tenth of them into short pieces that recur more often than whole
-/// cells.
+/// Returns the separator of a column of lists, and the number of cells that have it. A column holds
+/// lists if at least a tenth of its texts have the separator, and if the pieces between separators
+/// are short and have fewer distinct values than whole cells.
 fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
     let cells = column.cells;
     if column.kind() != "text" || cells.lines > 0 || cells.decorated + cells.date > cells.text / 2 {
@@ -249,36 +212,38 @@ fn choose_label(profile: &Profile, given: Option<&str>) -> Result<String, String
     if let Some(name) = given {
         let column = profile
             .column(name)
-            .ok_or_else(|| format!("no column `{name}`; there are {}", all()))?;
+            .ok_or_else(|| format!("unknown column `{name}`; the columns are {}", all()))?;
         if is_binary(column) {
             return Ok(name.to_owned());
         }
         return Err(not_binary(column));
     }
     let binary: Vec<&ColumnProfile> = profile.columns.iter().filter(|c| is_binary(c)).collect();
-    for wanted in LABELS {
-        if let Some(column) = binary.iter().find(|c| c.name.to_lowercase() == wanted) {
-            return Ok(column.name.clone());
-        }
+    if let Some(column) = find_usual_label(binary.iter().copied()) {
+        return Ok(column.name.clone());
     }
-    for wanted in LABELS {
-        let named = profile.columns.iter().find(|c| c.name.to_lowercase() == wanted);
-        if let Some(column) = named {
-            return Err(not_binary(column));
-        }
+    if let Some(column) = find_usual_label(profile.columns.iter()) {
+        return Err(not_binary(column));
     }
     match binary.as_slice() {
         [one] => Ok(one.name.clone()),
         [] => Err(format!(
-            "no column holds 0 and 1 only, which a label must; add one (for example 1 where a rating is \
-             at least 4). The columns are {}",
+            "no column holds 0 and 1 only, as a label must; add one (for example 1 if a rating is at \
+             least 4). The columns are {}",
             all()
         )),
         many => Err(format!(
-            "several columns hold 0 and 1; choose one with the setting `label`: {}",
+            "several columns hold 0 and 1; choose one of them with the setting `label`: {}",
             listed(many.iter().map(|c| c.name.as_str()).collect())
         )),
     }
+}
+
+/// Finds the column with the most likely name of a label.
+fn find_usual_label<'a>(
+    columns: impl Iterator<Item = &'a ColumnProfile> + Clone,
+) -> Option<&'a ColumnProfile> {
+    LABELS.split(' ').find_map(|name| columns.clone().find(|c| c.name.to_lowercase() == name))
 }
 
 fn not_binary(column: &ColumnProfile) -> String {
@@ -286,19 +251,19 @@ fn not_binary(column: &ColumnProfile) -> String {
     let missing = column.rows - column.present();
     if missing > 0 {
         return format!(
-            "label `{name}` has no value in {missing} of {} rows; leave these rows out first",
+            "label `{name}` has no value in {missing} of {} rows; remove these rows first",
             column.rows
         );
     }
     let top: Vec<String> = column.top(3).into_iter().map(|c| format!("\"{}\"", c.value)).collect();
     match column.distinct() {
         (1, _) => {
-            format!("label `{name}` is {} in every row; nothing can be learned", top.join(""))
+            format!("label `{name}` is {} in every row; choose another label", top.join(""))
         }
         (2, _) => format!("label `{name}` holds {}; write 0 and 1 instead", top.join(" and ")),
         (n, _) => format!(
-            "label `{name}` holds {n} values ({}, ..), not 0 and 1; make a column of 0 and 1 of it, or \
-             name another one with the setting `label`",
+            "label `{name}` holds {n} values ({}, ..) instead of 0 and 1; convert it to 0 and 1, or \
+             choose another column with the setting `label`",
             top.join(", ")
         ),
     }
@@ -322,21 +287,21 @@ fn guess_column(column: &ColumnProfile, config: &DataConfig) -> Guessed {
             let as_point = cells.fraction - cells.comma;
             if config.decimal == Decimal::Comma && as_point > 0 {
                 return Guessed::Left(format!(
-                    "{as_point} of its numbers have a decimal point, the other columns decimal commas; \
-                     write them alike"
+                    "{as_point} of its numbers have a decimal point, but other columns have decimal \
+                     commas; use the same sign in all columns"
                 ));
             }
             if config.decimal == Decimal::Point && cells.comma > 0 {
                 return Guessed::Left(format!(
-                    "{} of its numbers have a decimal comma, the other columns decimal points; write \
-                     them alike",
+                    "{} of its numbers have a decimal comma, but other columns have decimal points; \
+                     use the same sign in all columns",
                     cells.comma
                 ));
             }
             if cells.not_finite > 0 {
                 let n = cells.not_finite;
                 return Guessed::Left(format!(
-                    "{n} of its numbers are not finite; clean them first"
+                    "{n} of its numbers are not finite; replace or remove them first"
                 ));
             }
             numeric(column, format!("{many} different numbers"))
@@ -348,7 +313,7 @@ fn guess_column(column: &ColumnProfile, config: &DataConfig) -> Guessed {
         "list" if column.data_type == SVM_VECTOR => Guessed::Weighted {
             raw: RawType::I64,
             reason: format!(
-                "sparse vectors with {many} different indices, their values as weights"
+                "sparse vectors with {many} different indices, whose values become weights"
             ),
         },
         "list" if column.data_type.contains("string") => {
@@ -367,15 +332,18 @@ fn guess_whole(column: &ColumnProfile, many: &str, all_distinct: bool) -> Guesse
     let (distinct, _) = column.distinct();
     let named = has_word(&column.name, &ID_NAMES);
     if all_distinct && (column.ascending || named) {
-        return Guessed::Left("a different whole number in every row: it names the row".to_owned());
+        let reason = "every row has a different whole number, which only names the row";
+        return Guessed::Left(reason.to_owned());
     }
     let raw = if column.cells.beyond_i64 > 0 { RawType::U64 } else { RawType::I64 };
     if raw == RawType::U64 && column.cells.negative > 0 {
-        return Guessed::Left("its whole numbers need more than 64 bits together".to_owned());
+        let reason = "it has negative numbers and numbers beyond 2^63, which no 64-bit type holds; \
+                      write them as texts";
+        return Guessed::Left(reason.to_owned());
     }
     let id = |reason: String| Guessed::Id { raw, reason };
     if named {
-        return id(format!("{many} different whole numbers, named like an id"));
+        return id(format!("{many} different whole numbers, and the name of an id"));
     }
     if distinct <= FEW {
         return id(format!("only {many} different whole numbers"));
@@ -384,7 +352,7 @@ fn guess_whole(column: &ColumnProfile, many: &str, all_distinct: bool) -> Guesse
     if hashes {
         return id(format!("{many} different whole numbers, spread like hashes"));
     }
-    numeric(column, format!("{many} different whole numbers; make it an id if they name something"))
+    numeric(column, format!("{many} different whole numbers; use kind `id` if they are ids"))
 }
 
 fn numeric(column: &ColumnProfile, reason: String) -> Guessed {
@@ -405,36 +373,36 @@ fn guess_text(
     let example = column.example.as_deref().unwrap_or_default();
     if cells.date * 2 > cells.text {
         return Guessed::Left(format!(
-            "dates such as \"{example}\"; write the parts that matter (hour, weekday) as columns, or \
-             seconds since 1970 for `[columns] event_time`"
+            "dates such as \"{example}\"; add columns for their parts (hour, weekday), or seconds since \
+             1970 for `[columns] event_time`"
         ));
     }
     let numbers = cells.whole + cells.beyond_i64 + cells.fraction;
     if cells.decorated * 2 > cells.text || (cells.decorated > 0 && numbers > cells.text) {
         let example = column.example_decorated.as_deref().unwrap_or(example);
         return Guessed::Left(format!(
-            "numbers such as \"{example}\"; write them without separators of thousands, currencies and \
-             units"
+            "numbers such as \"{example}\"; remove separators of thousands, currencies and units"
         ));
     }
     if numbers > 9 * cells.text && column.data_type == "text" {
         let text = cells.text;
         return Guessed::Left(format!(
-            "numbers, but for {text} texts such as \"{example}\"; if these stand for a missing value, \
-             add them to `data.null`"
+            "numbers, except for {text} texts such as \"{example}\"; if these texts stand for a missing \
+             value, add them to `data.null`"
         ));
     }
     if all_distinct {
-        return Guessed::Left("a different text in every row: it names the row".to_owned());
+        let reason = "every row has a different text, which only names the row";
+        return Guessed::Left(reason.to_owned());
     }
     if let Some((separator, _)) = multi_hot(column) {
         if Some(config.list_separator) == Byte::new(separator) {
-            let reason = format!("several values a cell, separated by `{separator}`");
+            let reason = format!("several values per cell, separated by `{separator}`");
             return Guessed::Ids { raw: RawType::String, reason };
         }
         return Guessed::Left(format!(
-            "several values a cell, separated by `{separator}`, where other columns separate by `{}`; \
-             write them alike",
+            "several values per cell, separated by `{separator}`, but other columns use `{}`; use the \
+             same separator in all columns",
             char::from(config.list_separator.byte())
         ));
     }

@@ -1,49 +1,48 @@
 //! The computation of histories: for each row, the earlier events of the same user (or other
 //! owner).
 //!
-//! Files of rows become the same files with one more column, a list: the items of the user's
-//! earlier rows, oldest first, cut to the most recent ones. Earlier means strictly before: a row
-//! never sees itself, another row of the same moment, or anything later, so that the input holds
-//! nothing of what is to be predicted. All files are one timeline; the history of a test row holds
-//! training rows.
+//! The new files have the rows of the source files and one more column: a list of the items of the
+//! user's earlier rows, oldest first, limited to the most recent ones. Earlier means strictly
+//! earlier: a history never holds the row itself, another row of the same moment, or a later row,
+//! because the model must not see the answer. All files share one timeline, so the history of a
+//! test row also holds training rows.
 //!
-//! The work takes two passes over Parquet files: the first keeps a few words for each row in memory
-//! (owner, time, item), the second copies the rows and adds the column.
+//! The work takes two passes over the Parquet files. The first pass keeps the owner, the time and
+//! the item of each row in memory. The second pass copies the rows and adds the column.
 
 pub(crate) mod column;
 mod timeline;
 
-use std::fmt::Display;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, io};
 
 use arrow_array::RecordBatch;
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::{Field, Schema};
 use zillion_device::Files;
-use zillion_reader::{
-    ArraySource, DataConfig, FileFormat, Format, ParquetFile, Paths, ReaderError, Result, format_of,
-};
+use zillion_reader::{ArraySource, DataConfig, Paths, Result};
 
-use crate::write_parquet::write_parquet;
-use column::{Condition, Items, Moments, Owners};
+use crate::parquet_files::{
+    create_folder, open_parquet, properties, refuse_sources, setting, write_parquet,
+};
+use column::{Items, Moments, narrow, read_owners};
 use timeline::Timeline;
 
 /// The settings by which histories are made.
 #[derive(Clone, Debug)]
 pub struct HistorySpec {
-    /// The column of the owner, whose rows belong together.
+    /// The column of the owner; a history lists rows of one owner.
     pub by: String,
-    /// The column of the items, which the history lists.
+    /// The column of the items that histories list.
     pub of: String,
     /// The column of whole numbers or timestamps that orders the rows.
     pub time: String,
-    /// The columns and values that a row must have, all of them, to be an event.
+    /// The conditions of an event: the value of each of these columns must be the given one.
     pub when: Vec<(String, String)>,
     /// The maximum number of events in a history; the last ones are kept.
     pub last: usize,
-    /// The time, in units of the time column, after which an event is known; with 0 it is known at
-    /// once.
+    /// The delay after which an event is known, in units of the time column. With 0 an event is
+    /// known at once.
     pub lag: u64,
     /// The name of the new column.
     pub name: String,
@@ -54,7 +53,7 @@ pub struct HistorySpec {
 pub struct HistoryFile {
     /// The path of the new file.
     pub path: PathBuf,
-    /// The number of its rows.
+    /// The number of rows of the file.
     pub rows: u64,
     /// The number of rows with an empty history.
     pub empty: u64,
@@ -62,11 +61,11 @@ pub struct HistoryFile {
     pub items: u64,
 }
 
-/// Adds histories to Parquet files and writes the files under their own names to a folder.
+/// Adds histories to Parquet files, and writes the new files under the same names to a folder.
 ///
 /// # Errors
-/// A file is not Parquet, lacks a column or has a column of a type that does not fit; two files
-/// have the same name; the folder is that of a source file.
+/// Returns an error if a file is not Parquet, lacks a column or has a column of a type that does
+/// not fit, if two files have the same name, or if a new file would overwrite a source.
 pub fn add_histories(
     spec: &HistorySpec,
     inputs: &[String],
@@ -75,28 +74,25 @@ pub fn add_histories(
 ) -> Result<Vec<HistoryFile>> {
     let paths = DataConfig::default().files(&Paths(inputs.to_vec()))?;
     let targets = targets(&paths, out)?;
-    let sources = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
-    let owners = Owners::new(&spec.by);
+    let sources = paths.iter().map(|path| open_parquet(path)).collect::<Result<Vec<_>>>()?;
     let mut moments = Moments::new(&spec.time);
     let mut items = Items::new(&spec.of);
-    let mut conditions: Vec<Condition> =
-        spec.when.iter().map(|(column, value)| Condition::new(column, value)).collect();
     let mut timeline = Timeline::default();
     for (source, path) in sources.iter().zip(&paths) {
         if source.schema().column_with_name(&spec.name).is_some() {
             return Err(setting(
-                format!("{} has a column of this name; choose another name", path.display()),
+                format!("file `{}` has a column of this name; choose another name", path.display()),
                 &spec.name,
             ));
         }
         for batch in source.batches()? {
             let batch = batch?;
-            let owner = owners.read(&batch, path)?;
+            let owner = read_owners(&spec.by, &batch, path)?;
             let moment = moments.read(&batch, path)?;
             let item = items.read(&batch, path)?;
             let mut counts = vec![true; batch.num_rows()];
-            for condition in &mut conditions {
-                condition.narrow(&batch, path, &mut counts)?;
+            for (column, value) in &spec.when {
+                narrow(column, value, &batch, path, &mut counts)?;
             }
             for (row, counts) in counts.into_iter().enumerate() {
                 timeline.push(owner[row], moment[row], item[row].filter(|_| counts));
@@ -104,18 +100,16 @@ pub fn add_histories(
         }
     }
     let histories = timeline.histories(spec.last, spec.lag);
-    files.create_dir(out).map_err(|source| ReaderError::Io {
-        what: "make the folder",
-        source: io::Error::other(source),
-        path: out.to_owned(),
-    })?;
+    create_folder(out, files)?;
     let mut first = 0;
     let mut written = Vec::new();
     for (source, target) in sources.iter().zip(targets) {
-        let schema = with_column(&source.schema(), &spec.name, &items);
+        let mut fields = source.schema().fields().to_vec();
+        fields.push(Arc::new(Field::new(&spec.name, items.list_type(), false)));
+        let schema = Arc::new(Schema::new(fields));
         let mut report = HistoryFile { path: target.clone(), rows: 0, empty: 0, items: 0 };
         let mut batches = source.batches()?;
-        write_parquet(&target, schema.clone(), files, || {
+        write_parquet(&target, schema.clone(), properties(), files, || {
             let Some(batch) = batches.next().transpose().map_err(io::Error::other)? else {
                 return Ok(Vec::new());
             };
@@ -138,48 +132,20 @@ pub fn add_histories(
     Ok(written)
 }
 
-fn open(path: &Path) -> Result<ParquetFile> {
-    if format_of(path, Format::Auto)? == FileFormat::Parquet {
-        return ParquetFile::open(path);
-    }
-    Err(setting(
-        "the file is not Parquet, which keeps the types of the other columns; convert it to Parquet first",
-        path.display(),
-    ))
-}
-
-/// Returns the path to which each file is written: its own name in the folder, and never the path
-/// of a source.
+/// Returns the path of each new file, which has the name of its source in the folder `out`. Refuses
+/// paths of sources and paths that two files share.
 fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     let mut targets: Vec<PathBuf> = Vec::with_capacity(paths.len());
     for path in paths {
         let target = out.join(path.file_name().unwrap_or_default());
         if targets.contains(&target) {
-            let problem = "two files would be written here; give them different names";
+            let problem = "two new files would have this path; rename one of the sources";
             return Err(setting(problem, target.display()));
         }
         targets.push(target);
     }
-    let place = |path: &Path| fs::canonicalize(path).ok();
-    let read: Vec<Option<PathBuf>> = paths.iter().map(|path| place(path)).collect();
-    for target in &targets {
-        let same = place(target);
-        if same.is_some() && read.contains(&same) {
-            let problem = "the file would be written over while it is read; name another folder";
-            return Err(setting(problem, target.display()));
-        }
-    }
+    refuse_sources(paths, &targets)?;
     Ok(targets)
-}
-
-fn with_column(schema: &Schema, name: &str, items: &Items) -> SchemaRef {
-    let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
-    fields.push(Arc::new(Field::new(name, items.list_type(), false)));
-    Arc::new(Schema::new(fields))
-}
-
-fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
-    ReaderError::Setting { problem: problem.into(), key: key.to_string() }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The writing of a table's rows to Parquet: the key, the id that the key was made from, vectors
-//! and a count.
+//! The writing of a table's rows to Parquet: the key, the id of the key, vectors and a count.
 //!
-//! Rows are streamed: memory holds only the row group that is being filled. Rows come in key order,
-//! and the file says so, so that readers can skip row groups when they look for a key.
+//! Rows are streamed: memory holds only the row group that is being filled. Rows come in the order
+//! of their keys. The metadata of the file records this order, so that a reader that looks for a
+//! key can skip row groups.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -10,37 +10,37 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::builder::{Int64Builder, StringBuilder, UInt64Builder};
+use arrow_array::builder::StringBuilder;
 use arrow_array::{
-    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array,
+    ArrayRef, FixedSizeListArray, Float32Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::SortingColumn;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::WriterPropertiesBuilder;
 use parquet::schema::types::ColumnPath;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
-use zillion_reader::{ReaderError, Result};
+use zillion_reader::Result;
 
-/// The number of rows that are given to the encoder together.
+use crate::parquet_files::{properties, setting, write_parquet};
+
+/// The number of rows in a batch for the encoder.
 const BATCH_ROWS: usize = 8192;
-/// The number of bytes of a row group before encoding; the constants below bound its number of
-/// rows.
+/// The number of bytes of a row group before encoding.
 const GROUP_BYTES: usize = 64 << 20;
+/// The smallest and the largest number of rows of a row group.
 const GROUP_ROWS: (usize, usize) = (BATCH_ROWS, 1 << 20);
 
-/// The column of keys.
+/// The name of the column of keys.
 pub const KEY: &str = "key";
-/// The column of ids, if ids can be computed back from keys.
+/// The name of the column of ids, which exists if ids can be computed from keys.
 pub const ID: &str = "id";
-/// The column that names the feature whose missing value a key stands for.
+/// The name of the column that names a feature if the key stands for its missing value.
 pub const IS_MISSING_OF: &str = "is_missing_of";
-/// The column of counts.
+/// The name of the column of counts.
 pub const COUNT: &str = "count";
 
-/// The type of the ids that keys were made from, if ids can be computed back from keys.
+/// The type of the ids of a table whose ids can be computed from its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedIds {
     /// The ids are signed integers.
@@ -52,10 +52,10 @@ pub enum KeyedIds {
 /// The format of a table's rows: the columns and the metadata of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyedRows {
-    /// The name and the number of floats of each part of a row, in the order of its floats. No name
-    /// may be that of another column.
+    /// The name and the number of floats of each segment of a row, in the order of its floats. The
+    /// names must differ from those of the other columns.
     pub segments: Vec<(String, usize)>,
-    /// The type of the ids that keys were made from; with `None` there is no column of ids.
+    /// The type of the ids; with `None` there is no column of ids.
     pub ids: Option<KeyedIds>,
     /// The keys that stand for a missing value, each with its feature.
     pub missing: Vec<(FeatureKey, String)>,
@@ -67,12 +67,12 @@ pub struct KeyedRows {
 pub type KeyedRow<'a> = (FeatureKey, Cow<'a, [f32]>, u32);
 
 impl KeyedRows {
-    /// Writes the rows in the order in which they come, whole or not at all, and returns their
-    /// number. `seen` is called now and then with the number of rows that were written.
+    /// Writes the rows in their order, as a complete file or not at all, and returns their number.
+    /// `seen` is called after each batch with the number of rows that were written.
     ///
     /// # Errors
-    /// The disk refuses a write, a row has another width, or a segment has the name of another
-    /// column.
+    /// Returns an error if the disk refuses a write, if a row has another width, or if a segment
+    /// has the name of another column.
     pub fn write<'a>(
         &self,
         path: &Path,
@@ -82,34 +82,20 @@ impl KeyedRows {
     ) -> Result<u64> {
         let taken = |name: &&String| [KEY, ID, IS_MISSING_OF, COUNT].contains(&name.as_str());
         if let Some(name) = self.segments.iter().map(|(name, _)| name).find(taken) {
-            return Err(ReaderError::Setting {
-                problem: "a segment has the name of another column of the file; rename the segment"
-                    .to_owned(),
-                key: name.clone(),
-            });
+            let problem = "the segment has the name of another column of the file; rename it";
+            return Err(setting(problem, name));
         }
         let schema = self.schema();
         let mut written = 0;
         let mut rows = rows.peekable();
-        let file = files.write_file(path, |file| {
-            // The writer must own its target, so it writes to memory, which is copied to the file
-            // after each batch.
-            let mut writer =
-                ArrowWriter::try_new(Vec::new(), schema.clone(), Some(self.properties()))?;
-            while rows.peek().is_some() {
-                let batch = self.batch(&schema, rows.by_ref().take(BATCH_ROWS))?;
-                writer.write(&batch)?;
-                file.write_all(writer.inner())?;
-                writer.inner_mut().clear();
-                written += batch.num_rows() as u64;
-                seen(written);
+        write_parquet(path, schema.clone(), self.properties(), files, || {
+            if rows.peek().is_none() {
+                return Ok(Vec::new());
             }
-            file.write_all(&writer.into_inner()?)
-        });
-        file.map_err(|error| ReaderError::Io {
-            what: "write the file",
-            source: io::Error::other(error),
-            path: path.to_owned(),
+            let batch = self.batch(&schema, rows.by_ref().take(BATCH_ROWS))?;
+            written += batch.num_rows() as u64;
+            seen(written);
+            Ok(vec![batch])
         })?;
         Ok(written)
     }
@@ -137,18 +123,16 @@ impl KeyedRows {
         Arc::new(Schema::new_with_metadata(fields, metadata))
     }
 
-    fn properties(&self) -> WriterProperties {
+    fn properties(&self) -> WriterPropertiesBuilder {
         let row_bytes = 24 + size_of::<f32>() * self.width();
         let rows = (GROUP_BYTES / row_bytes).clamp(GROUP_ROWS.0, GROUP_ROWS.1);
         let sorted = SortingColumn { column_idx: 0, descending: false, nulls_first: false };
         // Keys and floats are all different: a dictionary of them costs time and saves nothing.
-        WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        properties()
             .set_dictionary_enabled(false)
             .set_column_dictionary_enabled(ColumnPath::from(IS_MISSING_OF), true)
             .set_sorting_columns(Some(vec![sorted]))
             .set_max_row_group_row_count(Some(rows))
-            .build()
     }
 
     fn batch<'a>(
@@ -157,31 +141,22 @@ impl KeyedRows {
         rows: impl Iterator<Item = KeyedRow<'a>>,
     ) -> io::Result<RecordBatch> {
         let width = self.width();
-        let (mut keys, mut counts) = (Vec::new(), Vec::new());
-        let mut signed = Int64Builder::new();
-        let mut unsigned = UInt64Builder::new();
+        let (mut keys, mut ids, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         let mut missing = StringBuilder::new();
         let mut floats: Vec<Vec<f32>> = vec![Vec::new(); self.segments.len()];
         for (key, weights, count) in rows {
             if weights.len() != width {
                 let found = weights.len();
-                let reason = format!("key {:#018x} has {found} floats instead of {width}", key.0);
+                let reason =
+                    format!("the row of key {:#018x} has {found} floats instead of {width}", key.0);
                 return Err(io::Error::other(reason));
             }
             keys.push(key.0);
             counts.push(count);
             let of = self.missing.iter().find(|(stands, _)| *stands == key);
             missing.append_option(of.map(|(_, feature)| feature));
-            // A key that stands for a missing value was made from no id.
-            match self.ids {
-                Some(KeyedIds::Signed) => {
-                    signed.append_option(of.is_none().then(|| key.unmix() as i64));
-                }
-                Some(KeyedIds::Unsigned) => {
-                    unsigned.append_option(of.is_none().then(|| key.unmix()));
-                }
-                None => {}
-            }
+            // A key that stands for a missing value has no id.
+            ids.push(of.is_none().then(|| key.unmix()));
             let mut rest: &[f32] = &weights;
             for ((_, dim), floats) in self.segments.iter().zip(&mut floats) {
                 let (own, behind) = rest.split_at(*dim);
@@ -191,8 +166,11 @@ impl KeyedRows {
         }
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(keys))];
         match self.ids {
-            Some(KeyedIds::Signed) => columns.push(Arc::new(signed.finish())),
-            Some(KeyedIds::Unsigned) => columns.push(Arc::new(unsigned.finish())),
+            Some(KeyedIds::Signed) => {
+                let signed = ids.into_iter().map(|id| id.map(|id| id as i64));
+                columns.push(Arc::new(signed.collect::<Int64Array>()));
+            }
+            Some(KeyedIds::Unsigned) => columns.push(Arc::new(UInt64Array::from(ids))),
             None => {}
         }
         columns.push(Arc::new(missing.finish()));
@@ -285,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_leaves_nothing() {
+    fn refused_rows_leave_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.parquet");
         let mut spec = KeyedRows { segments: vec![("vector".into(), 2)], ..KeyedRows::default() };

@@ -1,27 +1,27 @@
 //! The tools that work on data files as a whole rather than on batches.
 //!
 //! They convert, split and profile files, guess a schema, compute histories and next items, make
-//! synthetic click logs, and write tables as Parquet files. What the crate is *not*: the reader,
-//! which makes batches for training and evaluation.
+//! synthetic click logs, and write tables as Parquet files. The batches of training and evaluation
+//! are made by another crate, the reader.
 
 mod convert;
 mod guess;
 mod history;
 mod keyed;
 mod next_item;
+mod parquet_files;
 mod profile;
 mod sniff;
 mod split;
 mod synthesise;
-mod write_parquet;
 
 pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
-pub use guess::{Guess, Guessed, NULL_MARKERS, guess};
+pub use guess::{Guess, Guessed, guess, null_markers};
 pub use history::{HistoryFile, HistorySpec, add_histories};
 pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
 pub use next_item::{NextItemFiles, NextItemSpec, next_items};
 pub use profile::{
-    Cells, ColumnProfile, Count, Drift, Look, Numbers, Profile, Separated, drift, profile,
+    Cells, ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, Separated, drift, profile,
 };
 pub use sniff::{Sniffed, sniff};
 pub use split::{SplitBy, SplitFile, SplitSpec, split};

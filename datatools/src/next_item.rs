@@ -1,13 +1,13 @@
 //! The conversion of sequences to rows that ask for the next item, by leave-one-out.
 //!
-//! A file has one row for each user, with all items that the user chose, in order. Of a sequence `a
-//! b c d e`, the test row asks for the item after `a b c d`, the validation row for the item after
-//! `a b c`, and the training rows for the items after `a` and after `a b`: an item that is asked
-//! for later is not known earlier. This is the split of the next-item literature (Kang & McAuley,
-//! SASRec, 2018), with the prefixes written out.
+//! A source file has one row for each user, with all items that the user chose, in order. For a
+//! sequence `a b c d e`, the test row asks for the item after `a b c d`, the validation row for the
+//! item after `a b c`, and the training rows for the items after `a` and after `a b`. Training
+//! therefore never sees an item that a later row asks for. This is the usual split for next items
+//! (Kang & McAuley, SASRec, 2018), with one row for each prefix.
 
-use std::fmt::Display;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,22 +17,23 @@ use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use arrow_select::{concat::concat, take::take};
 use zillion_device::Files;
-use zillion_reader::{
-    ArraySource, DataConfig, FileFormat, Format, ParquetFile, Paths, ReaderError, Result, format_of,
+use zillion_reader::{ArraySource, DataConfig, Paths, ReaderError, Result};
+
+use crate::parquet_files::{
+    create_folder, find_column, open_parquet, properties, refuse_sources, setting, write_parquet,
+    wrong_type,
 };
 
-use crate::write_parquet::write_parquet;
-
-/// The number of rows that are written at a time.
+/// The number of rows in a written batch.
 const ROWS: usize = 16_384;
-/// The name of the column of histories.
+/// The name of the written column of histories.
 const HISTORY: &str = "history";
 const ITEM: &str = "item";
 
 /// The settings by which sequences become rows.
 #[derive(Clone, Debug)]
 pub struct NextItemSpec {
-    /// The column of the owner of a sequence; it is kept.
+    /// The column of the owner of a sequence, which the new files also have.
     pub by: String,
     /// The column of the sequences, which are lists.
     pub items: String,
@@ -45,13 +46,13 @@ pub struct NextItemSpec {
 pub struct NextItemFiles {
     /// The number of sequences that were read.
     pub sequences: u64,
-    /// The number of sequences of fewer than three items, which make only training rows.
+    /// The number of sequences of fewer than three items, which give only training rows.
     pub short: u64,
     /// The files `train.parquet`, `valid.parquet` and `test.parquet` with their numbers of rows.
     pub files: [(PathBuf, u64); 3],
 }
 
-/// The part of the data that a file holds.
+/// A part of the data, which has a file of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Train,
@@ -70,9 +71,9 @@ impl Part {
         }
     }
 
-    /// Returns the places, in a sequence of `len` items, that rows ask for. The first item is never
-    /// asked for, because nothing is before it.
-    fn places(self, len: usize) -> std::ops::Range<usize> {
+    /// Returns the places of the items that rows of this part ask for, in a sequence of `len`
+    /// items. No row asks for the first item, because its history would be empty.
+    fn places(self, len: usize) -> Range<usize> {
         match (self, len) {
             (_, 0) => 0..0,
             (Self::Train, 1 | 2) => 1..len,
@@ -87,8 +88,8 @@ impl Part {
 /// Writes the three files to a folder.
 ///
 /// # Errors
-/// A file is not Parquet, lacks a column or has a column of a type that does not fit; the folder
-/// holds one of the source files.
+/// Returns an error if a file is not Parquet, lacks a column or has a column of a type that does
+/// not fit, or if the folder holds one of the source files.
 pub fn next_items(
     spec: &NextItemSpec,
     inputs: &[String],
@@ -96,87 +97,58 @@ pub fn next_items(
     files: &Files,
 ) -> Result<NextItemFiles> {
     let paths = DataConfig::default().files(&Paths(inputs.to_vec()))?;
-    refuse_names(spec)?;
-    let written = |part: Part| out.join(part.file());
-    for path in &paths {
-        let same = |part: Part| {
-            let place = |path: &Path| std::fs::canonicalize(path).ok();
-            place(path).is_some() && place(path) == place(&written(part))
-        };
-        if Part::ALL.into_iter().any(same) {
-            let problem = "the file would be written over while it is read; name another folder";
-            return Err(setting(problem, path.display()));
-        }
-    }
-    let sequences = Sequences::read(spec, &paths)?;
-    files.create_dir(out).map_err(|source| ReaderError::Io {
-        what: "make the folder",
-        source: io::Error::other(source),
-        path: out.to_owned(),
-    })?;
-    let mut rows = [0; 3];
-    for (part, rows) in Part::ALL.into_iter().zip(&mut rows) {
-        *rows = sequences.write(spec, part, &written(part), files)?;
-    }
-    Ok(NextItemFiles {
-        sequences: sequences.ends.len() as u64,
-        short: sequences.lengths().filter(|&len| len < 3).count() as u64,
-        files: [0, 1, 2].map(|i| (written(Part::ALL[i]), rows[i])),
-    })
-}
-
-fn refuse_names(spec: &NextItemSpec) -> Result<()> {
     if [HISTORY, ITEM].contains(&spec.by.as_str()) {
-        let problem = "a column of the new files has this name; rename the column first";
+        let problem = "the new files need this name for another column; rename the column first";
         return Err(setting(problem, &spec.by));
     }
-    Ok(())
-}
-
-fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
-    ReaderError::Setting { problem: problem.into(), key: key.to_string() }
+    let mut targets = Part::ALL.map(|part| (out.join(part.file()), 0));
+    refuse_sources(&paths, &targets.clone().map(|(path, _)| path))?;
+    let sequences = Sequences::read(spec, &paths)?;
+    create_folder(out, files)?;
+    for (part, (path, rows)) in Part::ALL.into_iter().zip(&mut targets) {
+        *rows = sequences.write(spec, part, path, files)?;
+    }
+    Ok(NextItemFiles {
+        sequences: sequences.places.len() as u64,
+        short: sequences.places.iter().filter(|places| places.len() < 3).count() as u64,
+        files: targets,
+    })
 }
 
 /// The items of all sequences, one sequence after another.
 struct Sequences {
     owners: ArrayRef,
     items: ArrayRef,
-    /// The end of each sequence among the items.
-    ends: Vec<usize>,
+    /// The places of each sequence among the items.
+    places: Vec<Range<usize>>,
 }
 
 impl Sequences {
     fn read(spec: &NextItemSpec, paths: &[PathBuf]) -> Result<Self> {
-        let (mut owners, mut items, mut ends): (Vec<ArrayRef>, Vec<ArrayRef>, Vec<usize>) =
-            Default::default();
+        let (mut owners, mut items, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let mut total = 0;
         for path in paths {
-            if format_of(path, Format::Auto)? != FileFormat::Parquet {
-                let problem =
-                    "the file is not Parquet, whose lists have a type; convert it to Parquet first";
-                return Err(setting(problem, path.display()));
-            }
-            let file = ParquetFile::open(path)?;
-            for batch in file.batches()? {
+            for batch in open_parquet(path)?.batches()? {
                 let batch = batch?;
                 let (owner, lists) = columns(spec, &batch, path)?;
                 let (mut kept, values) = (Vec::new(), lists.values());
                 for row in 0..lists.len() {
                     let (from, to) = (lists.value_offsets()[row], lists.value_offsets()[row + 1]);
+                    let start = total + kept.len();
                     if !lists.is_null(row) {
                         let items = from as u32..to as u32;
                         kept.extend(items.filter(|&i| values.is_valid(i as usize)));
                     }
-                    ends.push(total + kept.len());
+                    places.push(start..total + kept.len());
                 }
                 total += kept.len();
-                items.push(gathered(values, kept, path)?);
+                items.push(gather(values, kept, path)?);
                 owners.push(owner);
                 same_types(spec, &owners, &items, path)?;
             }
         }
-        if ends.is_empty() {
-            return Err(setting("the files hold no sequence; give files with rows", "in"));
+        if places.is_empty() {
+            return Err(setting("the files hold no sequence; name files with rows", "in"));
         }
         if u32::try_from(total).is_err() {
             return Err(setting(
@@ -186,14 +158,9 @@ impl Sequences {
         }
         let joined = |arrays: &[ArrayRef]| {
             let all: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-            concat(&all).map_err(|error| unexpected(&error, &paths[0]))
+            concat(&all).map_err(|error| damaged(&error, &paths[0]))
         };
-        Ok(Self { owners: joined(&owners)?, items: joined(&items)?, ends })
-    }
-
-    fn lengths(&self) -> impl Iterator<Item = usize> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        self.ends.iter().zip(starts).map(|(end, start)| end - start)
+        Ok(Self { owners: joined(&owners)?, items: joined(&items)?, places })
     }
 
     /// Writes one of the files; returns the number of its rows.
@@ -204,13 +171,12 @@ impl Sequences {
             Field::new(HISTORY, DataType::List(element.clone()), false),
             Field::new(ITEM, self.items.data_type().clone(), false),
         ]));
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let mut rows =
-            self.ends.iter().zip(starts).enumerate().flat_map(|(owner, (&end, start))| {
-                part.places(end - start).map(move |place| (owner as u32, start, start + place))
-            });
+        let mut rows = self.places.iter().enumerate().flat_map(|(owner, places)| {
+            let start = places.start;
+            part.places(places.len()).map(move |place| (owner as u32, start, start + place))
+        });
         let mut written = 0;
-        write_parquet(path, schema.clone(), files, || {
+        write_parquet(path, schema.clone(), properties(), files, || {
             let (mut owners, mut before, mut offsets, mut asked) =
                 (Vec::new(), Vec::new(), vec![0i32], Vec::new());
             for (owner, start, place) in rows.by_ref().take(ROWS) {
@@ -250,38 +216,19 @@ fn columns<'a>(
     batch: &'a RecordBatch,
     path: &Path,
 ) -> Result<(ArrayRef, &'a ListArray)> {
-    let find = |name: &str, key: &str| {
-        batch.column_by_name(name).ok_or_else(|| {
-            let schema = batch.schema();
-            let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            let hint = match zillion_config::nearest(name, names.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("the columns are {}", names.join(", ")),
-            };
-            let (column, used_by) = (name.to_owned(), format!("`{key}`"));
-            ReaderError::MissingColumn { column, used_by, hint, path: path.to_owned() }
-        })
-    };
-    let owner = find(&spec.by, "by")?;
-    let items = find(&spec.items, "items")?;
+    let owner = find_column(batch, &spec.by, "by", path)?;
+    let items = find_column(batch, &spec.items, "items", path)?;
+    let is_id = |found: &DataType| found.is_integer() || *found == DataType::Utf8;
     let lists = items.as_list_opt::<i32>().filter(|lists| is_id(lists.values().data_type()));
-    let lists = lists.ok_or_else(|| ReaderError::ColumnType {
-        column: spec.items.clone(),
-        mismatch: format!(
-            "{}, and a sequence is a list of whole numbers or strings",
-            items.data_type()
-        ),
-        path: path.to_owned(),
+    let lists = lists.ok_or_else(|| {
+        let needed = "a sequence must be a list of whole numbers or strings";
+        wrong_type(&spec.items, items.data_type(), needed, path)
     })?;
     Ok((owner.clone(), lists))
 }
 
-fn is_id(found: &DataType) -> bool {
-    found.is_integer() || *found == DataType::Utf8
-}
-
-fn gathered(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
-    take(values, &UInt32Array::from(at), None).map_err(|error| unexpected(&error, path))
+fn gather(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
+    take(values, &UInt32Array::from(at), None).map_err(|error| damaged(&error, path))
 }
 
 /// Checks that another file has the types of the first one.
@@ -294,23 +241,16 @@ fn same_types(
     for (name, arrays) in [(&spec.by, owners), (&spec.items, items)] {
         let [first, .., last] = arrays else { continue };
         if first.data_type() != last.data_type() {
-            return Err(ReaderError::ColumnType {
-                column: name.clone(),
-                mismatch: format!(
-                    "{}, and another file has {}",
-                    last.data_type(),
-                    first.data_type()
-                ),
-                path: path.to_owned(),
-            });
+            let needed = format!("another file has {}", first.data_type());
+            return Err(wrong_type(name, last.data_type(), &needed, path));
         }
     }
     Ok(())
 }
 
-fn unexpected(error: &ArrowError, path: &Path) -> ReaderError {
+fn damaged(error: &ArrowError, path: &Path) -> ReaderError {
     ReaderError::Damaged {
-        what: "its sequences cannot be put together".to_owned(),
+        what: "its sequences cannot be joined".to_owned(),
         reason: error.to_string(),
         path: path.to_owned(),
     }
@@ -321,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_but_the_first_is_asked_for_once() {
+    fn one_row_asks_for_each_item_after_the_first() {
         for len in 0..8 {
             let mut asked: Vec<usize> =
                 Part::ALL.into_iter().flat_map(|part| part.places(len)).collect();

@@ -1,7 +1,7 @@
 //! A profile of data: a summary of the columns of files, made without a schema.
 //!
-//! Training does not use this module. It reads whole rows in one thread, summarises them column by
-//! column on the pool, and keeps a bounded summary of each column.
+//! One thread reads whole rows. The pool summarises them column by column, and keeps a bounded
+//! summary of each column. Training does not use this module.
 
 mod arrow;
 mod column;
@@ -21,6 +21,7 @@ use zillion_reader::{
     ArraySource, DataConfig, DataFile, Decimal, Near, Place, ReaderError, Result,
 };
 
+use crate::parquet_files::setting;
 pub use column::{ColumnProfile, Count, Numbers};
 pub use drift::{Drift, drift};
 pub(crate) use lines::{SVM_LABEL, SVM_QUERY, SVM_VECTOR};
@@ -28,13 +29,13 @@ use tally::Tally;
 pub use tally::{Cells, Separated};
 use zillion_reader::text::{Dialect, Grammar, Records, Step, TextFile};
 
-/// The limits of a profile, and the values that it looks for.
+/// The settings of a profile: its limit, and the values that it looks for.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
-    /// The maximum number of rows; all if absent.
+pub struct ProfileSpec {
+    /// The maximum number of rows that are read; if absent, all rows are read.
     pub rows: Option<u64>,
-    /// The texts that may stand for a missing value. They are counted separately, neither as
-    /// missing nor as values.
+    /// The texts that may stand for a missing value. Cells with such a text are counted separately,
+    /// neither as missing nor as values.
     pub markers: Vec<String>,
     /// The keys whose texts are looked for, among whole cells and the pieces between `|`, `;` and
     /// `,`.
@@ -46,7 +47,7 @@ pub struct Look {
 pub struct Profile {
     /// The number of rows that were read.
     pub rows: u64,
-    /// Whether these are all rows.
+    /// Whether all rows of the files were read.
     pub complete: bool,
     /// The columns, in the order of the first file.
     pub columns: Vec<ColumnProfile>,
@@ -57,12 +58,12 @@ pub struct Profile {
 /// Profiles files, which are read by the settings `config`.
 ///
 /// # Errors
-/// A file cannot be read, a record has more or fewer cells than the header, or files have different
-/// columns.
+/// Returns an error if a file cannot be read, if a record has more or fewer cells than the header,
+/// or if files have different columns.
 pub fn profile(
     config: &DataConfig,
     files: &[PathBuf],
-    look: &Look,
+    look: &ProfileSpec,
     workers: &Workers,
 ) -> Result<Profile> {
     let markers: Vec<Vec<u8>> = look.markers.iter().map(|m| m.clone().into_bytes()).collect();
@@ -145,12 +146,9 @@ impl Reading<'_> {
             self.tallies = names.iter().map(tally).collect();
             (self.names, self.types) = (names, types);
         } else if self.names != names {
-            return Err(ReaderError::Setting {
-                problem:
-                    "the columns of this file differ from those of the first one; look at it alone"
-                        .to_owned(),
-                key: source.path().display().to_string(),
-            });
+            let problem =
+                "the file has other columns than the first file; profile the two separately";
+            return Err(setting(problem, source.path().display()));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use zillion_reader::{
@@ -15,75 +15,66 @@ use zillion_reader::text::{
     Dialect, Grammar, JsonKeys, JsonRow, Lines, Records, Step, SvmRow, open_stream,
 };
 
-/// The number of bytes that are read.
+use crate::parquet_files::{failed, setting};
+
+/// The largest number of bytes that are read.
 const LOOKED_AT: usize = 1 << 20;
-/// The number of records that are read.
+/// The largest number of records that are read.
 const RECORDS: usize = 500;
-/// The characters that may separate cells, the usual ones first: of equally good ones the first is
-/// taken.
+/// The candidates for the delimiter, the usual ones first. Among equally good candidates the first
+/// wins.
 const DELIMITERS: [u8; 5] = *b",;\t|:";
 const QUOTES: [Option<u8>; 3] = [Some(b'"'), Some(b'\''), None];
-/// The share of the records that must have as many cells as the first one for a delimiter to be
-/// accepted.
+/// The share of the records that must have as many cells as the first record if a delimiter is to
+/// be accepted.
 const MOST: f64 = 0.9;
 
-/// The settings that a file seems to need.
+/// The settings with which a file can probably be read.
 #[derive(Clone, Debug)]
 pub struct Sniffed {
     /// The settings that read the file; `root` and the file lists are left empty.
     pub config: DataConfig,
-    /// The remarks about the guess that a person should read.
+    /// The remarks about the guess, for the user.
     pub notes: Vec<String>,
-    /// The names that the header has more than once, and a note if a column has no name: no feature
-    /// can read such columns.
+    /// The names of the columns that no feature can read: repeated names, and an empty text for
+    /// each column without a name.
     pub unusable: Vec<String>,
 }
 
 /// Detects the form of a file from its beginning.
 ///
 /// # Errors
-/// The file cannot be read, is empty or not UTF-8, or no delimiter gives records of equal length.
+/// Returns an error if the file cannot be read, is empty or is not UTF-8, or if no delimiter gives
+/// records of equal length.
 pub fn sniff(path: &Path) -> Result<Sniffed> {
-    let file = File::open(path).map_err(|source| ReaderError::Io {
-        what: "open the file",
-        source,
-        path: path.into(),
-    })?;
     let mut start = [0; 4];
-    let is_parquet = (&file).take(4).read(&mut start).is_ok_and(|n| n == 4) && start == *b"PAR1";
+    File::open(path)
+        .and_then(|mut file| file.read(&mut start))
+        .map_err(|error| failed("open the file", path, error))?;
     let by_ending = format_of(path, Format::Auto);
-    if is_parquet {
-        let format = match by_ending {
-            Ok(FileFormat::Parquet) => Format::Auto,
-            _ => Format::Parquet,
-        };
-        let config = DataConfig { format, ..DataConfig::default() };
-        return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
-    }
-    if start == *b"ARRO" {
-        let format = match by_ending {
-            Ok(FileFormat::Arrow) => Format::Auto,
-            _ => Format::Arrow,
-        };
+    let binary = match &start {
+        b"PAR1" => Some((FileFormat::Parquet, Format::Parquet)),
+        b"ARRO" => Some((FileFormat::Arrow, Format::Arrow)),
+        _ => None,
+    };
+    if let Some((found, format)) = binary {
+        let is_named = by_ending.is_ok_and(|by_ending| by_ending == found);
+        let format = if is_named { Format::Auto } else { format };
         let config = DataConfig { format, ..DataConfig::default() };
         return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
     }
     let mut notes = Vec::new();
-    let text = beginning(path)?;
+    let text = read_beginning(path)?;
     check_compression(path, start)?;
-    if let Some(found) = by_lines(&text, path)? {
+    if let Some(found) = detect_lines(&text, path)? {
         let (by_ending, format) = match by_ending {
             Ok(FileFormat::Text(by_ending, _)) if by_ending == found => (true, Format::Auto),
             Ok(_) => (false, format_of_lines(found)),
             Err(_) => (true, format_of_lines(found)),
         };
         if !by_ending {
-            notes.push(match found {
-                TextFormat::Json => {
-                    "its ending says another format, but it is JSON lines".to_owned()
-                }
-                _ => "its ending says another format, but it is libsvm".to_owned(),
-            });
+            let kind = if found == TextFormat::Json { "JSON lines" } else { "libsvm" };
+            notes.push(format!("the file is {kind}, although its extension names another format"));
         }
         let config = DataConfig { format, ..DataConfig::default() };
         return Ok(Sniffed { config, notes, unusable: Vec::new() });
@@ -92,12 +83,9 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
     let (format, own_delimiter) = match by_ending {
         Ok(FileFormat::Text(TextFormat::Tsv, _)) => (Format::Auto, b'\t'),
         Ok(FileFormat::Text(TextFormat::Csv, _)) => (Format::Auto, b','),
-        Ok(FileFormat::Text(TextFormat::Json | TextFormat::Svm, _)) => {
-            notes.push("its ending says another format, but it is a table of text".to_owned());
-            (Format::Csv, b',')
-        }
-        Ok(FileFormat::Parquet | FileFormat::Arrow) => {
-            notes.push("its ending says Parquet or Arrow, but it is text".to_owned());
+        Ok(_) => {
+            let note = "the file is a table of text, although its extension names another format";
+            notes.push(note.to_owned());
             (Format::Csv, b',')
         }
         Err(_) => (Format::Csv, b','),
@@ -108,21 +96,16 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
         true => Header::Yes,
         false => {
             notes.push(format!(
-                "the first record is no header: the columns are called c1 to c{} in their order",
+                "the file has no header, so its columns are named c1 to c{} in their order",
                 first.len()
             ));
             Header::Names((1..=first.len()).map(|i| format!("c{i}")).collect())
         }
     };
-    let mut unusable = Vec::new();
-    if named {
-        let mut seen = BTreeSet::new();
-        for name in &first {
-            if name.is_empty() || !seen.insert(name) {
-                unusable.push(name.clone());
-            }
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let names = if named { &first[..] } else { &[] };
+    let unusable =
+        names.iter().filter(|name| name.is_empty() || !seen.insert(*name)).cloned().collect();
     let config = DataConfig {
         format,
         header,
@@ -133,12 +116,12 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
     Ok(Sniffed { config, notes, unusable })
 }
 
-/// Returns the first bytes, decompressed, without a byte order mark.
-fn beginning(path: &Path) -> Result<Vec<u8>> {
-    let failed = |source| ReaderError::Io { what: "read", source, path: path.to_owned() };
-    let source = open_stream(Box::new(File::open(path).map_err(failed)?), path)?;
+/// Reads the first bytes of a file, decompressed and without a byte order mark.
+fn read_beginning(path: &Path) -> Result<Vec<u8>> {
+    let unreadable = |error: io::Error| failed("read", path, error);
+    let source = open_stream(Box::new(File::open(path).map_err(unreadable)?), path)?;
     let mut text = Vec::new();
-    source.take(LOOKED_AT as u64).read_to_end(&mut text).map_err(failed)?;
+    source.take(LOOKED_AT as u64).read_to_end(&mut text).map_err(unreadable)?;
     if text.is_empty() {
         return Err(ReaderError::EmptyFile { path: path.to_owned() });
     }
@@ -160,9 +143,8 @@ fn beginning(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Returns JSON lines or libsvm, if the first rows have that format.
-fn by_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
-    let refuse =
-        |problem: String| ReaderError::Setting { problem, key: path.display().to_string() };
+fn detect_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
+    let refuse = |problem: &str| setting(problem, path.display());
     let by_ending = match format_of(path, Format::Auto) {
         Ok(FileFormat::Text(format @ (TextFormat::Json | TextFormat::Svm), _)) => Some(format),
         _ => None,
@@ -171,8 +153,8 @@ fn by_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
     if first.starts_with(b"[") && by_ending != Some(TextFormat::Svm) {
         let end = first.iter().position(|&b| b == b'{').unwrap_or(first.len());
         if end < 200 && first[1..end].trim_ascii().is_empty() {
-            let problem = "the file is a JSON array of objects; write one object a line instead (`jq -c '.[]'`)";
-            return Err(refuse(problem.to_owned()));
+            let problem = "the file is a JSON array of objects; write one object per line instead (`jq -c '.[]'`)";
+            return Err(refuse(problem));
         }
     }
     let mut lines = Lines::new(Grammar::Svm, text);
@@ -182,7 +164,7 @@ fn by_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
             Ok(()) => Ok(Some(TextFormat::Json)),
             // A CSV header may begin with a brace.
             Err(_) if by_ending.is_none() && !first.starts_with(b"{\"") => Ok(None),
-            Err(problem) => Err(refuse(format!("row 1: {problem}"))),
+            Err(problem) => Err(refuse(&format!("row 1: {problem}"))),
         };
     }
     if by_ending == Some(TextFormat::Svm) {
@@ -209,28 +191,26 @@ fn format_of_lines(format: TextFormat) -> Format {
     if format == TextFormat::Json { Format::Jsonl } else { Format::Libsvm }
 }
 
-/// Refuses a compressed file whose name has no ending of compression: the reader goes by the ending
-/// and would read the file as noise.
+/// Refuses a compressed file without an extension for its compression. The reader goes by the
+/// extension and would read such a file as text.
 fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
     let found = match start {
         [0x1f, 0x8b, ..] => (Compression::Gzip, ".gz"),
         [0x28, 0xb5, 0x2f, 0xfd] => (Compression::Zstd, ".zst"),
         _ => return Ok(()),
     };
-    let said = match format_of(path, Format::Csv) {
+    let by_ending = match format_of(path, Format::Csv) {
         Ok(FileFormat::Text(_, compression)) => compression,
         _ => Compression::None,
     };
-    if said == found.0 {
+    if by_ending == found.0 {
         return Ok(());
     }
-    Err(ReaderError::Setting {
-        problem: format!("the file is compressed; give its name the ending `{}`", found.1),
-        key: path.display().to_string(),
-    })
+    let problem = format!("the file is compressed; add `{}` to its name", found.1);
+    Err(setting(problem, path.display()))
 }
 
-/// Returns the delimiter and quote that give records with the most cells, all of the same number.
+/// Returns the delimiter and quote that give the most even records, and among these the most cells.
 fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
     let mut best: Option<(f64, usize, Dialect, Vec<Vec<String>>)> = None;
     for quote in QUOTES {
@@ -241,7 +221,7 @@ fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
                 continue;
             }
             let dialect = Dialect { delimiter, quote };
-            let Some(rows) = records(text, dialect) else { continue };
+            let Some(rows) = read_records(text, dialect) else { continue };
             let width = rows.first().map_or(0, Vec::len);
             let equal = rows.iter().filter(|row| row.len() == width).count();
             let share = equal as f64 / rows.len().max(1) as f64;
@@ -259,18 +239,15 @@ fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
             }
         }
     }
-    let (.., dialect, rows) = best.ok_or_else(|| ReaderError::Setting {
-        problem: "no delimiter (comma, semicolon, tab, bar, colon) gives its records equally many cells; \
-                  set `data.delimiter` and `data.quote` by hand"
-            .to_owned(),
-        key: path.display().to_string(),
-    })?;
+    let problem = "no delimiter (comma, semicolon, tab, bar, colon) gives all records the same \
+                   number of cells; set `data.delimiter` and `data.quote`";
+    let (.., dialect, rows) = best.ok_or_else(|| setting(problem, path.display()))?;
     Ok((dialect, rows))
 }
 
-/// Returns the first records, without one that the end of the text may have cut; `None` where a
-/// quote stays open although the text has ended.
-fn records(text: &[u8], dialect: Dialect) -> Option<Vec<Vec<String>>> {
+/// Returns the first records, without a last record that may be incomplete. Returns `None` if a
+/// quote is still open at the end of the file.
+fn read_records(text: &[u8], dialect: Dialect) -> Option<Vec<Vec<String>>> {
     let is_whole = text.len() < LOOKED_AT;
     let mut records = Records::new(dialect, text);
     let mut rows = Vec::new();
@@ -287,8 +264,8 @@ fn records(text: &[u8], dialect: Dialect) -> Option<Vec<Vec<String>>> {
     Some(rows)
 }
 
-/// Returns whether the first record names the columns: it has no number among its cells, and it is
-/// not just a row of values that recur in their columns.
+/// Returns whether the first record names the columns. A header has no number among its cells, and
+/// most of its cells do not recur in their columns unless numbers stand below one of them.
 fn is_header(rows: &[Vec<String>]) -> bool {
     let Some((first, rest)) = rows.split_first() else { return true };
     let is_number = |cell: &str| cell.replace(',', ".").parse::<f64>().is_ok();
@@ -297,13 +274,9 @@ fn is_header(rows: &[Vec<String>]) -> bool {
     }
     // One column with a text above numbers decides it.
     let numbers_below = (0..first.len()).any(|at| {
-        let cells = rest.iter().filter_map(|row| row.get(at)).filter(|c| !c.is_empty());
-        let (mut all, mut numbers) = (0usize, 0usize);
-        for cell in cells {
-            all += 1;
-            numbers += usize::from(is_number(cell));
-        }
-        !first[at].is_empty() && all > 0 && numbers * 2 > all
+        let cells = || rest.iter().filter_map(|row| row.get(at)).filter(|c| !c.is_empty());
+        let numbers = cells().filter(|cell| is_number(cell)).count();
+        !first[at].is_empty() && numbers * 2 > cells().count()
     });
     if numbers_below {
         return true;
@@ -361,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_what_to_do() {
+    fn unreadable_files_get_a_remedy() {
         assert!(of("").is_err_and(|e| e.contains("empty")));
         assert!(of("\u{feff}").is_err());
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,12 +1,12 @@
-//! A data set cut into parts, such as training, validation and test.
+//! The split of a data set into parts, such as training, validation and test.
 //!
 //! The part of a row follows from the seed and the row's number (at random), from the seed and the
 //! row's group (by group), or from the row's time (by time). The same call therefore writes the
 //! same files.
 //!
-//! Every part is a pass of its own over the sources: memory holds one row group, each file is whole
-//! or absent, and a source is decoded once for each part. Writing all parts in one pass would need
-//! as many files open, each of which could be left half written.
+//! Every part takes a pass of its own over the sources. Memory holds one row group, and each file
+//! is complete or absent; the price is that a source is decoded once for each part. One pass for
+//! all parts was rejected, because an interruption would leave several incomplete files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,28 +15,31 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use zillion_device::Files;
+use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64};
 use zillion_reader::{ArraySource, ParquetFile, ReaderError, Result};
 
-use crate::history::column::{Moments, Owners};
-use crate::write_parquet::write_parquet;
+use crate::history::column::{Moments, read_owners};
+use crate::parquet_files::{
+    create_folder, failed, properties, refuse_sources, setting, write_parquet,
+};
 
-/// The ranges that one pass over the times distinguishes for each cut.
+/// The number of ranges of time that one pass distinguishes for each cut.
 const BINS: u64 = 1 << 16;
 
 /// The rule that gives a row its part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SplitBy {
-    /// Each row is drawn by itself.
+    /// A random draw for each row.
     Row,
-    /// All rows with the same value in this column are drawn together.
+    /// A random draw for each value of this column: all rows with the same value are in one part.
     Group(String),
-    /// The rows are cut by the value of this column, the earliest in the first part. Rows of the
-    /// same moment stay together.
+    /// A cut by the time in this column: the earliest rows are in the first part, and rows of the
+    /// same moment are in one part.
     Time(String),
 }
 
-/// A split: its rule, its seed, and the parts with their fractions of the rows.
+/// The settings of a split: its rule, its seed, and the parts with their fractions of the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SplitSpec {
     /// The rule that gives a row its part.
@@ -62,12 +65,12 @@ impl SplitSpec {
     /// Checks the names and the fractions of the parts.
     ///
     /// # Errors
-    /// Fewer than two parts, a name that is not plain or is given twice, a fraction that is not
-    /// above 0, or fractions that do not sum to 1.
+    /// Returns an error if there are fewer than two parts, if a name is not plain or is given
+    /// twice, if a fraction is not above 0, or if the fractions do not sum to 1.
     pub fn check(&self) -> Result<()> {
         let problem = |problem: String| Err(setting(problem, "parts"));
         if self.parts.len() < 2 {
-            return problem("a split needs two parts or more".to_owned());
+            return problem("a split needs at least two parts".to_owned());
         }
         let is_plain = |name: &str| {
             !name.is_empty()
@@ -76,44 +79,46 @@ impl SplitSpec {
         for (index, (name, fraction)) in self.parts.iter().enumerate() {
             if !is_plain(name) {
                 return problem(format!(
-                    "the part `{name}` is not named by letters, digits, - and _"
+                    "part `{name}`: use only letters, digits, - and _ in the name"
                 ));
             }
             if self.parts[..index].iter().any(|(other, _)| other == name) {
-                return problem(format!("the part `{name}` is given twice"));
+                return problem(format!("part `{name}` is given twice; rename one of them"));
             }
             if !(fraction.is_finite() && *fraction > 0.0) {
-                return problem(format!("the fraction of `{name}` is {fraction}, not above 0"));
+                return problem(format!(
+                    "part `{name}`: the fraction is {fraction}; set it above 0"
+                ));
             }
         }
         let sum: f64 = self.parts.iter().map(|(_, fraction)| fraction).sum();
         if (sum - 1.0).abs() > 1e-6 {
-            return problem(format!("the fractions sum to {sum}, not to 1"));
+            return problem(format!("the fractions sum to {sum}; they must sum to 1"));
         }
         Ok(())
     }
 
-    /// Refuses a split whose files exist below `out`.
+    /// Refuses a split if one of its files exists in the folder `out`.
     ///
     /// # Errors
-    /// A file of a part that exists.
+    /// Returns an error if the file of a part exists.
     pub fn refuse_existing(&self, out: &Path) -> Result<()> {
         match self.targets(out).into_iter().find(|target| target.exists()) {
             Some(target) => {
                 let problem =
-                    format!("{} exists: remove it, or choose another folder", target.display());
+                    format!("file `{}` exists; remove it or name another folder", target.display());
                 Err(setting(problem, "out"))
             }
             None => Ok(()),
         }
     }
 
-    /// Returns the files that a split below `out` writes.
+    /// Returns the paths of the files that a split writes into the folder `out`.
     pub fn targets(&self, out: &Path) -> Vec<PathBuf> {
         self.parts.iter().map(|(name, _)| out.join(format!("{name}.parquet"))).collect()
     }
 
-    /// Returns the sums of the fractions up to each part but the last.
+    /// Returns the sum of the fractions up to each part, except for the last part.
     fn cuts(&self) -> Vec<f64> {
         let mut sum = 0.0;
         let sums = self.parts.iter().map(|(_, fraction)| {
@@ -126,13 +131,13 @@ impl SplitSpec {
     }
 }
 
-/// Splits Parquet files of one schema into a Parquet file for each part, below the folder `out`.
-/// `seen` is told how many rows of the sources each pass has read.
+/// Splits Parquet files of one schema, and writes one Parquet file for each part into the folder
+/// `out`. `seen` is called with the number of rows of the sources that the current pass has read.
 ///
 /// # Errors
-/// A split that [`SplitSpec::check`] refuses, a file of a part that exists unless `replace`, a
-/// source that cannot be read or has another schema than the first, a column that is absent or does
-/// not fit, and a row without a time where rows are cut by time.
+/// Returns an error if [`SplitSpec::check`] refuses the split, if the file of a part exists and
+/// `replace` is false, if a source cannot be read or has another schema than the first, if a column
+/// is absent or has a type that does not fit, or if a row has no time and rows are cut by time.
 pub fn split(
     spec: &SplitSpec,
     sources: &[PathBuf],
@@ -149,31 +154,13 @@ pub fn split(
     refuse_sources(sources, &targets)?;
     let sources = Sources::open(sources)?;
     let rule = Rule::new(spec, &sources, seen)?;
-    files.create_dir(out).map_err(|source| ReaderError::Io {
-        what: "make the folder",
-        source: io::Error::other(source),
-        path: out.to_owned(),
-    })?;
+    create_folder(out, files)?;
     let mut written = Vec::with_capacity(targets.len());
     for (index, path) in targets.into_iter().enumerate() {
         let rows = write_part(&rule, &sources, index, &path, files, seen)?;
         written.push(SplitFile { part: spec.parts[index].0.clone(), path, rows });
     }
     Ok(written)
-}
-
-/// Refuses to write over a source.
-fn refuse_sources(sources: &[PathBuf], targets: &[PathBuf]) -> Result<()> {
-    let place = |path: &Path| std::fs::canonicalize(path).ok();
-    let read: Vec<Option<PathBuf>> = sources.iter().map(|path| place(path)).collect();
-    for target in targets {
-        let found = place(target);
-        if found.is_some() && read.contains(&found) {
-            let problem = format!("{} would be written over while it is read", target.display());
-            return Err(setting(problem, "out"));
-        }
-    }
-    Ok(())
 }
 
 /// The opened sources, which have one schema.
@@ -189,13 +176,13 @@ impl Sources {
             files.push((ParquetFile::open(path)?, path.clone()));
         }
         let Some((first, first_path)) = files.first() else {
-            return Err(setting("no files are given".to_owned(), "input"));
+            return Err(setting("no files are given; name at least one", "input"));
         };
         let schema = first.schema();
         for (file, path) in &files[1..] {
             if file.schema().fields() != schema.fields() {
                 let problem = format!(
-                    "{} has other columns than {}: split them one by one, or convert them together first",
+                    "file `{}` has other columns than file `{}`; split them separately, or convert them together first",
                     path.display(),
                     first_path.display()
                 );
@@ -205,7 +192,7 @@ impl Sources {
         Ok(Self { files, schema })
     }
 
-    /// Passes each batch of every source on with the number of its first row.
+    /// Calls `visit` for each batch of every source.
     fn each_batch(
         &self,
         seen: &mut dyn FnMut(u64),
@@ -224,59 +211,46 @@ impl Sources {
     }
 }
 
-/// The rule together with the values that a row is compared with.
-enum Rule<'a> {
-    Row {
-        seed: u64,
-        cuts: Vec<f64>,
-    },
-    Group {
-        seed: u64,
-        cuts: Vec<f64>,
-        column: &'a str,
-    },
-    /// The first moment of each part but the first.
-    Time {
-        column: &'a str,
-        cuts: Vec<i64>,
-    },
+/// A rule with its cuts, by which each row gets its part.
+struct Rule<'a> {
+    by: &'a SplitBy,
+    seed: u64,
+    cuts: Vec<f64>,
+    /// The first moment of each part except for the first part, if rows are cut by time.
+    moments: Vec<i64>,
 }
 
 impl<'a> Rule<'a> {
     fn new(spec: &'a SplitSpec, sources: &Sources, seen: &mut dyn FnMut(u64)) -> Result<Self> {
-        let (seed, cuts) = (spec.seed, spec.cuts());
-        Ok(match &spec.by {
-            SplitBy::Row => Self::Row { seed, cuts },
-            SplitBy::Group(column) => Self::Group { seed, cuts, column },
-            SplitBy::Time(column) => {
-                Self::Time { column, cuts: moments_at(&cuts, column, sources, seen)? }
-            }
-        })
+        let cuts = spec.cuts();
+        let moments = match &spec.by {
+            SplitBy::Time(column) => moments_at(&cuts, column, sources, seen)?,
+            _ => Vec::new(),
+        };
+        Ok(Self { by: &spec.by, seed: spec.seed, cuts, moments })
     }
 
     /// Returns the part of each row of a batch, whose first row has the number `first`.
     fn parts(&self, batch: &RecordBatch, first: u64, path: &Path) -> Result<Vec<usize>> {
         let rows = first..first + batch.num_rows() as u64;
-        Ok(match self {
-            Self::Row { seed, cuts } => {
-                rows.map(|row| drawn_part(cuts, combine(mix64(*seed), row))).collect()
-            }
-            Self::Group { seed, cuts, column } => {
-                let groups = Owners::new(column).read(batch, path)?;
+        let draw = |seed: u64, word: u64| drawn_part(&self.cuts, combine(mix64(seed), word));
+        Ok(match self.by {
+            SplitBy::Row => rows.map(|row| draw(self.seed, row)).collect(),
+            SplitBy::Group(column) => {
+                let groups = read_owners(column, batch, path)?.into_iter().zip(rows);
                 // A row without a group is drawn by itself.
-                let draw = |(group, row): (Option<zillion_feature::FeatureKey>, u64)| match group {
-                    Some(key) => drawn_part(cuts, combine(mix64(*seed), key.0)),
-                    None => drawn_part(cuts, combine(mix64(!*seed), row)),
+                let part = |(group, row): (Option<FeatureKey>, u64)| {
+                    group.map_or_else(|| draw(!self.seed, row), |key| draw(self.seed, key.0))
                 };
-                groups.into_iter().zip(rows).map(draw).collect()
+                groups.map(part).collect()
             }
-            Self::Time { column, cuts } => {
-                let moments = Moments::new(column).read(batch, path)?;
+            SplitBy::Time(column) => {
+                let moments = Moments::new(column).read(batch, path)?.into_iter();
                 let part = |moment: Option<i64>| match moment {
-                    Some(moment) => Ok(cuts.partition_point(|&cut| cut <= moment)),
+                    Some(moment) => Ok(self.moments.partition_point(|&cut| cut <= moment)),
                     None => Err(without_time(column, path)),
                 };
-                moments.into_iter().map(part).collect::<Result<_>>()?
+                moments.map(part).collect::<Result<_>>()?
             }
         })
     }
@@ -298,7 +272,7 @@ fn write_part(
     files: &Files,
     seen: &mut dyn FnMut(u64),
 ) -> Result<u64> {
-    let mut failed = None;
+    let mut failure = None;
     let (mut first, mut rows) = (0u64, 0u64);
     let mut left = sources.files.iter();
     let mut open = None;
@@ -319,37 +293,35 @@ fn write_part(
             first += batch.num_rows() as u64;
             seen(first);
             let keep = BooleanArray::from_iter(parts.iter().map(|&of| Some(of == part)));
-            let kept = filter_record_batch(&batch, &keep).map_err(|error| ReaderError::Io {
-                what: "select rows of the file",
-                source: io::Error::other(error),
-                path: source.clone(),
-            })?;
+            let kept = filter_record_batch(&batch, &keep)
+                .map_err(|error| failed("select rows of the file", source, error))?;
             if kept.num_rows() > 0 {
                 rows += kept.num_rows() as u64;
                 return Ok(vec![kept]);
             }
         }
     };
-    let written = write_parquet(path, sources.schema.clone(), files, || {
+    let written = write_parquet(path, sources.schema.clone(), properties(), files, || {
         next().map_err(|error| {
             let text = io::Error::other(error.to_string());
-            failed = Some(error);
+            failure = Some(error);
             text
         })
     });
-    match failed {
+    match failure {
         // The cause of the error is a source, not the file that is written.
         Some(error) => Err(error),
         None => written.map(|()| rows),
     }
 }
 
-/// Returns, for each cut, the first moment of the part behind it: the moment of the row that stands
-/// at that fraction of all rows in the order of time.
+/// Returns the first moment of the part behind each cut. This is the moment of the row at the given
+/// fraction of all rows, in the order of time.
 ///
-/// Each pass counts the moments of the range that holds the row in [`BINS`] equal bins and goes on
-/// with one bin, so that memory does not grow with the rows. A range of 2^16 moments takes one pass
-/// after the one that finds its ends, one of 2^64 takes four.
+/// The row is found by repeated narrowing, so that memory does not grow with the rows. Each pass
+/// divides the current range of moments into [`BINS`] equal bins, counts their rows, and continues
+/// with the bin that holds the row. A first pass finds the range; 2^16 moments then take one more
+/// pass, and 2^64 moments take four.
 fn moments_at(
     cuts: &[f64],
     column: &str,
@@ -391,8 +363,8 @@ fn moments_at(
     Ok(ranges.into_iter().map(|range| range.low).collect())
 }
 
-/// The moments among which a row is searched, both ends included, and the rank of the row among
-/// them.
+/// A range of moments that holds the searched row, both ends included, and the rank of the row in
+/// the range.
 struct Range {
     low: i64,
     high: i64,
@@ -430,14 +402,10 @@ impl Range {
 
 fn without_time(column: &str, path: &Path) -> ReaderError {
     let problem = format!(
-        "a row of {} has no value in `{column}`, by which rows are cut: leave such rows out first",
+        "file `{}` has a row without a value in `{column}`, by which rows are cut; remove such rows first",
         path.display()
     );
     setting(problem, "by_time")
-}
-
-fn setting(problem: String, key: &str) -> ReaderError {
-    ReaderError::Setting { problem, key: key.to_owned() }
 }
 
 #[cfg(test)]
@@ -470,7 +438,7 @@ mod tests {
         let batch = RecordBatch::try_new(schema.clone(), columns).unwrap();
         let mut batches = Some(vec![batch]);
         let next = || Ok(batches.take().unwrap_or_default());
-        write_parquet(&path, schema, &Files::new(), next).unwrap();
+        write_parquet(&path, schema, properties(), &Files::new(), next).unwrap();
         path
     }
 

@@ -1,9 +1,9 @@
-//! A synthetic click log, which needs no download: it resembles Criteo's log, and its truth is
-//! known.
+//! A synthetic click log in the shape of Criteo's log, with known probabilities of the clicks. It
+//! needs no download.
 //!
-//! Every row is a pure function of (seed, number of the row, size of the log), so that any part of
-//! the log can be made alone, by any number of threads, and again. Because the probability of each
-//! click is known, the highest AUC that a model can reach on average is known too.
+//! Every row is a pure function of the seed, its number and the size of the log. Any part of the
+//! log can therefore be made alone and again, by any number of threads. Because the probability of
+//! each click is known, the highest AUC that a model can reach on average is known too.
 
 mod fields;
 mod truth;
@@ -19,7 +19,7 @@ use zillion_device::{Files, Workers};
 use zillion_feature::random::{combine, mix64};
 use zillion_reader::Result;
 
-use crate::write_parquet::write_parquet;
+use crate::parquet_files::{properties, write_parquet};
 use fields::{IdField, NumericField};
 use truth::Truth;
 
@@ -41,7 +41,7 @@ pub struct ClickLog {
     truth: Truth,
 }
 
-/// The labels of some rows, and the log odds that they were drawn from.
+/// The labels of some rows, and the log odds from which the labels were drawn.
 #[derive(Clone, Debug, Default)]
 pub struct Drawn {
     /// The true log odds of a click.
@@ -59,8 +59,8 @@ struct Row {
 }
 
 impl ClickLog {
-    /// Returns a log of this many rows. The number of rows determines how many ids the large fields
-    /// have: Criteo's own 34 million ids could not be learned from fewer than its 46 million rows.
+    /// Returns a log of `rows` rows. Large fields have fewer ids in a smaller log, because Criteo's
+    /// 34 million ids could not be learned from fewer than its 46 million rows.
     pub fn new(seed: u64, rows: u64) -> Self {
         let ids = fields::id_fields(rows);
         let numbers = fields::numeric_fields();
@@ -78,16 +78,11 @@ impl ClickLog {
         self.rows
     }
 
-    /// Returns the number of distinct ids that each categorical field can have.
-    pub fn cardinalities(&self) -> impl Iterator<Item = usize> {
-        self.ids.iter().map(IdField::cardinality)
-    }
-
     /// Writes some rows as a Parquet file and returns the log odds that their labels were drawn
     /// from.
     ///
     /// # Errors
-    /// The disk refuses a write.
+    /// Returns an error if the disk refuses a write.
     pub fn write(
         &self,
         path: &Path,
@@ -98,7 +93,7 @@ impl ClickLog {
         let mut drawn = Drawn::default();
         let mut next = rows.start;
         let schema = schema();
-        write_parquet(path, schema.clone(), files, || {
+        write_parquet(path, schema.clone(), properties(), files, || {
             let starts: Vec<u64> =
                 (next..rows.end).step_by(BLOCK as usize).take(workers.threads()).collect();
             let Some(&last) = starts.last() else { return Ok(Vec::new()) };
@@ -147,7 +142,7 @@ impl ClickLog {
         (batch, drawn)
     }
 
-    /// Returns the raw values of the row that a stream of random numbers determines.
+    /// Returns the raw values of the row that the random numbers of `stream` determine.
     fn row(&self, stream: u64) -> Row {
         let mut row = Row::default();
         for (at, field) in self.ids.iter().enumerate() {
@@ -199,7 +194,7 @@ mod tests {
     #[test]
     fn fields_are_shaped_like_criteo_s() {
         let log = ClickLog::new(1, 200_000);
-        let sizes: Vec<usize> = log.cardinalities().collect();
+        let sizes: Vec<usize> = log.ids.iter().map(IdField::cardinality).collect();
         assert_eq!(sizes.len(), ID_FIELDS);
         assert_eq!(sizes.iter().max(), Some(&10_000));
         assert_eq!((sizes[5], sizes[8], sizes[19]), (24, 3, 4));

@@ -1,5 +1,5 @@
-//! Clocks as arguments: code that measures or waits takes a [`Clock`], so that a test can move time
-//! by hand.
+//! Clocks as arguments: code that measures or waits takes a [`Clock`], so that a test can advance
+//! the time itself.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 ///
 /// The implementer must never let `now` go backwards; `wall` may jump, as the machine's clock does.
 pub trait Clock: Send + Sync {
-    /// Returns the time since some fixed moment, for durations.
+    /// Returns the time since a fixed moment, for the measurement of durations.
     fn now(&self) -> Duration;
-    /// Returns the time of day, for stamps that a person reads.
+    /// Returns the time of day, for timestamps that people read.
     fn wall(&self) -> SystemTime;
 }
 
@@ -45,7 +45,8 @@ impl Clock for SystemClock {
 }
 
 /// Returns the processor time that the calling thread has used so far, or `None` if the system does
-/// not report it. Unlike wall time, it stands still while other threads have the processor.
+/// not report it. Unlike wall time, this time does not advance while other threads have the
+/// processor.
 pub fn thread_time() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one `timespec` through a pointer to a live, exclusively borrowed
@@ -57,7 +58,7 @@ pub fn thread_time() -> Option<Duration> {
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
 }
 
-/// A clock that stands still until a test advances it.
+/// A clock that does not advance until a test advances it.
 #[derive(Debug)]
 pub struct ManualClock {
     time: Mutex<(Duration, SystemTime)>,
@@ -69,14 +70,14 @@ impl ManualClock {
         Self { time: Mutex::new((Duration::ZERO, wall)) }
     }
 
-    /// Moves both clocks forward.
+    /// Advances both the time and the time of day.
     pub fn advance(&self, by: Duration) {
         let mut time = self.time.lock().unwrap_or_else(PoisonError::into_inner);
         time.0 += by;
         time.1 += by;
     }
 
-    /// Sets the time of day, forward or back; `now` does not move.
+    /// Sets the time of day, forward or back; `now` does not change.
     pub fn set_wall(&self, wall: SystemTime) {
         self.time.lock().unwrap_or_else(PoisonError::into_inner).1 = wall;
     }

@@ -1,4 +1,4 @@
-//! An allocator that counts, for tests of code that promises to allocate nothing.
+//! An allocator that counts allocations, for tests of code that must not allocate.
 //!
 //! ```
 //! use zillion_device::CountingAllocator;
@@ -27,7 +27,7 @@ impl CountingAllocator {
         Self { count: AtomicU64::new(0) }
     }
 
-    /// Returns the number of allocations so far, on all threads; growing counts as one.
+    /// Returns the number of allocations so far, on all threads. A reallocation counts as one.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }

@@ -1,13 +1,13 @@
-//! A scratch file that bypasses the page cache, and many small reads of it at once.
+//! A scratch file that bypasses the page cache, and many small reads of it at the same time.
 //!
-//! Tables that are larger than memory live in such files. A read goes to the disk alone, so a table
-//! that spills uses no more memory than it was given, and its figures are those of the disk. A disk
-//! reaches its full rate only with many reads in flight: [`Readers`] are threads that wait for it,
-//! so that compute threads do not.
+//! Tables that are larger than memory are stored in such files. Reads bypass the page cache, so a
+//! table that spills uses no more memory than its limit, and measured rates are those of the disk.
+//! A disk reaches its full rate only with many reads in flight: [`Readers`] are threads that wait
+//! for the disk, so that compute threads do not wait.
 //!
 //! # Crash consistency
-//! There is none: nothing is synced, and the file is removed when its owner is dropped. The next
-//! owner of the folder removes the leftovers of a process that was killed.
+//! A crash loses the file: nothing is synced, and the file is removed when its owner is dropped.
+//! The next owner of the folder removes the leftovers of a process that was killed.
 
 mod readers;
 
@@ -48,7 +48,7 @@ pub fn bytes_mut(pages: &mut [Page]) -> &mut [u8] {
     bytemuck::cast_slice_mut(pages)
 }
 
-/// The reads and writes of a file so far.
+/// The counts of a file's reads and writes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
     /// The number of reads.
@@ -61,8 +61,8 @@ pub struct Transfers {
     pub written_bytes: u64,
 }
 
-/// Returns whether the file system keeps this file in memory. Newer ones accept `O_DIRECT` all the
-/// same. A layer above such a file system (overlayfs) is not seen through.
+/// Returns whether the file system keeps this file in memory. Newer kernels accept `O_DIRECT` on
+/// such file systems. A layer above such a file system (overlayfs) hides it from this check.
 fn is_memory(file: &File) -> bool {
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
     let mut system = MaybeUninit::<libc::statfs>::uninit();
@@ -77,8 +77,8 @@ fn is_memory(file: &File) -> bool {
     [libc::TMPFS_MAGIC as u64, RAMFS_MAGIC].contains(&kind)
 }
 
-/// A file that is read and written in whole pages and removed when dropped. It bypasses the page
-/// cache unless the file system keeps its files in memory.
+/// A file that is read and written in whole pages, and removed when it is dropped. It bypasses the
+/// page cache unless the file system keeps its files in memory.
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
@@ -93,7 +93,7 @@ impl DirectFile {
     /// operation, as for durable files.
     ///
     /// # Errors
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the file exists or cannot be created.
     pub fn create(files: &Files, path: &Path) -> Result<Self, DeviceError> {
         let open = |flags: i32| {
             let mut options = OpenOptions::new();
@@ -134,11 +134,11 @@ impl DirectFile {
         Transfers { reads, read_bytes, writes, written_bytes }
     }
 
-    /// Writes all pages at `offset`, a multiple of [`PAGE`]. After an error, the content of the
-    /// file there is unknown.
+    /// Writes all pages at `offset`, a multiple of [`PAGE`]. After an error, the contents of the
+    /// file at `offset` are unknown.
     ///
     /// # Errors
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the disk cannot store the pages.
     pub fn write(&self, offset: u64, pages: &[Page]) -> Result<(), DeviceError> {
         let written = self
             .files
@@ -152,14 +152,16 @@ impl DirectFile {
     /// Reads pages from `offset`, a multiple of [`PAGE`].
     ///
     /// # Errors
-    /// Returns an error if the disk fails or the file ends before.
+    /// Returns an error if the disk fails, or if the file ends before the last page.
     pub fn read(&self, offset: u64, pages: &mut [Page]) -> Result<(), DeviceError> {
         let length = size_of_val(pages);
         let read = self.files.run_failpoints(Op::Read, &self.path).and_then(|()| {
             match self.file.read_exact_at(bytes_mut(pages), offset) {
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
-                    let reason =
-                        format!("it ends before byte {}: was it cut?", offset + length as u64);
+                    let reason = format!(
+                        "the file ends before byte {}; it was truncated",
+                        offset + length as u64
+                    );
                     Err(io::Error::new(ErrorKind::UnexpectedEof, reason))
                 }
                 read => read,
@@ -173,7 +175,7 @@ impl DirectFile {
     /// Sets the length of the file.
     ///
     /// # Errors
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the file system cannot change the length.
     pub fn set_len(&self, bytes: u64) -> Result<(), DeviceError> {
         self.file.set_len(bytes).map_err(|e| DeviceError::file("resize", &self.path, e))
     }

@@ -1,19 +1,19 @@
-//! The one place that writes files that must survive a crash: temporary file, fsync, rename, fsync
+//! The operations that write files which must survive a crash: temporary file, fsync, rename, fsync
 //! of the folder.
 //!
 //! # Crash consistency
 //!
-//! [`Files::write_file`] leaves either the old file or the whole new one under the name, whenever
-//! the process or the machine dies, and perhaps a leftover `.name.tmp`. A set of files that must
-//! appear together goes through [`Files::stage`]: everything is written into a hidden folder beside
-//! the target and synced, and the folder is renamed. [`Files::remove_dir`] renames first, so that a
-//! folder never exists by half. [`Files::sweep`] removes leftovers.
+//! At every moment of a crash, [`Files::write_file`] leaves either the old file or the whole new
+//! one under the name, and perhaps a leftover `.name.tmp`. A set of files that must appear together
+//! goes through [`Files::stage`]: all files are written into a hidden folder beside the target and
+//! synced, and then the folder is renamed. [`Files::remove_dir`] renames first, so that a folder
+//! never exists in part. [`Files::sweep`] removes leftovers.
 //!
 //! # Failpoints
 //!
-//! Every create, write, fsync, rename and removal runs an optional hook first (see [`Failpoints`]),
-//! so that a test can kill the process or fail the disk at each of them. Clean-up after an error
-//! does not.
+//! Every create, write, fsync, rename and removal first runs an optional hook (see [`Failpoints`]),
+//! so that a test can kill the process or fail the disk at each operation. The clean-up after an
+//! error runs no hook.
 
 mod failpoint;
 mod stage;
@@ -30,19 +30,18 @@ use crate::error::DeviceError;
 pub use failpoint::{Action, Failpoint, Failpoints, Fault, Op};
 pub use stage::Stage;
 
-/// The most bytes of one write to the kernel, and the unit of the write failpoints.
+/// The largest number of bytes of one write to the kernel, and the unit of the write failpoints.
 const BUFFER_BYTES: usize = 256 << 10;
 /// The suffix of files that are being written.
 const TEMPORARY: &str = ".tmp";
 /// The suffix of folders that are being removed.
 const REMOVED: &str = ".removed";
 
-/// The durable file operations. The value is cheap to clone; one is made at the start and passed
-/// down.
+/// The durable file operations. A clone is cheap; one value is made at the start and passed on.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     failpoints: Option<Arc<dyn Failpoints>>,
-    /// Whether all syncs are left out.
+    /// Whether all syncs are skipped.
     is_scratch: bool,
 }
 
@@ -52,24 +51,25 @@ impl Files {
         Self::default()
     }
 
-    /// Creates operations that run `failpoints` first.
+    /// Creates operations that run `failpoints` before every operation.
     pub fn with_failpoints(failpoints: Arc<dyn Failpoints>) -> Self {
         Self { failpoints: Some(failpoints), is_scratch: false }
     }
 
-    /// Returns the same operations without waiting for the disk. They are for files that are copied
-    /// to a durable place, and written again if the machine stops before that.
+    /// Returns the same operations without syncs. They are for files that will be copied to a
+    /// durable place and can be written again after a crash.
     #[must_use]
     pub fn scratch(&self) -> Self {
         Self { failpoints: self.failpoints.clone(), is_scratch: true }
     }
 
-    /// Writes a file whole or not at all. The output of `fill` goes to a temporary name beside it,
-    /// is synced, and replaces `path` by rename; the folder is synced. Returns the size in bytes.
+    /// Writes a whole file, or leaves `path` unchanged. The output of `fill` goes to a temporary
+    /// name beside `path`, is synced, and replaces `path` by a rename; then the folder is synced.
+    /// Returns the size in bytes.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses, or the error of `fill`; `path` is then unchanged.
+    /// Returns an error if the file cannot be written or `fill` fails; `path` is unchanged then.
     pub fn write_file(
         &self,
         path: impl AsRef<Path>,
@@ -78,7 +78,7 @@ impl Files {
         let path = path.as_ref();
         let temporary = hidden_beside(path, TEMPORARY)?;
         let written = self
-            .create(&temporary, fill)
+            .create_file(&temporary, fill)
             .and_then(|bytes| self.rename(&temporary, path).map(|()| bytes));
         if written.is_err() {
             // The error is returned already; a later sweep removes the leftover.
@@ -99,28 +99,49 @@ impl Files {
     }
 
     /// Writes and syncs a file in place, for a folder that is itself staged and whose rename makes
-    /// the file visible. Replaces a leftover of that name. The folder is not synced. Returns the
+    /// the file visible. Replaces a leftover with this name. The folder is not synced. Returns the
     /// size in bytes.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses, or the error of `fill`; a part of the file may then
-    /// remain.
+    /// Returns an error if the file cannot be written or `fill` fails; a part of the file may
+    /// remain then.
     pub fn create_file(
         &self,
         path: impl AsRef<Path>,
         fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<u64, DeviceError> {
-        self.create(path.as_ref(), fill)
+        let path = path.as_ref();
+        let file = self
+            .run_failpoints(Op::Create, path)
+            .and_then(|()| File::create(path))
+            .map_err(|e| DeviceError::file("create", path, e))?;
+        let mut target = Target { files: self, path, file, bytes: 0, failure: None };
+        let mut buffer = BufWriter::with_capacity(BUFFER_BYTES, &mut target);
+        let filled = fill(&mut buffer).and_then(|()| buffer.flush());
+        // Bytes that are still buffered after an error must not be written when the buffer is
+        // dropped.
+        let _ = buffer.into_parts();
+        if let Err(error) = filled {
+            // Outer writers wrap the error of the disk; the first error of the disk itself is the
+            // better one.
+            let error = target.failure.take().unwrap_or(error);
+            return Err(DeviceError::file("write", path, error));
+        }
+        self.run_failpoints(Op::Fsync, path)
+            .and_then(|()| if self.is_scratch { Ok(()) } else { target.file.sync_all() })
+            .map_err(|e| DeviceError::file("sync", path, e))?;
+        Ok(target.bytes)
     }
 
-    /// Writes a file whose name follows from its contents: `fill` returns the name within `folder`
-    /// to which the synced file is moved. A file of that name is replaced, which changes nothing
-    /// where names are hashes. The folder is not synced. Returns the name and the size in bytes.
+    /// Writes a file whose name follows from its contents: `fill` returns the name in `folder` to
+    /// which the synced file is renamed. An existing file with this name is replaced, which changes
+    /// nothing if names are hashes. The folder is not synced. Returns the name and the size in
+    /// bytes.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses, or the error of `fill`; no file has then appeared.
+    /// Returns an error if the file cannot be written or `fill` fails; no file appears then.
     pub fn write_named_by_content(
         &self,
         folder: impl AsRef<Path>,
@@ -132,7 +153,7 @@ impl Files {
         let temporary = hidden_beside(&folder.join(unique), TEMPORARY)?;
         let mut name = String::new();
         let written = self
-            .create(&temporary, |out| {
+            .create_file(&temporary, |out| {
                 name = fill(out)?;
                 Ok(())
             })
@@ -144,33 +165,33 @@ impl Files {
         Ok((name, written?))
     }
 
-    /// Creates a folder and its parents; an existing folder is no error. Syncs nothing.
+    /// Creates a folder and its parents. An existing folder is not an error. Nothing is synced.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the folder cannot be created.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
-        self.run_hook(Op::Create, path)
+        self.run_failpoints(Op::Create, path)
             .and_then(|()| fs::create_dir_all(path))
             .map_err(|e| DeviceError::file("create the folder", path, e))
     }
 
-    /// Begins a folder that [`Stage::commit`] makes visible as `target` all at once.
+    /// Begins a folder that [`Stage::commit`] makes visible as `target`, with all its files.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the hidden folder cannot be created.
     pub fn stage(&self, target: impl AsRef<Path>) -> Result<Stage, DeviceError> {
         Stage::begin(self.clone(), target.as_ref())
     }
 
-    /// Renames a folder and syncs the folders on both sides. The target must not exist, or be
-    /// empty.
+    /// Renames a folder and syncs the parent folders of both names. The target must not exist, or
+    /// be empty.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses, or if `to` is a folder that is not empty.
+    /// Returns an error if the rename or a sync fails, or if `to` is a folder that is not empty.
     pub fn rename_dir(
         &self,
         from: impl AsRef<Path>,
@@ -185,27 +206,24 @@ impl Files {
         Ok(())
     }
 
-    /// Makes the names in a folder durable.
+    /// Syncs the names in a folder to the disk.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the sync fails.
     pub fn sync_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
-        self.run_hook(Op::SyncDir, path)
-            .and_then(|()| match self.is_scratch {
-                true => Ok(()),
-                false => File::open(path)?.sync_all(),
-            })
+        self.run_failpoints(Op::SyncDir, path)
+            .and_then(|()| if self.is_scratch { Ok(()) } else { File::open(path)?.sync_all() })
             .map_err(|e| DeviceError::file("sync the folder", path, e))
     }
 
-    /// Removes a folder with its contents. The folder loses its name first, in one durable step, so
-    /// that neither a reader nor a crash sees half of it.
+    /// Removes a folder with its contents. The folder is first renamed durably, so that neither a
+    /// reader nor a crash sees a part of it.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the rename or a removal fails.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
         let doomed = hidden_beside(path, REMOVED)?;
@@ -217,32 +235,32 @@ impl Files {
         self.delete(&doomed)
     }
 
-    /// Removes a file durably.
+    /// Removes a file and syncs its folder.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the removal or the sync fails.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), DeviceError> {
         let path = path.as_ref();
-        self.run_hook(Op::Remove, path)
+        self.run_failpoints(Op::Remove, path)
             .and_then(|()| fs::remove_file(path))
             .map_err(|e| DeviceError::file("remove", path, e))?;
         self.sync_dir(parent_of(path))
     }
 
-    /// Gives a file a second name on the same disk; an existing name is no error. The folder is not
-    /// synced. Returns `false` if the two names would be on different disks.
+    /// Gives a file a second name on the same disk. An existing name is not an error. The folder is
+    /// not synced. Returns `false` if the two names would be on different disks.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the link cannot be made for another reason.
     pub fn link_file(
         &self,
         from: impl AsRef<Path>,
         to: impl AsRef<Path>,
     ) -> Result<bool, DeviceError> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        match self.run_hook(Op::Create, to).and_then(|()| fs::hard_link(from, to)) {
+        match self.run_failpoints(Op::Create, to).and_then(|()| fs::hard_link(from, to)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => Ok(false),
@@ -250,17 +268,22 @@ impl Files {
         }
     }
 
-    /// Runs the failpoints for an operation that other code carries out, such as an object store.
+    /// Runs the failpoints for an operation, and does what they request. Other code that performs
+    /// durable operations, such as an object store, calls this method too.
     ///
     /// # Errors
     ///
-    /// Returns the error that a failpoint asks for.
+    /// Returns the error that a failpoint requests.
     pub fn run_failpoints(&self, op: Op, path: impl AsRef<Path>) -> io::Result<()> {
-        self.run_hook(op, path.as_ref())
+        match self.action(op, path.as_ref()) {
+            Action::Proceed => Ok(()),
+            Action::Fail(error) => Err(error),
+            Action::Kill | Action::Tear => failpoint::die(),
+        }
     }
 
-    /// Removes the leftovers of interrupted operations directly in `folder` and returns their
-    /// names, sorted. No other thread or process may write there meanwhile.
+    /// Removes the leftovers of interrupted operations directly in `folder`, and returns their
+    /// names in sorted order. No other thread or process may write to the folder at the same time.
     ///
     /// # Errors
     ///
@@ -284,7 +307,7 @@ impl Files {
 
     /// Removes a file, or a folder with its contents.
     fn delete(&self, path: &Path) -> Result<(), DeviceError> {
-        self.run_hook(Op::Remove, path)
+        self.run_failpoints(Op::Remove, path)
             .and_then(|()| {
                 if fs::symlink_metadata(path)?.is_dir() {
                     fs::remove_dir_all(path)
@@ -295,50 +318,10 @@ impl Files {
             .map_err(|e| DeviceError::file("remove", path, e))
     }
 
-    /// Writes a file from its beginning and syncs it.
-    fn create(
-        &self,
-        path: &Path,
-        fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<u64, DeviceError> {
-        let file = self
-            .run_hook(Op::Create, path)
-            .and_then(|()| File::create(path))
-            .map_err(|e| DeviceError::file("create", path, e))?;
-        let mut target = Target { files: self, path, file, bytes: 0, failure: None };
-        let mut buffer = BufWriter::with_capacity(BUFFER_BYTES, &mut target);
-        let filled = fill(&mut buffer).and_then(|()| buffer.flush());
-        // Bytes that are still buffered after an error must not be written when the buffer is
-        // dropped.
-        let _ = buffer.into_parts();
-        if let Err(error) = filled {
-            // Outer writers wrap the error of the disk; the first error of the disk itself is the
-            // better one.
-            let error = target.failure.take().unwrap_or(error);
-            return Err(DeviceError::file("write", path, error));
-        }
-        self.run_hook(Op::Fsync, path)
-            .and_then(|()| match self.is_scratch {
-                true => Ok(()),
-                false => target.file.sync_all(),
-            })
-            .map_err(|e| DeviceError::file("sync", path, e))?;
-        Ok(target.bytes)
-    }
-
     fn rename(&self, from: &Path, to: &Path) -> Result<(), DeviceError> {
-        self.run_hook(Op::Rename, to)
+        self.run_failpoints(Op::Rename, to)
             .and_then(|()| fs::rename(from, to))
             .map_err(|e| DeviceError::file("move into place", to, e))
-    }
-
-    /// Runs the hook for an operation and does what it asks for.
-    fn run_hook(&self, op: Op, path: &Path) -> io::Result<()> {
-        match self.action(op, path) {
-            Action::Proceed => Ok(()),
-            Action::Fail(error) => Err(error),
-            Action::Kill | Action::Tear => failpoint::die(),
-        }
     }
 
     fn action(&self, op: Op, path: &Path) -> Action {
@@ -346,7 +329,7 @@ impl Files {
     }
 }
 
-/// A file whose writes run the hook first.
+/// A file that runs the hook before every write.
 struct Target<'a> {
     files: &'a Files,
     path: &'a Path,
@@ -397,7 +380,7 @@ fn copy_error(error: &io::Error) -> io::Error {
     }
 }
 
-/// Returns the folder that holds `path`.
+/// Returns the folder that contains `path`.
 fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -408,8 +391,10 @@ fn parent_of(path: &Path) -> &Path {
 /// Returns `folder/.name<suffix>` for `folder/name`.
 fn hidden_beside(path: &Path, suffix: &str) -> Result<PathBuf, DeviceError> {
     let name = path.file_name().ok_or_else(|| {
-        let error =
-            io::Error::new(io::ErrorKind::InvalidInput, "a path that ends in a name is needed");
+        let error = io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path does not end in a file name; add one",
+        );
         DeviceError::file("write", path, error)
     })?;
     let mut hidden = OsString::from(".");
@@ -418,7 +403,7 @@ fn hidden_beside(path: &Path, suffix: &str) -> Result<PathBuf, DeviceError> {
     Ok(path.with_file_name(hidden))
 }
 
-/// Returns whether `hidden_beside` makes such a name.
+/// Returns whether a name has the form that [`hidden_beside`] makes.
 fn is_leftover(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(b".")

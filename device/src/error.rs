@@ -1,10 +1,9 @@
-//! The errors of the machine: files, memory, settings. One enum tells a full disk from a broken
-//! argument.
+//! The errors of the machine: files, memory, threads, settings. A full disk has its own variant.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An error of this crate. Every variant says what the operator can do.
+/// An error of this crate, with the remedy for the operator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -18,7 +17,7 @@ pub enum DeviceError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Any other failure of a file operation.
+    /// A file operation failed for another reason.
     #[error("could not {action} {}: {}", path.display(), describe(source))]
     File {
         /// The action that failed, as a verb phrase.
@@ -28,14 +27,16 @@ pub enum DeviceError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A file that is to be read is a folder, a pipe or a device.
-    #[error("{} is not a regular file: name a file, not a folder or a pipe", .0.display())]
+    /// A file to be read is a folder, a pipe or a device.
+    #[error("`{}` is not a regular file; name a file instead of a folder, a pipe or a device", .0.display())]
     NotAFile(PathBuf),
-    /// A file that is to be read has no bytes.
-    #[error("{} is empty: write the file again or leave it out", .0.display())]
+    /// A file to be read has no bytes.
+    #[error("`{}` is empty; write the file again, or leave it out", .0.display())]
     EmptyFile(PathBuf),
     /// The operating system refused memory.
-    #[error("out of memory: {bytes} bytes were refused; limit the tables or use a larger machine")]
+    #[error(
+        "memory is exhausted: the system refused {bytes} bytes; limit the tables, or use a larger machine"
+    )]
     OutOfMemory {
         /// The number of bytes that were requested.
         bytes: usize,
@@ -43,37 +44,37 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// A slab cannot hold rows of this size.
-    #[error("row of {bytes} bytes does not fit a slab: use rows of 1 to {limit} bytes")]
+    #[error("a row of {bytes} bytes does not fit a slab; use rows of 1 to {limit} bytes")]
     RowSize {
         /// The requested size of a row in bytes.
         bytes: usize,
         /// The largest size of a row in bytes.
         limit: usize,
     },
-    /// A slab has handed out every row number.
-    #[error("slab is full at {rows} rows: use more shards or limit the table")]
+    /// All row numbers of a slab are in use.
+    #[error("a slab is full with {rows} rows; use more shards, or limit the table")]
     TooManyRows {
         /// The number of live rows.
         rows: u64,
     },
     /// The operating system refused a thread; a pool needs at least one.
-    #[error("worker thread {index} could not be started: use fewer threads")]
+    #[error("thread {index} could not be started; use fewer threads")]
     Thread {
         /// The number of the thread in the pool.
         index: usize,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A read was abandoned because the reading threads have ended.
-    #[error("the reading threads have ended: start again")]
+    /// A read was abandoned because the reading threads had ended.
+    #[error("a read was abandoned because the reading threads have ended; start the program again")]
     Readers,
-    /// The setting of a failpoint does not parse.
-    #[error("failpoint {0:?} is not valid: use N:kill, N:torn, N:enospc or N:eio with N from 1")]
+    /// The text of a failpoint cannot be parsed.
+    #[error("failpoint {0:?} is invalid; use N:kill, N:torn, N:enospc or N:eio with N from 1")]
     Failpoint(String),
 }
 
 impl DeviceError {
-    /// Wraps an error of the operating system and tells a full disk from all other errors.
+    /// Makes the error of a file operation, with a variant of its own for a full disk.
     pub fn file(action: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
@@ -84,7 +85,7 @@ impl DeviceError {
         }
     }
 
-    /// Returns whether free disk space would help.
+    /// Returns whether the error is a full disk.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull { .. })
     }

@@ -1,7 +1,7 @@
 //! The machine: memory, SIMD, matrix products, workers, durable writes, clocks.
 //!
-//! This crate is the ground floor of the system and the only one with `unsafe`; all that it offers
-//! is safe to call. It is not: it knows nothing of models, tables or the network.
+//! This crate is the lowest layer of the system and the only crate with `unsafe`; its whole
+//! interface is safe to call. It does not know models, tables or the network.
 //!
 //! ```
 //! use std::num::NonZeroUsize;

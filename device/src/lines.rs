@@ -1,15 +1,15 @@
-//! Runs of cache lines on huge pages: the memory of indexes that consist of many small, slowly
-//! growing arrays.
+//! Runs of cache lines on huge pages: the memory of indexes that consist of many small arrays which
+//! grow slowly.
 //!
-//! In the memory of an allocator such arrays lie on small pages, and each look-up costs a walk of
-//! the page tables. Here they lie side by side on pages of 2 MiB. A [`Run`] is like a boxed slice:
-//! it owns its lines and returns them when it is dropped.
+//! In the memory of an allocator such arrays lie on small pages, and each lookup costs a walk
+//! through the page tables. Here the arrays lie side by side on pages of 2 MiB. A [`Run`] is
+//! similar to a boxed slice: it owns its lines and returns them when it is dropped.
 //!
 //! # Invariants
 //! * The lines of a run lie inside one mapping of its arena, which stays mapped as long as it has
 //!   runs.
 //! * The lines of two runs never overlap; a line is in a run or in the list of free lines.
-//! * Free neighbours are one entry of that list.
+//! * Neighbouring free lines are one entry of that list.
 //!
 //! # Concurrency
 //! Creating and dropping runs takes the lock of the arena; reading and writing lines takes none.
@@ -26,13 +26,13 @@ use crate::slab::{CHUNK_BYTES, Notice, Pages};
 /// The number of words of a cache line.
 pub const WORDS: usize = 16;
 const LINE_BYTES: usize = WORDS * size_of::<u32>();
-/// The number of bytes of the first mapping.
+/// The number of bytes of the first mapping of an arena.
 const FIRST_BYTES: usize = 4 << 10;
 
-/// The most free stretches that a search for one in an earlier mapping examines.
+/// The largest number of free stretches that a search in earlier mappings examines.
 const MOST_EXAMINED: usize = 64;
 
-/// A cache line of words.
+/// A cache line of 16 words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct CacheLine(pub [u32; WORDS]);
@@ -42,7 +42,7 @@ impl CacheLine {
     pub const ZERO: Self = Self([0; WORDS]);
 }
 
-/// An allocator of runs. A clone is another handle on the same arena.
+/// An allocator of runs. A clone uses the same arena.
 #[derive(Clone)]
 pub struct LineArena {
     shared: Arc<Mutex<Mappings>>,
@@ -61,7 +61,7 @@ pub struct ArenaBytes {
 pub struct Run {
     start: NonNull<CacheLine>,
     lines: u32,
-    /// The number of the mapping that holds the lines.
+    /// The number of the mapping with the lines.
     mapping: u32,
     arena: LineArena,
 }
@@ -75,7 +75,7 @@ unsafe impl Sync for Run {}
 #[derive(Debug, Default)]
 struct Mappings {
     mappings: Vec<Option<Mapping>>,
-    /// Every free stretch as its length, the number of its mapping, and its first line there.
+    /// The free stretches: the length, the number of the mapping and the first line of each.
     free: BTreeSet<(u32, u32, u32)>,
     /// A mapping of full size without runs, kept for the next request.
     spare: Option<u32>,
@@ -87,7 +87,8 @@ struct Mapping {
     pages: Pages,
     /// The lengths of free stretches by their first line.
     free: BTreeMap<u32, u32>,
-    /// The first line that has never been in a run; it and all behind it are still zero.
+    /// The first line that has never been in a run. This line and all lines after it are still
+    /// zero.
     fresh: u32,
     /// The number of lines in runs.
     live: u32,
@@ -102,7 +103,7 @@ impl LineArena {
     /// Allocates a run of `lines` lines of zeros.
     ///
     /// # Errors
-    /// Returns an error if the operating system has no memory, or for more than 2^26 lines (4 GiB).
+    /// Returns an error if the operating system has no memory, or if `lines` is above 2^26 (4 GiB).
     pub fn allocate(&self, lines: usize) -> Result<Run, DeviceError> {
         let too_many = || DeviceError::TooManyRows { rows: lines as u64 };
         let lines =
@@ -115,7 +116,7 @@ impl LineArena {
         Ok(self.make_run(shared, lines, mapping, first))
     }
 
-    /// Makes the run of a stretch that was just taken.
+    /// Makes the run of a stretch that the caller has taken.
     fn make_run(
         &self,
         mut shared: MutexGuard<'_, Mappings>,
@@ -143,14 +144,14 @@ impl LineArena {
         run
     }
 
-    /// Returns a run without lines, which owns no memory.
+    /// Returns a run without lines, which has no memory.
     pub fn empty(&self) -> Run {
         Run { start: NonNull::dangling(), lines: 0, mapping: 0, arena: self.clone() }
     }
 
-    /// Allocates a run of zeros of the length of `run` in an earlier mapping, or returns `None` if
-    /// none has room. Runs that move down empty the last mappings, which then go back to the
-    /// operating system.
+    /// Allocates a run of zeros with the length of `run` in an earlier mapping, or returns `None`
+    /// if no earlier mapping has room. Moving runs to earlier mappings empties the last mappings,
+    /// which then return to the operating system.
     pub fn allocate_below(&self, run: &Run) -> Option<Run> {
         let mut shared = self.lock();
         // The list may be long; where there is much room, a fitting stretch is near its beginning.
@@ -223,8 +224,8 @@ impl fmt::Debug for LineArena {
 }
 
 impl Mappings {
-    /// Takes the tightest free stretch of at least `lines` lines; returns its mapping and first
-    /// line.
+    /// Takes the smallest free stretch with at least `lines` lines. Returns its mapping and its
+    /// first line.
     fn take(&mut self, lines: u32) -> Result<(u32, u32), DeviceError> {
         let found = self.free.range((lines, 0, 0)..).next().copied();
         let (length, number, first) = match found {
@@ -275,8 +276,8 @@ impl Mappings {
         self.insert(length, number, start);
     }
 
-    /// Releases a mapping that has lost its last run. One mapping of full size is kept as a spare
-    /// while others are in use.
+    /// Releases a mapping that has lost its last run. One mapping of full size stays as a spare
+    /// while other mappings are in use.
     fn release_or_keep(&mut self, number: u32) {
         let mapping = self.mappings[number as usize].as_mut().expect("it was mapped a moment ago");
         let bytes = mapping.pages.bytes();
@@ -304,7 +305,8 @@ impl Mappings {
         }
     }
 
-    /// Returns the size of the next mapping: a quarter of the mapped bytes, at most a huge page.
+    /// Returns the size of the next mapping: a quarter of the mapped bytes, and at most a huge
+    /// page.
     fn next_bytes(&self) -> usize {
         (self.bytes.reserved / 4).next_power_of_two().clamp(FIRST_BYTES, CHUNK_BYTES)
     }

@@ -1,6 +1,6 @@
-//! The resources of this machine, and how much of them this process and its neighbours use.
+//! The resources of this machine, and their use by this process and by other processes.
 //!
-//! A figure that the system does not report is `None`, never a guess.
+//! A figure that the system does not report is `None`.
 
 mod file_system;
 mod gpu;
@@ -37,7 +37,7 @@ pub struct Caches {
     pub level3: Option<usize>,
 }
 
-/// Returns the caches of processor 0 as the kernel describes them.
+/// Returns the sizes of the caches of processor 0, as the kernel reports them.
 pub fn caches() -> Caches {
     let mut caches = Caches::default();
     for index in 0..16 {
@@ -61,19 +61,16 @@ pub fn caches() -> Caches {
     caches
 }
 
-/// Returns the memory of the machine in bytes: the least of what it has and what the cgroup allows.
+/// Returns the memory of the machine in bytes: the smaller of the physical memory and the limit of
+/// the cgroup.
 pub fn total_memory() -> Option<u64> {
     let machine = kib_field("/proc/meminfo", "MemTotal:");
-    let cgroup = fs::read_to_string("/sys/fs/cgroup/memory.max")
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    match (machine, cgroup) {
-        (Some(machine), Some(cgroup)) => Some(u64::min(machine, cgroup)),
-        (machine, cgroup) => machine.or(cgroup),
-    }
+    let cgroup = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let cgroup = cgroup.and_then(|text| text.trim().parse().ok());
+    machine.into_iter().chain(cgroup).min()
 }
 
-/// Returns the memory that could still be allocated without swapping, in bytes.
+/// Returns the memory in bytes that can be allocated without swapping.
 pub fn available_memory() -> Option<u64> {
     kib_field("/proc/meminfo", "MemAvailable:")
 }
@@ -88,13 +85,13 @@ pub fn peak_resident_memory() -> Option<u64> {
     kib_field("/proc/self/status", "VmHWM:")
 }
 
-/// The freed memory that the allocator keeps for the next request, and the size from which on it
-/// asks the kernel for each allocation alone.
+/// The number of bytes of freed memory that the allocator keeps for the next request.
 const KEPT: libc::c_int = 64 << 20;
+/// The size in bytes from which the allocator maps each allocation separately.
 const MAPPED_ALONE: libc::c_int = 32 << 20;
 
-/// Lets the allocator keep some tens of MiB of freed memory instead of returning it at once.
-/// Batches are made and dropped many times a second; page faults for them would cost a third of the
+/// Makes the allocator keep up to 64 MiB of freed memory instead of returning it at once. Batches
+/// are allocated and freed many times per second; page faults for them would cost a third of the
 /// reader's time.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
@@ -106,8 +103,8 @@ pub fn keep_freed_memory() {
     }
 }
 
-/// Ends this process, as the programs of the system do, when it writes to a closed pipe (`zillion …
-/// | head`). It is for commands that print and end, not for a server.
+/// Ends this process when it writes to a closed pipe (`zillion … | head`), as the programs of the
+/// system do. This is for commands that print and end, not for a server.
 pub fn exit_on_closed_pipe() {
     // SAFETY: the default disposition of a signal is always valid. It replaces no handler of ours
     // (the standard library ignores this signal), and nothing but the disposition changes.
@@ -119,7 +116,7 @@ pub fn exit_on_closed_pipe() {
 /// The limits on open files of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
-    /// The limit in force.
+    /// The limit that is in force.
     pub soft: u64,
     /// The highest limit that the process may set.
     pub hard: u64,
@@ -133,7 +130,8 @@ pub fn file_limit() -> Option<FileLimit> {
     (status == 0).then_some(FileLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
 }
 
-/// Returns the bytes that this user may still write on the file system of `path`, which must exist.
+/// Returns the number of bytes that this user may still write on the file system of `path`, which
+/// must exist.
 pub fn free_disk(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: all-zero is a valid `statvfs`: it consists of integers.
@@ -143,11 +141,11 @@ pub fn free_disk(path: &Path) -> Option<u64> {
     (status == 0).then(|| answer.f_bavail.saturating_mul(answer.f_frsize))
 }
 
-/// The processor times at one moment; two of them make a [`CpuUse`].
+/// The processor times at one moment. Two of these values give a [`CpuUse`].
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTimes {
     taken: Instant,
-    /// The processor time of this process: all threads, user and system.
+    /// The processor time of this process, over all threads, in user and system mode.
     pub own: Duration,
     /// The processor time of all processes of the machine, or `None` if the system does not report
     /// it.
@@ -159,8 +157,8 @@ pub struct CpuTimes {
 pub struct CpuUse {
     /// The number of processors that this process used.
     pub own_cpus: f64,
-    /// The number of processors that other processes used or, on a virtual machine, the host took
-    /// away. A benchmark is clean where this is near zero.
+    /// The number of processors that other processes used or that the host of a virtual machine
+    /// took away. It is near zero during a clean benchmark.
     pub other_cpus: Option<f64>,
 }
 
@@ -170,7 +168,7 @@ impl CpuTimes {
         Self { taken: Instant::now(), own: process_cpu_time(), all: machine_cpu_time() }
     }
 
-    /// Returns the use of the processors from `earlier` to this moment.
+    /// Returns the use of the processors between `earlier` and this moment.
     pub fn since(&self, earlier: &Self) -> CpuUse {
         let wall = self.taken.saturating_duration_since(earlier.taken).as_secs_f64().max(1e-9);
         let own = self.own.saturating_sub(earlier.own).as_secs_f64();
@@ -204,8 +202,8 @@ fn machine_cpu_time() -> Option<Duration> {
     (ticks_a_second > 0).then(|| Duration::from_secs_f64(ticks as f64 / ticks_a_second as f64))
 }
 
-/// Parses the busy ticks of the first line of /proc/stat: all but idle and iowait. Guest time is
-/// part of user time.
+/// Parses the busy ticks of the first line of /proc/stat: all ticks but idle and iowait. Guest time
+/// is part of user time.
 fn parse_busy_ticks(text: &str) -> Option<u64> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -215,7 +213,7 @@ fn parse_busy_ticks(text: &str) -> Option<u64> {
     Some(user + nice + system + rest.iter().take(3).sum::<u64>())
 }
 
-/// Parses "32K", "1024K", "8M" or plain bytes.
+/// Parses a size such as "32K", "1024K", "8M" or a plain number of bytes.
 fn parse_size(text: &str) -> Option<usize> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'K' => (&text[..text.len() - 1], 1 << 10),
@@ -226,12 +224,9 @@ fn parse_size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// Reads the field `name` of a file with lines like `VmRSS:   1234 kB`, in bytes.
+/// Reads the field `name` of a file with lines such as `VmRSS:   1234 kB`, in bytes.
 fn kib_field(path: &str, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1024)
+    process::field(&fs::read_to_string(path).ok()?, name)?.checked_mul(1024)
 }
 
 #[cfg(test)]

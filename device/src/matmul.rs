@@ -1,11 +1,12 @@
-//! Matrix products of f32: row-major, strided, on one thread. The caller tiles the rows and passes
-//! the tiles to the pool, so that products of several threads never wait for each other.
+//! Matrix products of f32: row-major, strided, on one thread. The caller divides the rows into
+//! tiles and passes the tiles to the pool, so that products on several threads never wait for each
+//! other.
 //!
-//! There are two families. [`linear`] and [`outer_product`] are the products of a dense layer, by
-//! kernels of our own. A definition (see `product`) fixes the bits of an element, so they do not
-//! depend on the registers of the machine, on the tile, or on the other rows. [`gemm`] and its
-//! short forms are the general product, by the `gemm-f32` crate without its threads; for one shape
-//! on one machine its result is always the same.
+//! The crate has two families of products. [`linear`] and [`outer_product`] are the products of a
+//! dense layer, computed by our own kernels. A definition (see `product`) fixes the bits of an
+//! element, so that the bits do not depend on the registers of the machine, on the tile, or on the
+//! other rows. [`gemm`] and its short forms are the general product, computed by the `gemm-f32`
+//! crate without its threads; for one shape on one machine the result is always the same.
 
 mod fallback;
 mod panel;
@@ -25,8 +26,8 @@ pub use panel::Panel;
 pub use product::{Epilogue, Right, linear, linear_at, outer_product, outer_product_at};
 pub use scratch::Scratch;
 
-/// An operand: element (i, j) is at `values[i * row_stride + j * column_stride]`. A transposed view
-/// has the same values with the strides exchanged.
+/// An operand of a product. Element (i, j) is at `values[i * row_stride + j * column_stride]`. A
+/// transposed view has the same values with exchanged strides.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     values: &'a [f32],
@@ -37,7 +38,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Creates a view of a row-major matrix whose rows begin `row_stride` apart.
+    /// Creates a view of a row-major matrix with `row_stride` floats from one row to the next.
     pub fn new(values: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { values, rows, columns, row_stride, column_stride: 1 }
     }
@@ -60,12 +61,13 @@ impl<'a> View<'a> {
 }
 
 /// Computes `c = alpha * a * b + beta * c` for an m x k matrix `a`, a k x n matrix `b` and a
-/// row-major m x n matrix `c` whose rows begin `c_rs` apart. Strides are in elements: `a_rs`
-/// between rows, `a_cs` between columns. With `beta` zero, `c` is not read (it may hold NaN).
+/// row-major m x n matrix `c` with `c_rs` floats from one row to the next. The strides of the
+/// inputs are in elements: `a_rs` between rows, `a_cs` between columns. If `beta` is zero, `c` is
+/// not read and may hold NaN.
 ///
 /// # Panics
 ///
-/// Panics if a matrix does not fit its slice or if rows of `c` overlap, which are mistakes of the
+/// Panics if a matrix does not fit its slice or if rows of `c` overlap. Both are mistakes of the
 /// caller.
 #[expect(
     clippy::too_many_arguments,
@@ -127,7 +129,7 @@ pub fn gemm(
     }
 }
 
-/// Panics unless all elements of a matrix lie inside a slice of `length`.
+/// Panics if an element of a matrix lies outside of a slice with `length` values.
 fn assert_fits(
     name: &str,
     length: usize,
@@ -150,11 +152,11 @@ fn assert_fits(
     );
 }
 
-/// Computes `c = a * b + beta * c` for a row-major `c` whose rows are `c_rs` apart.
+/// Computes `c = a * b + beta * c` for a row-major `c` with `c_rs` floats from one row to the next.
 ///
 /// # Panics
 ///
-/// Panics as [`gemm`] does, and if the inner dimensions differ.
+/// Panics for the reasons of [`gemm`], and if the inner dimensions differ.
 pub fn product(a: View<'_>, b: View<'_>, beta: f32, c: &mut [f32], c_rs: usize) {
     assert_eq!(a.columns, b.rows, "inner dimensions differ");
     gemm(
@@ -178,7 +180,7 @@ pub fn product(a: View<'_>, b: View<'_>, beta: f32, c: &mut [f32], c_rs: usize) 
 ///
 /// # Panics
 ///
-/// Panics as [`gemm`] does.
+/// Panics for the reasons of [`gemm`].
 pub fn nn(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut [f32]) {
     gemm(m, n, k, 1.0, a, k, 1, b, n, 1, beta, c, n);
 }
@@ -188,7 +190,7 @@ pub fn nn(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut
 ///
 /// # Panics
 ///
-/// Panics as [`gemm`] does.
+/// Panics for the reasons of [`gemm`].
 pub fn nt(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut [f32]) {
     gemm(m, n, k, 1.0, a, k, 1, b, 1, k, beta, c, n);
 }
@@ -198,7 +200,7 @@ pub fn nt(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut
 ///
 /// # Panics
 ///
-/// Panics as [`gemm`] does.
+/// Panics for the reasons of [`gemm`].
 pub fn tn(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut [f32]) {
     gemm(m, n, k, 1.0, a, 1, m, b, n, 1, beta, c, n);
 }

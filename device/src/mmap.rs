@@ -1,8 +1,8 @@
-//! Files as memory: a read-only mapping behind [`bytes::Bytes`]. Slices of it are shared without
-//! copying, and the mapping lives as long as the last of them.
+//! Files as memory: a read-only mapping as [`bytes::Bytes`]. Slices share the mapping without a
+//! copy, and the mapping lives as long as the last slice.
 //!
-//! A file that is truncated while it is mapped kills its readers with SIGBUS. So files that are
-//! mapped are immutable by rule and leave only by unlink, which keeps a mapping whole.
+//! A file that is truncated while it is mapped kills its readers with SIGBUS. So mapped files must
+//! never change, and may be removed only by unlink, which keeps a mapping whole.
 
 use std::fs::File;
 use std::path::Path;
@@ -62,7 +62,7 @@ mod tests {
         assert!(message(folder.path()).contains("not a regular file"));
         let empty = folder.path().join("empty");
         std::fs::write(&empty, b"").unwrap();
-        assert!(message(&empty).contains("is empty: write the file again"));
+        assert!(message(&empty).contains("is empty; write the file again"));
         let missing = folder.path().join("missing");
         assert!(message(&missing).contains("check that it exists"));
         assert!(message(&missing).contains(&*missing.to_string_lossy()));

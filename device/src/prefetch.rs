@@ -1,6 +1,6 @@
-//! Hints that a cache line will be needed. They let random rows of a table be read at the speed of
-//! the memory instead of its latency. A hint has no effect on results, and one past the end has no
-//! effect.
+//! Hints to the processor that a cache line will be needed. With hints, random rows of a table are
+//! read at the rate of the memory instead of its latency. A hint never changes results, and a hint
+//! past the end has no effect.
 
 /// Prefetches the line of `values[index]` for a read.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! The limits of the machine, with which benchmarks compare the rates that they reach.
+//! The limits of the machine, with which benchmarks compare their rates.
 
 mod disk;
 
@@ -11,13 +11,16 @@ use crate::{matmul, simd};
 
 pub use disk::{DiskSpeed, measure_disk};
 
-/// The number of elements of a probed row: one cache line.
+/// The number of elements of a probed row, which fill one cache line.
 const STRIDE: usize = 16;
 /// The number of rows between the prefetch of a row and its use.
 const AHEAD: u64 = 16;
+/// The number of rows between two readings of the clock.
+const ROWS: u64 = 4096;
 
-/// A probe of random access to a large slab of 64-byte rows, the pattern of an embedding table. For
-/// several threads, make one per thread and run them side by side.
+/// A probe of random access to a large slab of 64-byte rows, which is the access pattern of an
+/// embedding table. For several threads, make one probe per thread and run the probes at the same
+/// time.
 #[derive(Debug)]
 pub struct RowProbe {
     slab: Slab<f32>,
@@ -29,7 +32,7 @@ impl RowProbe {
     ///
     /// # Errors
     ///
-    /// Returns an error if memory does not suffice.
+    /// Returns an error if there is not enough memory.
     pub fn new(rows: u32) -> Result<Self, DeviceError> {
         let mut slab = Slab::new(STRIDE)?;
         for _ in 0..rows.max(1) {
@@ -39,10 +42,10 @@ impl RowProbe {
         Ok(Self { slab, rows: u64::from(rows.max(1)) })
     }
 
-    /// Measures the random rows that this thread reads a second, with prefetch.
+    /// Measures the number of random rows that this thread reads per second, with prefetch.
     pub fn reads_per_second(&self, duration: Duration) -> f64 {
         let mut sums = [0.0f32; STRIDE];
-        let rate = measure_rate(duration, |number| {
+        let rate = measure_rate(duration, ROWS, |number| {
             self.slab.prefetch(self.random_row(number + AHEAD));
             let row = self.slab.row(self.random_row(number));
             for (sum, value) in sums.iter_mut().zip(row) {
@@ -53,10 +56,10 @@ impl RowProbe {
         rate
     }
 
-    /// Measures the random rows that this thread reads, changes and writes back a second, with
-    /// prefetch.
+    /// Measures the number of random rows that this thread reads, changes and writes back per
+    /// second, with prefetch.
     pub fn updates_per_second(&mut self, duration: Duration) -> f64 {
-        measure_rate(duration, |number| {
+        measure_rate(duration, ROWS, |number| {
             self.slab.prefetch_mut(self.random_row(number + AHEAD));
             let row = self.random_row(number);
             for value in self.slab.row_mut(row) {
@@ -65,7 +68,7 @@ impl RowProbe {
         })
     }
 
-    /// Returns a pseudo-random row for `number`.
+    /// Returns a pseudo-random row number that depends only on `number`.
     #[inline(always)]
     fn random_row(&self, number: u64) -> u32 {
         let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -74,53 +77,44 @@ impl RowProbe {
     }
 }
 
-/// Measures the multiplications and additions a second of a large product on this thread.
+/// Measures the number of multiplications and additions per second of a large product on this
+/// thread.
 pub fn gemm_flops_per_second(duration: Duration) -> f64 {
     const SIZE: usize = 768;
     let left = vec![0.5f32; SIZE * SIZE];
     let right = vec![0.25f32; SIZE * SIZE];
     let mut out = vec![0.0f32; SIZE * SIZE];
-    let start = Instant::now();
-    let mut products = 0u32;
-    while products == 0 || start.elapsed() < duration {
+    let products = measure_rate(duration, 1, |_| {
         matmul::nn(SIZE, SIZE, SIZE, &left, &right, 0.0, &mut out);
-        products += 1;
-    }
+    });
     black_box(&out);
-    f64::from(products) * 2.0 * (SIZE * SIZE * SIZE) as f64 / start.elapsed().as_secs_f64()
+    products * 2.0 * (SIZE * SIZE * SIZE) as f64
 }
 
-/// Measures the bytes a second that this thread moves between its registers and its near cache, in
-/// a loop that reads two lists and writes one, all of which stay there.
+/// Measures the bytes per second that this thread moves between its registers and its first-level
+/// cache, in a loop that reads two arrays and writes one of them.
 pub fn cached_bytes_per_second(duration: Duration) -> f64 {
     const FLOATS: usize = 8192;
-    const TURNS: usize = 64;
     let from = vec![0.5f32; FLOATS];
     let mut to = vec![0.25f32; FLOATS];
-    let start = Instant::now();
-    let mut rounds = 0u64;
-    while rounds == 0 || start.elapsed() < duration {
-        for _ in 0..TURNS {
-            let (from, to) = (black_box(&from), black_box(&mut to));
-            simd::vectorised(
-                #[inline(always)]
-                || to.iter_mut().zip(from).for_each(|(to, from)| *to = *to * 0.5 + from),
-            );
-        }
-        rounds += 1;
-    }
-    let moved = (3 * size_of::<f32>() * FLOATS * TURNS) as f64;
-    rounds as f64 * moved / start.elapsed().as_secs_f64()
+    let rounds = measure_rate(duration, 64, |_| {
+        let (from, to) = (black_box(&from), black_box(&mut to));
+        simd::vectorised(
+            #[inline(always)]
+            || to.iter_mut().zip(from).for_each(|(to, from)| *to = *to * 0.5 + from),
+        );
+    });
+    rounds * (3 * size_of::<f32>() * FLOATS) as f64
 }
 
-/// Measures how often `body` runs a second, called with 0, 1, 2 and so on.
+/// Measures the number of calls of `body` per second. The arguments of the calls are 0, 1, 2 and so
+/// on. The clock is read after each `batch` calls.
 #[inline(always)]
-fn measure_rate(duration: Duration, mut body: impl FnMut(u64)) -> f64 {
-    const BATCH: u64 = 4096;
+fn measure_rate(duration: Duration, batch: u64, mut body: impl FnMut(u64)) -> f64 {
     let start = Instant::now();
     let mut number = 0;
     loop {
-        for _ in 0..BATCH {
+        for _ in 0..batch {
             body(number);
             number += 1;
         }

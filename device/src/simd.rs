@@ -1,23 +1,23 @@
-//! One source for every instruction set: a plain loop, compiled again for what the machine has.
+//! One source for every instruction set: a plain loop that is compiled once for each level of the
+//! machine.
 //!
-//! [`vectorised`] runs a closure inside a function that carries `#[target_feature]`; LLVM inlines
-//! the closure there and autovectorises its loops with the wide registers. The scalar twin is the
-//! same source, and because Rust neither contracts `a * b + c` to a fused operation nor reorders
-//! sums, the two agree bit for bit: the result of a training run does not depend on the instruction
-//! set.
+//! [`vectorised`] runs a closure inside a function with `#[target_feature]`. LLVM inlines the
+//! closure into this function and vectorises its loops with the wide registers. The scalar version
+//! is the same source. Rust neither fuses `a * b + c` nor reorders sums, so the versions agree bit
+//! for bit: the result of a training does not depend on the instruction set.
 //!
 //! # How to write a kernel
 //!
-//! * Write `#[inline(always)]` on the closure, always: a closure is called from one frame per
-//!   level, so LLVM may decide against inlining a large one, and it would then run with baseline
-//!   registers, silently. With the attribute it is compiled once for each level.
-//! * Every function that the closure calls in its loops must be `#[inline(always)]` too, for the
-//!   same reason. Those of [`math`] are.
-//! * Where a loop reads and writes several slices, let the closure call an `#[inline(always)]`
-//!   function that takes them as arguments: arguments are known not to alias, captured slices are
-//!   not.
-//! * Sums over floats are not vectorised by LLVM, since that would reorder them: use [`dot`],
-//!   [`sum`] and [`sum_of_squares`], whose order is fixed and wide.
+//! * Always write `#[inline(always)]` on the closure. A closure is called from one function per
+//!   level, so LLVM may decide not to inline a large one, which would then run with baseline
+//!   registers. With the attribute the closure is compiled once for each level.
+//! * Every function that the closure calls in its loops must also be `#[inline(always)]`, for the
+//!   same reason. The functions of [`math`] are.
+//! * If a loop reads and writes several slices, let the closure call an `#[inline(always)]`
+//!   function that takes them as arguments: LLVM knows that arguments do not alias, but not that
+//!   captured slices do not.
+//! * LLVM does not vectorise sums of floats, because this would reorder them: use [`dot`], [`sum`]
+//!   and [`sum_of_squares`], which have a fixed order of several lanes.
 //!
 //! ```
 //! use zillion_device::simd::vectorised;
@@ -57,12 +57,12 @@ pub enum Level {
 }
 
 impl Level {
-    /// All levels, lowest first, for tests and benches.
+    /// All levels in ascending order, for tests and benchmarks.
     pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
 }
 
-/// Returns the highest level of this machine. The call is cheap: the standard library caches what
-/// it detects, so that this is one load and a few bit tests.
+/// Returns the highest level of this machine. The call is cheap: the standard library caches the
+/// detected features, so that a call is one load and a few bit tests.
 #[inline]
 pub fn level() -> Level {
     #[cfg(target_arch = "x86_64")]
@@ -84,21 +84,21 @@ pub fn level() -> Level {
     Level::Scalar
 }
 
-/// Runs `f`, compiled for the widest registers of this machine. See the module for how to write
+/// Runs `f`, compiled for the widest registers of this machine. The module describes how to write
 /// `f`.
 #[inline(always)]
 pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
     run(level(), f)
 }
 
-/// Runs `f`, compiled for `wanted` or for what the machine has, whichever is lower: for tests that
-/// compare levels and benches that time them.
+/// Runs `f`, compiled for `wanted` or for the level of this machine, whichever is lower. It is for
+/// tests that compare levels and for benchmarks.
 #[inline(always)]
 pub fn vectorised_at<R>(wanted: Level, f: impl FnOnce() -> R) -> R {
     run(wanted.min(level()), f)
 }
 
-/// Runs `f` at `allowed`, which must not be above [`level`]; both callers ensure it.
+/// Runs `f` at level `allowed`, which must not be above [`level`]; both callers ensure this.
 #[inline(always)]
 fn run<R>(allowed: Level, f: impl FnOnce() -> R) -> R {
     match allowed {
@@ -113,22 +113,22 @@ fn run<R>(allowed: Level, f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Calls `f` in a frame in which LLVM may use 512-bit registers.
+/// Calls `f` in a function in which LLVM may use 512-bit registers.
 ///
 /// # Safety
 ///
-/// The machine must have the features named here.
+/// The machine must have the features in the attribute of this function.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma")]
 unsafe fn avx512<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Calls `f` in a frame in which LLVM may use 256-bit registers.
+/// Calls `f` in a function in which LLVM may use 256-bit registers.
 ///
 /// # Safety
 ///
-/// The machine must have the features named here.
+/// The machine must have the features in the attribute of this function.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2<R>(f: impl FnOnce() -> R) -> R {

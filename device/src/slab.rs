@@ -1,26 +1,25 @@
-//! Rows of one fixed size by number: the memory of the embedding tables.
+//! Rows of one fixed size, accessed by number: the memory of the embedding tables.
 //!
-//! A slab grows by chunks of 2 MiB, each aligned and advised to be one huge page. A random row then
-//! costs one cache miss and hardly any address translation. The first chunk begins at 4 KiB and
-//! grows by a quarter, so that the thousand small tables of a model stay small. Rows are allocated
-//! lowest first, which keeps the live ones together. A chunk without live rows goes back to the
-//! operating system.
+//! A slab grows by chunks of 2 MiB. Each chunk is aligned, and the kernel is advised to make it one
+//! huge page. A random row then costs one cache miss and almost no address translation. The first
+//! chunk begins with 4 KiB and grows by a quarter, so that the thousand small tables of a model
+//! stay small. The lowest free row is allocated first, which keeps the live rows together. A chunk
+//! without live rows returns to the operating system.
 //!
 //! # Invariants
 //!
-//! * A row number is below 2^32 and stays with its row until it is freed; its address changes only
-//!   while the first chunk grows or shrinks.
+//! * A row number is below 2^32 and stays the same until the row is freed. The address of a row
+//!   changes only while the first chunk grows or shrinks.
 //! * `alloc` returns a row of zeros.
-//! * Freeing a row that is not live panics: otherwise one row would have two owners.
-//! * At most one chunk without live rows is kept (so that a table at the edge of a chunk does not
-//!   map and unmap it again and again), and none when the slab is empty. [`Slab::bytes`] counts
-//!   mapped bytes.
-//! * Where only the first chunk has rows, it is at most half as large again as these need, if the
-//!   last of them lies no more than an eighth beyond their number (`growth`).
+//! * Freeing a row that is not live panics: otherwise one row could have two owners.
+//! * At most one chunk without live rows stays mapped, so that a table at the edge of a chunk does
+//!   not map and unmap it repeatedly; an empty slab has none. [`Slab::bytes`] counts mapped bytes.
+//! * If only the first chunk has rows, it has at most 1.5 times the bytes of its rows, provided
+//!   that the last row number is at most 1.125 times their number (`growth`).
 //!
 //! # Concurrency
 //!
-//! The slab is a plain value: `&self` reads, `&mut self` writes. A shard owns its slabs.
+//! The slab has no locks: `&self` reads, `&mut self` writes. A shard owns its slabs.
 
 mod chunk;
 mod growth;
@@ -44,14 +43,15 @@ pub use reserve::reserve_bytes;
 
 /// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// The initial size of the first chunk, unless a row is larger: a page.
+/// The initial size of the first chunk, a page, unless a row is larger.
 const FIRST_BYTES: usize = 4 << 10;
-/// The largest row. A chunk holds at least two, which the division by multiplication needs.
+/// The largest size of a row. A chunk holds at least two rows, which the division by multiplication
+/// needs.
 pub const MAX_ROW_BYTES: usize = CHUNK_BYTES / 2;
-/// The unit in which processors move memory.
+/// The number of bytes of a cache line, the unit in which processors move memory.
 const LINE_BYTES: usize = 64;
-/// The most bytes of a row that are prefetched; the sequential prefetch of the processor adds the
-/// rest.
+/// The largest number of bytes of a row that are prefetched. The sequential prefetch of the
+/// processor adds the rest.
 const PREFETCH_BYTES: usize = 512;
 
 /// The memory of a slab, in bytes.
@@ -61,24 +61,24 @@ pub struct SlabBytes {
     pub reserved: usize,
     /// The number of bytes in live rows.
     pub used: usize,
-    /// The number of bytes of the lists and maps beside the rows.
+    /// The number of bytes of the lists and bit maps in addition to the rows.
     pub bookkeeping: usize,
 }
 
-/// A slab of rows of `stride` elements of `T`; the module describes it.
+/// A slab of rows with `stride` elements of `T`; the module describes it.
 #[derive(Debug)]
 pub struct Slab<T: Pod> {
-    /// The addresses of the rows in `chunks`, kept in step with it.
+    /// The addresses of the rows in `chunks`, which always agree with `chunks`.
     places: Places<T>,
-    /// The chunks by number; `None` where a chunk has gone back to the operating system.
+    /// The chunks by number; `None` for a chunk that was returned to the operating system.
     chunks: Vec<Option<Chunk>>,
-    /// The numbers of the chunks that are not full, those that are `None` included.
+    /// The numbers of the chunks that are not full, including the chunks that are `None`.
     open: BTreeSet<u32>,
-    /// The chunk without live rows that is kept.
+    /// The chunk without live rows that stays mapped.
     spare: Option<u32>,
     live: usize,
     reserved: usize,
-    /// The number of this slab among those that fill alike.
+    /// The number of this slab among slabs that fill at the same pace.
     place: usize,
 }
 
@@ -105,8 +105,8 @@ impl<T: Pod> Slab<T> {
         })
     }
 
-    /// Returns the slab as number `place` of slabs that fill at the same pace. They become whole
-    /// chunks, which costs a copy, at different times.
+    /// Returns the slab as number `place` among slabs that fill at the same pace. The number
+    /// staggers the moments at which these slabs become whole chunks, because this costs a copy.
     #[must_use]
     pub fn staggered(self, place: usize) -> Self {
         Self { place, ..self }
@@ -114,7 +114,7 @@ impl<T: Pod> Slab<T> {
 
     /// Returns the number of elements of a row.
     pub fn stride(&self) -> usize {
-        self.places.stride()
+        self.places.stride
     }
 
     /// Returns the number of live rows.
@@ -127,7 +127,7 @@ impl<T: Pod> Slab<T> {
         self.live == 0
     }
 
-    /// Returns the memory of this slab.
+    /// Returns the memory of this slab in bytes.
     pub fn bytes(&self) -> SlabBytes {
         let maps: usize = self.chunks.iter().flatten().map(Chunk::bookkeeping_bytes).sum();
         SlabBytes {
@@ -151,7 +151,7 @@ impl<T: Pod> Slab<T> {
     /// # Panics
     ///
     /// Panics if `row` is not in a mapped chunk. A row of a mapped chunk that is not live reads as
-    /// whatever it held: the index above this slab knows its rows.
+    /// its old contents: the index above this slab knows the live rows.
     #[inline(always)]
     pub fn row(&self, row: u32) -> &[T] {
         let Some(start) = self.places.address(row) else { panic_absent(row) };
@@ -159,28 +159,28 @@ impl<T: Pod> Slab<T> {
         // memory is initialised (the kernel zeroes it), aligned for T (to 4 KiB, and rows are
         // multiples of the size of T), and holds valid T (any bits are, T: Pod). It stays while
         // `self` is borrowed: code that unmaps or writes takes `&mut self`.
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.places.stride()) }
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.places.stride) }
     }
 
     /// Returns the elements of `row` for writing.
     ///
     /// # Panics
     ///
-    /// Panics as [`Slab::row`] does.
+    /// Panics if `row` is not in a mapped chunk.
     #[inline(always)]
     pub fn row_mut(&mut self, row: u32) -> &mut [T] {
         let Some(start) = self.places.address(row) else { panic_absent(row) };
         // SAFETY: as in `row`, and `&mut self` makes this the only reference into the slab.
-        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.places.stride()) }
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.places.stride) }
     }
 
-    /// Prefetches the lines of `row` for a read; does nothing if there is no such row.
+    /// Prefetches the cache lines of `row` for a read. Does nothing if there is no such row.
     #[inline(always)]
     pub fn prefetch(&self, row: u32) {
         self.for_each_line(row, prefetch_line_read);
     }
 
-    /// Prefetches the lines of `row` for a write; does nothing if there is no such row.
+    /// Prefetches the cache lines of `row` for a write. Does nothing if there is no such row.
     #[inline(always)]
     pub fn prefetch_mut(&self, row: u32) {
         self.for_each_line(row, prefetch_line_write);
@@ -190,7 +190,7 @@ impl<T: Pod> Slab<T> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the operating system has no memory, or at 2^32 rows.
+    /// Returns an error if the operating system has no memory, or if there are 2^32 rows.
     pub fn alloc(&mut self) -> Result<u32, DeviceError> {
         let number = match self.open.first() {
             Some(&number) => number,
@@ -214,14 +214,14 @@ impl<T: Pod> Slab<T> {
             notice.send();
         }
         self.live += 1;
-        let row = (number as usize * self.places.rows_per_chunk() + index) as u32;
+        let row = (number as usize * self.places.rows_per_chunk + index) as u32;
         if used_before {
             self.row_mut(row).fill(T::zeroed());
         }
         Ok(row)
     }
 
-    /// Frees `row`.
+    /// Frees `row`, whose number can then be allocated again.
     ///
     /// # Panics
     ///
@@ -260,7 +260,7 @@ impl<T: Pod> Slab<T> {
 
     /// Frees every row and returns all memory.
     pub fn clear(&mut self) {
-        self.places = Places::new(self.places.stride(), self.places.rows_per_chunk());
+        self.places = Places::new(self.places.stride, self.places.rows_per_chunk);
         self.chunks = Vec::new();
         self.open.clear();
         self.spare = None;
@@ -268,15 +268,16 @@ impl<T: Pod> Slab<T> {
         self.reserved = 0;
     }
 
-    /// Returns the most bytes that a slab of `rows` rows of `row_bytes` bytes has mapped if no row
-    /// was freed. It is zero for rows that are larger than a chunk, which no slab has.
+    /// Returns the largest number of bytes that a slab of `rows` rows of `row_bytes` bytes has
+    /// mapped if no row was freed. The result is zero for rows that are larger than a chunk, which
+    /// no slab supports.
     pub fn mapped_bytes(rows: usize, row_bytes: usize) -> usize {
         growth::most_mapped_bytes(rows, row_bytes)
     }
 
     /// Returns the number of bytes of a row.
     fn row_bytes(&self) -> usize {
-        self.places.stride() * size_of::<T>()
+        self.places.stride * size_of::<T>()
     }
 
     #[inline(always)]
@@ -292,7 +293,7 @@ impl<T: Pod> Slab<T> {
         }
     }
 
-    /// Adds memory where every chunk is full; returns the number of the chunk that has room.
+    /// Adds memory when every chunk is full. Returns the number of the chunk that has room.
     fn extend(&mut self) -> Result<u32, DeviceError> {
         let row_bytes = self.row_bytes();
         if let [Some(first)] = self.chunks.as_mut_slice()
@@ -310,7 +311,7 @@ impl<T: Pod> Slab<T> {
         }
         let number = self.chunks.len();
         // Every row of the new chunk must have a number.
-        if (number + 1) * self.places.rows_per_chunk() > u32::MAX as usize {
+        if (number + 1) * self.places.rows_per_chunk > u32::MAX as usize {
             return Err(DeviceError::TooManyRows { rows: self.live as u64 });
         }
         self.chunks.push(None);
@@ -319,7 +320,7 @@ impl<T: Pod> Slab<T> {
         Ok(number as u32)
     }
 
-    /// Shrinks the first chunk, which alone has rows, to their number.
+    /// Shrinks the first chunk, which must be the only chunk with rows, to the size of its rows.
     #[cold]
     fn shrink_first(&mut self) {
         if let Some(spare) = self.spare.take() {
@@ -336,7 +337,7 @@ impl<T: Pod> Slab<T> {
         }
     }
 
-    /// Maps the chunk `number`, which is `None`.
+    /// Maps chunk `number`, which must be `None`.
     fn map_chunk(&mut self, number: usize) -> Result<(), DeviceError> {
         let bytes = if self.chunks.len() == 1 {
             growth::first_bytes(self.row_bytes())
@@ -350,7 +351,7 @@ impl<T: Pod> Slab<T> {
         Ok(())
     }
 
-    /// Returns the chunk `number`, which has no live rows, to the operating system.
+    /// Returns chunk `number`, which must have no live rows, to the operating system.
     fn release(&mut self, number: usize) {
         self.places.unset(number);
         if let Some(chunk) = self.chunks[number].take() {
@@ -364,7 +365,7 @@ impl<T: Pod> Slab<T> {
     }
 }
 
-/// Panics because a row number points outside the slab, or into a chunk that was returned.
+/// Panics because a row number lies outside of the slab, or in a chunk that was returned.
 #[cold]
 #[inline(never)]
 fn panic_absent(row: u32) -> ! {

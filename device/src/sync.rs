@@ -1,8 +1,8 @@
-//! The primitives that pass work from thread to thread, in one place.
+//! The primitives that pass work from thread to thread, in one module.
 //!
 //! The pool ([`crate::workers`]) and the readers ([`crate::direct_io`]) take their locks, atomics
-//! and threads only from here. So `device/tests/handover` can compile the same source over
-//! primitives whose schedule a test decides. In this crate they are those of the standard library.
+//! and threads only from this module. So `device/tests/handover` can compile the same source with
+//! primitives whose schedule a test controls. In this crate they are those of the standard library.
 
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

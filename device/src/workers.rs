@@ -1,8 +1,8 @@
-//! The one pool of compute threads of a process: phases that borrow, and background tasks.
+//! The pool of compute threads of a process: phases that borrow, and background tasks.
 //!
-//! A training step is some fifty short phases (0.05 to 10 ms), each a loop over shards or row
-//! tiles. The thread that starts a phase works on it as well, so a pool of P threads has P - 1
-//! threads of its own and a pool of one has none. Background tasks (decoding ahead, writing a
+//! A training step is about fifty short phases (0.05 to 10 ms). Each phase is a loop over shards or
+//! row tiles. The thread that starts a phase also works on it, so that a pool of P threads starts P
+//! - 1 threads, and a pool of one starts none. Background tasks (decoding ahead, writing a
 //! checkpoint) fill the gaps.
 //!
 //! # Invariants
@@ -10,15 +10,16 @@
 //! * Every index of a phase runs exactly once, unless a task panics. Then the indices that have not
 //!   begun are dropped, and the panic continues in the caller. The pool stays usable.
 //! * A phase has ended, on every thread, before the call that started it returns or unwinds.
-//! * Threads without work spin for [`SPIN`] and then sleep: an idle pool uses no processor time.
+//! * Threads without work spin for [`SPIN`] and then sleep, so that an idle pool uses no processor
+//!   time.
 //!
 //! # Concurrency
 //!
-//! One mutex guards the list of open phases and the queue of background tasks; it is taken a few
+//! One mutex guards the list of open phases and the queue of background tasks. It is locked a few
 //! times per thread and phase, never per index. Indices are claimed from an atomic counter. Phases
 //! may be started from several threads, from inside a phase and from inside a task. The thread that
-//! starts one can always finish it alone, and it waits only for indices that others are running at
-//! that moment. So waiting follows the nesting of calls and cannot form a circle.
+//! starts a phase can always finish it alone, and it waits only for indices that other threads are
+//! running at that moment. So waiting follows the nesting of calls and cannot form a circle.
 
 mod join;
 mod phase;

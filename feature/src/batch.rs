@@ -28,7 +28,8 @@ pub struct Batch {
     pub side_missing: Vec<u64>,
 }
 
-/// One sparse feature's keys, laid out as an Arrow list column: `i32` offsets into flat `u64` keys.
+/// The keys of one sparse feature in the layout of an Arrow list column: `i32` offsets into flat
+/// `u64` keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyColumn {
     /// The `rows + 1` offsets, or `None` if each row has exactly one value.
@@ -44,7 +45,8 @@ pub struct KeyColumn {
 pub struct LabelColumn {
     /// The values, one for each row.
     pub values: Vec<f32>,
-    /// `false` where a row has no label for this task; `None` where every row has one.
+    /// The mask of the labels, `false` where a row has no label for this task; `None` if every row
+    /// has one.
     pub mask: Option<Vec<bool>>,
 }
 
@@ -65,7 +67,7 @@ impl Batch {
 }
 
 impl KeyColumn {
-    /// Returns a column with one value a row.
+    /// Returns a column with one key in each row.
     pub fn single(keys: Vec<FeatureKey>) -> Self {
         Self { offsets: None, keys, weights: None }
     }
@@ -91,8 +93,7 @@ impl KeyColumn {
         }
     }
 
-    /// Shortens lists of more than `max_len` keys to their last keys, as the limit of a sequence
-    /// asks.
+    /// Shortens each list of more than `max_len` keys to its last `max_len` keys.
     pub fn keep_last(&mut self, max_len: usize) {
         let Some(offsets) = &mut self.offsets else { return };
         if offsets.windows(2).all(|ends| (ends[1] - ends[0]) as usize <= max_len) {

@@ -1,13 +1,13 @@
 //! The crosses of features: one id for each combination of other features' ids.
 //!
-//! A linear model that must know that *these two together* are good needs a weight for the pair
-//! (Cheng et al. 2016, "Wide & Deep"). A cross is computed from the keys of a batch, after all
-//! columns that come from files; training and serving both use this module.
+//! A linear model can learn the effect of two ids that occur together only if the pair has a weight
+//! of its own (Cheng et al. 2016, "Wide & Deep"). A cross is computed from the keys of a batch,
+//! after all columns that come from files; training and serving both use this module.
 
 use crate::batch::{Batch, KeyColumn};
 use crate::key::FeatureKey;
 use crate::random;
-use crate::schema::{FeatureKind, Schema};
+use crate::schema::{FeatureKind, FeatureSpec, Schema};
 
 /// Returns the key of a combination: a chain of [`random::combine`], so the order of members
 /// matters. The chain is part of the rules that [`HASH_ID`](crate::HASH_ID) names.
@@ -16,35 +16,30 @@ pub fn cross_key(members: impl IntoIterator<Item = FeatureKey>) -> FeatureKey {
     FeatureKey(members.into_iter().fold(0, |key, member| random::combine(key, member.0)))
 }
 
-/// The columns of a batch that are crosses, and the columns that they are made of.
+/// The cross columns of a batch, each with the columns of its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Crosses {
-    /// The pairs of a cross's column and its members' columns, as positions in [`Batch::sparse`],
-    /// in schema order.
+    /// The pairs of a cross column and its member columns, as positions in [`Batch::sparse`], in
+    /// schema order.
     columns: Vec<(usize, Vec<usize>)>,
 }
 
 impl Crosses {
     /// Returns the crosses of a schema.
     pub fn of(schema: &Schema) -> Self {
-        let mut columns = Vec::new();
-        // The position among the sparse features of each feature so far.
-        let mut positions = Vec::with_capacity(schema.features.len());
-        let mut sparse = 0;
-        for feature in &schema.features {
-            positions.push(sparse);
-            if let FeatureKind::Cross { of, .. } = &feature.kind {
-                columns.push((sparse, of.iter().map(|&member| positions[member]).collect()));
+        let positions = schema.column_positions();
+        let column = |(feature, &position): (&FeatureSpec, &usize)| match &feature.kind {
+            FeatureKind::Cross { of, .. } => {
+                Some((position, of.iter().map(|&member| positions[member]).collect()))
             }
-            sparse += usize::from(feature.table().is_some());
-        }
-        Self { columns }
+            _ => None,
+        };
+        Self { columns: schema.features.iter().zip(&positions).filter_map(column).collect() }
     }
 
-    /// Computes the crosses of a batch whose other columns are filled. Members come before the
-    /// crosses that they are in, so that a cross of a cross finds its member filled. A cross of
-    /// columns that the batch does not have (in a pass that reads only some features) is left
-    /// unchanged.
+    /// Computes the crosses of a batch whose other columns are filled. A member comes before its
+    /// cross in the schema, so a cross of a cross finds its member filled. A cross is not changed if
+    /// the batch does not have its member columns, as in a pass that reads only some features.
     pub fn fill(&self, batch: &mut Batch) {
         for (column, members) in &self.columns {
             let filled = |&member: &usize| batch.sparse[member].keys.len() == batch.rows;

@@ -9,9 +9,9 @@ pub enum SchemaError {
     /// An error about a key of the job file.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The statistics that a feature's transform needs are absent.
+    /// The absence of the statistics that a feature's transform needs.
     #[error(
-        "no statistics for feature `{feature}`: they are collected from the training data before the first step; {hint}"
+        "feature `{feature}` has no statistics, which training collects before its first step; {hint}"
     )]
     MissingStatistics {
         /// The name of the feature.
@@ -21,7 +21,7 @@ pub enum SchemaError {
     },
     /// A number of side tables that differs from the schema's.
     #[error(
-        "the schema joins {want} side tables, and {have} are given; give all of them, in its order"
+        "the schema joins {want} side table(s), but {have} were given; give one for each `[side]` section, in the same order"
     )]
     SideTables {
         /// The number of side tables that are given.
@@ -39,13 +39,13 @@ pub enum SchemaError {
     },
 }
 
-/// A request that cannot be encoded.
+/// The reason why a request cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("input `{input}`{}: {reason}", .row.map_or(String::new(), |row| format!(", row {row}")))]
 pub struct RequestError {
     /// The name of the input.
     pub input: String,
-    /// The row, counted from 0 as tensors are.
+    /// The row, counted from 0; `None` if the problem is not in one row.
     pub row: Option<usize>,
     /// The problem, and what to do.
     pub reason: String,

@@ -10,6 +10,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 
+use crate::random::mix64;
+
 /// The number of virtual slots. A key's slot is its top 12 bits; shards and servers own slot
 /// ranges.
 pub const SLOTS: usize = 1 << SLOT_BITS;
@@ -20,7 +22,7 @@ pub const HASH_ID: &str = "splitmix64+xxh3-64/1";
 
 const MISSING_TAG: &[u8] = b"zillion:missing:";
 
-/// A mixed 64-bit key. Every `u64` is legal; there is no sentinel.
+/// A mixed 64-bit key of a table. Every `u64` is a valid key; no value has a special meaning.
 #[derive(
     Clone,
     Copy,
@@ -41,8 +43,8 @@ const MISSING_TAG: &[u8] = b"zillion:missing:";
 pub struct FeatureKey(pub u64);
 
 impl FeatureKey {
-    /// Returns the key of a signed id, which is that of [`FeatureKey::from_u64`] for non-negative
-    /// values.
+    /// Returns the key of a signed id. A non-negative id has the same key as in
+    /// [`FeatureKey::from_u64`].
     #[inline(always)]
     pub fn from_i64(id: i64) -> Self {
         Self::from_u64(id as u64)
@@ -52,10 +54,7 @@ impl FeatureKey {
     /// bijection.
     #[inline(always)]
     pub fn from_u64(id: u64) -> Self {
-        let z = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Self(z ^ (z >> 31))
+        Self(mix64(id))
     }
 
     /// Returns the key of a string value (its UTF-8 bytes).
@@ -82,7 +81,7 @@ impl FeatureKey {
         z.wrapping_sub(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Returns the virtual slot, `0..SLOTS`.
+    /// Returns the virtual slot of the key, a number in `0..SLOTS`.
     #[inline(always)]
     pub fn slot(self) -> usize {
         (self.0 >> (64 - SLOT_BITS)) as usize
@@ -92,7 +91,7 @@ impl FeatureKey {
 /// A hasher of keys for the standard library's maps and sets, which does not mix again.
 pub type MixedHasher = BuildHasherDefault<KeyHasher>;
 
-/// The hasher of [`MixedHasher`], which hands on the bits of a key.
+/// The hasher of [`MixedHasher`], which returns the bits of a key unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHasher(u64);
 
@@ -113,7 +112,7 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// A table's position in [`Schema::tables`](crate::Schema).
+/// The position of a table in [`Schema::tables`](crate::Schema).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TableId(pub u16);

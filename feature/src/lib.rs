@@ -1,8 +1,8 @@
 //! The meaning of a row: the schema, keys, ragged columns, batches and lookup plans.
 //!
-//! Every other crate speaks in these types. They are pure data: nothing here reads a file, owns a
-//! table or starts a thread. What it is *not*: the reader (files to batches), the tables, the
-//! model.
+//! All other crates exchange these types. They are pure data: nothing here reads a file, owns a
+//! table or starts a thread. The reader (files to batches), the tables and the models are other
+//! crates.
 //!
 //! ```
 //! use zillion_feature::{Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, Schema};

@@ -13,7 +13,7 @@ use crate::key::{FeatureKey, SLOTS, TableId};
 use crate::schema::Schema;
 use crate::shard::ShardMap;
 
-/// The keys that one batch looks up, table by table.
+/// The keys that one batch looks up, grouped by table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LookupPlan {
     /// The number of rows of the batch.
@@ -37,7 +37,7 @@ pub struct TablePlan {
     pub occurrences: Occurrences,
 }
 
-/// The map from unique keys to the values that they came from, in compressed rows.
+/// The map from unique keys to the values that they came from, as a compressed sparse matrix.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Occurrences {
     /// The `unique + 1` offsets into `positions`.
@@ -78,7 +78,7 @@ impl TablePlan {
 /// The number of unique keys up to which comparing them is faster than walking over all slots.
 const FEW_KEYS: usize = 256;
 
-/// Memory that plan building reuses from batch to batch.
+/// The memory that the building of plans reuses from batch to batch.
 #[derive(Debug, Default)]
 pub struct PlanScratch {
     /// An open-addressed set of the keys of one table; `generation` makes clearing free.
@@ -107,7 +107,7 @@ impl LookupPlan {
     /// Plans the lookups of a batch.
     ///
     /// # Panics
-    /// If the batch was not made for `schema`, or holds 2³¹ values or more.
+    /// Panics if the batch was not made for `schema`, or holds 2³¹ values or more.
     pub fn build(batch: &Batch, schema: &Schema, scratch: &mut PlanScratch) -> Self {
         let columns_of = schema.sparse_tables();
         assert_eq!(batch.sparse.len(), columns_of.len(), "the batch has the schema's columns");
@@ -160,13 +160,10 @@ impl PlanScratch {
             self.cells = vec![Cell::default(); wanted];
             self.generation = 0;
         }
-        self.generation = match self.generation.checked_add(1) {
-            Some(next) => next,
-            None => {
-                self.cells.fill(Cell::default());
-                1
-            }
-        };
+        self.generation = self.generation.checked_add(1).unwrap_or_else(|| {
+            self.cells.fill(Cell::default());
+            1
+        });
         self.first_seen.clear();
         self.counts.clear();
     }
@@ -193,7 +190,7 @@ impl PlanScratch {
         }
     }
 
-    /// Sorts the unique keys by slot, stably, and leaves `rank` for the inverse.
+    /// Sorts the unique keys by slot, stably, and sets `rank`, which the inverse needs.
     fn sort_by_slot(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         if self.first_seen.len() <= FEW_KEYS { self.sort_few() } else { self.sort_many() }
     }
@@ -248,7 +245,7 @@ impl PlanScratch {
         (keys, slots)
     }
 
-    /// Rewrites the inverse indices to slot order and lists where each key occurs.
+    /// Rewrites the inverse indices to slot order and returns the positions of each key.
     fn occurrences(
         &self,
         unique: usize,

@@ -1,8 +1,9 @@
 //! The counter-based random numbers, which are pure functions of their arguments.
 //!
-//! Nothing in Zillion carries a random state that could depend on the order of threads. A dropout
-//! mask is a function of (seed, step, row, unit), an initial row of (seed, key, unit), the order of
-//! rows of (seed, epoch). The functions are small enough to be inlined into vectorised loops.
+//! Zillion keeps no random state, because such a state could depend on the order of threads. A
+//! dropout mask is a function of (seed, step, row, unit), an initial row is a function of (seed,
+//! key, unit), and the order of rows is a function of (seed, epoch). The functions are small enough
+//! to be inlined into vectorised loops.
 
 /// Mixes 64 bits: the splitmix64 finaliser (a bijection).
 #[inline(always)]
@@ -13,7 +14,8 @@ pub fn mix64(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Folds a further word into a seed. `combine(combine(seed, a), b)` names the stream (seed, a, b).
+/// Returns a new seed from a seed and a word. `combine(combine(seed, a), b)` is the seed of the
+/// stream (seed, a, b).
 #[inline(always)]
 pub fn combine(seed: u64, word: u64) -> u64 {
     mix64(seed ^ mix64(word))
@@ -34,12 +36,13 @@ pub fn unit_f32(bits: u32) -> f32 {
     (bits >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// Returns a text as a seed, so that a parameter's stream follows its name and not its position.
+/// Returns a new seed from a seed and a text, so that the random numbers of a parameter depend on
+/// its name and not on its position.
 pub fn text_seed(seed: u64, text: &str) -> u64 {
     combine(seed, xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
 }
 
-/// Permutes `0..n` by a seed (Fisher–Yates on counter-based draws).
+/// Returns a permutation of `0..n` that the seed determines (Fisher–Yates on counter-based draws).
 pub fn permutation(seed: u64, n: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n).collect();
     for i in (1..order.len()).rev() {

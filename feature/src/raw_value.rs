@@ -1,8 +1,8 @@
 //! The conversion of one raw value to the key or the number that it stands for.
 //!
 //! Training (the readers of text, JSON and arrays) and serving (requests) both use this module, so
-//! that a value means the same to both: there is one function from a raw value to a key and one to
-//! a number.
+//! that a value has the same meaning in both: one function converts a raw value to a key, and one
+//! to a number.
 //!
 //! The errors are small and have no text, because they travel through the inner loops of the
 //! reader; the reader and the request encoder each turn them into messages.
@@ -15,26 +15,28 @@ use crate::schema::RawType;
 /// The reason why a raw value is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueError {
-    /// The value is not a whole number, and its type is one.
+    /// The value is not a whole number, but its declared type requires one.
     NotWhole,
     /// The whole number does not fit the 64-bit type.
     Beyond64Bits,
-    /// The number is negative, and the type has no sign.
+    /// The number is negative, but its declared type has no sign.
     Negative,
-    /// The text is not a number, and a number is read.
+    /// The text is not a number, but the feature requires one.
     NotNumber,
     /// The number is NaN or infinite.
     NotFinite,
     /// The text is not UTF-8.
     NotUtf8,
-    /// The value is a floating-point number, and its type is text: its spelling is not known.
+    /// The value is a floating-point number, but its declared type is text: the spelling of the
+    /// number in the source is not known.
     NoText,
 }
 
 /// One raw value of a request or a file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum RawValue<'a> {
-    /// There is no value.
+    /// A missing value, such as an empty cell or a null.
+    #[default]
     Missing,
     /// A whole number that an `i64` holds.
     Int(i64),
@@ -42,7 +44,7 @@ pub enum RawValue<'a> {
     Uint(u64),
     /// A floating-point number of 64 bits.
     Float(f64),
-    /// A boolean, which is 1 or 0 where a number is read and its word where a text is read.
+    /// A boolean, which is 1 or 0 as a number and `true` or `false` as a text.
     Bool(bool),
     /// A text. An empty one is a missing value, as in files.
     Text(Cow<'a, str>),
@@ -94,10 +96,10 @@ impl RawId for RawValue<'static> {
 }
 
 impl RawValue<'_> {
-    /// Returns the id that the value is under its declared type; `None` for a missing value.
+    /// Returns the id of the value under its declared type, or `None` for a missing value.
     ///
     /// # Errors
-    /// The value cannot be an id of this type.
+    /// Returns an error if the value cannot be an id of this type.
     pub fn id<I: RawId>(&self, raw: RawType) -> Result<Option<I>, ValueError> {
         match self {
             Self::Missing => Ok(None),
@@ -116,10 +118,10 @@ impl RawValue<'_> {
         }
     }
 
-    /// Returns the number that the value is; `None` for a missing value.
+    /// Returns the value as a number, or `None` for a missing value.
     ///
     /// # Errors
-    /// The value is not a finite number.
+    /// Returns an error if the value is not a finite number.
     pub fn number(&self) -> Result<Option<f64>, ValueError> {
         let x = match self {
             Self::Missing => return Ok(None),
@@ -134,10 +136,11 @@ impl RawValue<'_> {
     }
 }
 
-/// Returns the id of a whole number under its declared type; as text, the number's digits.
+/// Returns the id of a whole number under its declared type. If the type is text, the id is the
+/// text of the number's digits.
 ///
 /// # Errors
-/// The number does not fit the type.
+/// Returns an error if the number does not fit the type.
 pub fn id_from_int<I: RawId>(raw: RawType, id: i64) -> Result<I, ValueError> {
     match raw {
         RawType::String => Ok(I::of_text(&id.to_string())),
@@ -145,10 +148,10 @@ pub fn id_from_int<I: RawId>(raw: RawType, id: i64) -> Result<I, ValueError> {
     }
 }
 
-/// Returns the id of a whole number without a sign, as [`id_from_int`] does.
+/// Returns the id of an unsigned whole number under its declared type, as [`id_from_int`] does.
 ///
 /// # Errors
-/// The number does not fit the type.
+/// Returns an error if the number does not fit the type.
 pub fn id_from_uint<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
     match raw {
         RawType::String => Ok(I::of_text(&id.to_string())),
@@ -167,7 +170,7 @@ pub fn id_from_flag<I: RawId>(raw: RawType, flag: bool) -> I {
 /// Returns the id of a signed number under a type of whole numbers.
 ///
 /// # Errors
-/// The number does not fit the type.
+/// Returns an error if the number does not fit the type.
 #[inline(always)]
 pub fn id_from_i64<I: RawId>(raw: RawType, id: i64) -> Result<I, ValueError> {
     if raw == RawType::U64 && id < 0 {
@@ -179,7 +182,7 @@ pub fn id_from_i64<I: RawId>(raw: RawType, id: i64) -> Result<I, ValueError> {
 /// Returns the id of an unsigned number under a type of whole numbers.
 ///
 /// # Errors
-/// The number does not fit the type.
+/// Returns an error if the number does not fit the type.
 #[inline(always)]
 pub fn id_from_u64<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
     if raw == RawType::I64 && id > i64::MAX as u64 {
@@ -191,7 +194,7 @@ pub fn id_from_u64<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
 /// Returns the id of a text cell under its declared type.
 ///
 /// # Errors
-/// The text is not an id of the type.
+/// Returns an error if the text is not an id of the type.
 #[inline]
 pub fn id_from_cell<I: RawId>(raw: RawType, cell: &[u8]) -> Result<I, ValueError> {
     match raw {
@@ -201,20 +204,20 @@ pub fn id_from_cell<I: RawId>(raw: RawType, cell: &[u8]) -> Result<I, ValueError
     }
 }
 
-/// Returns the id of a text.
+/// Returns the id of a text that is given as bytes.
 ///
 /// # Errors
-/// The text is not UTF-8.
+/// Returns an error if the text is not UTF-8.
 #[inline]
 pub fn id_from_bytes<I: RawId>(text: &[u8]) -> Result<I, ValueError> {
     std::str::from_utf8(text).map(I::of_text).map_err(|_| ValueError::NotUtf8)
 }
 
-/// Returns a group id: whole numbers are grouped by value, so that a column of numbers groups alike
-/// in text and in Parquet; everything else is grouped by its text.
+/// Returns the group id of a cell. Whole numbers are grouped by value, so that a column of numbers
+/// has the same groups in text and in Parquet; all other cells are grouped by their text.
 ///
 /// # Errors
-/// The text is not UTF-8.
+/// Returns an error if the text is not UTF-8.
 pub fn group_from_bytes(text: &[u8]) -> Result<u64, ValueError> {
     if is_canonical(text) {
         if let Ok(id) = parse_i64(text) {
@@ -227,24 +230,25 @@ pub fn group_from_bytes(text: &[u8]) -> Result<u64, ValueError> {
     id_from_bytes(text).map(|key: FeatureKey| key.0)
 }
 
-/// Returns whether a text is exactly what writing its number gives.
+/// Returns whether a text, if it is a whole number, has its usual spelling: without leading zeros
+/// and without a plus sign.
 fn is_canonical(text: &[u8]) -> bool {
     matches!(text, b"0" | [b'-', b'1'..=b'9', ..] | [b'1'..=b'9', ..])
 }
 
-/// Returns a number if it is finite.
+/// Returns the number unchanged if it is finite.
 ///
 /// # Errors
-/// The number is NaN or infinite.
+/// Returns an error if the number is NaN or infinite.
 #[inline]
 pub fn finite(x: f64) -> Result<f64, ValueError> {
     if x.is_finite() { Ok(x) } else { Err(ValueError::NotFinite) }
 }
 
-/// Returns the signed number that a text is.
+/// Parses a text as a signed whole number.
 ///
 /// # Errors
-/// The text is not a whole number, or the number is beyond 64 bits.
+/// Returns an error if the text is not a whole number, or if the number does not fit 64 bits.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Result<i64, ValueError> {
     let (negative, digits) = match text {
@@ -261,10 +265,11 @@ pub fn parse_i64(text: &[u8]) -> Result<i64, ValueError> {
     }
 }
 
-/// Returns the unsigned number that a text is.
+/// Parses a text as an unsigned whole number.
 ///
 /// # Errors
-/// The text is not a whole number, or the number is negative or beyond 64 bits.
+/// Returns an error if the text is not a whole number, or if the number is negative or does not fit
+/// 64 bits.
 #[inline]
 pub fn parse_u64(text: &[u8]) -> Result<u64, ValueError> {
     match text {
@@ -281,24 +286,20 @@ fn parse_digits(digits: &[u8]) -> Result<u64, ValueError> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(ValueError::NotWhole);
     }
-    let step = |value: u64, digit: u8| value * 10 + u64::from(digit - b'0');
+    let mut digits = digits.iter().map(|digit| u64::from(digit - b'0'));
     // Nineteen digits always fit.
     if digits.len() <= 19 {
-        return Ok(digits.iter().fold(0, |value, &digit| step(value, digit)));
+        return Ok(digits.fold(0, |value, digit| value * 10 + digit));
     }
-    digits.iter().try_fold(0u64, |value, &digit| {
-        value
-            .checked_mul(10)
-            .and_then(|v| v.checked_add(u64::from(digit - b'0')))
-            .ok_or(ValueError::Beyond64Bits)
-    })
+    let value = digits.try_fold(0u64, |value, digit| value.checked_mul(10)?.checked_add(digit));
+    value.ok_or(ValueError::Beyond64Bits)
 }
 
-/// Returns the number that a text is, as Rust, C and Python write it. NaN and infinities parse; the
-/// caller refuses them.
+/// Parses a text as a floating-point number, in the spelling of Rust, C and Python. NaN and
+/// infinities are accepted here; the caller refuses them.
 ///
 /// # Errors
-/// The text is not a number.
+/// Returns an error if the text is not a number.
 #[inline]
 pub fn parse_f64(text: &[u8]) -> Result<f64, ValueError> {
     // Counts are the common case; up to 15 digits are exact.
@@ -316,11 +317,12 @@ pub fn parse_f64(text: &[u8]) -> Result<f64, ValueError> {
     text.parse().map_err(|_| ValueError::NotNumber)
 }
 
-/// Returns the number that a text with a decimal comma is. A point is refused: there it separates
-/// thousands, and reading 1.234 as a little more than one would be wrong without a sign of it.
+/// Parses a text as a floating-point number with a decimal comma. A point is refused, because it
+/// separates thousands in such texts: to read 1.234 as a little more than one would be a silent
+/// error.
 ///
 /// # Errors
-/// The text is not a number, or has a point.
+/// Returns an error if the text is not a number or has a point.
 pub fn parse_f64_with_comma(text: &[u8]) -> Result<f64, ValueError> {
     let mut buffer = [0; 64];
     if text.contains(&b'.') || text.len() > buffer.len() {

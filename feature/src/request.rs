@@ -1,14 +1,14 @@
 //! The encoding of a request: its raw values become a batch for the model.
 //!
-//! The transforms are the same as in training, feature by feature: keys by the declared type,
-//! numbers through the frozen statistics, side tables joined by key, sequences cut, crosses
-//! computed. Nothing is guessed: an input that a feature reads must be present (`null` stands for a
-//! missing value), and an input that nothing reads is refused, because its name is probably
-//! misspelt.
+//! The transforms of each feature are the same as in training: ids become keys by their declared
+//! type, numbers are transformed with the frozen statistics, side tables are joined by key,
+//! sequences are shortened and crosses are computed. Nothing is guessed: an input that a feature
+//! reads must be present (`null` stands for a missing value), and an input that no feature reads is
+//! refused, because its name is probably misspelt.
 //!
-//! Inputs are named after the feature that reads them, or after the column that the feature was
-//! trained from. A feature of a side table is not an input; the column that holds the side table's
-//! key is.
+//! An input has the name of the feature that reads it, or of the column of the training data. A
+//! feature of a side table is not an input; the column with the side table's key is an input
+//! instead.
 
 mod shape;
 
@@ -21,7 +21,7 @@ use crate::cross::Crosses;
 use crate::error::{RequestError, SchemaError};
 use crate::key::FeatureKey;
 use crate::raw_value::{RawValue, ValueError};
-use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema};
+use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema, SideRef};
 use crate::side::{Attribute, SideTable};
 use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
@@ -45,7 +45,7 @@ pub enum RawValues<'a> {
 pub struct RawColumn<'a> {
     /// The values, row after row.
     pub values: RawValues<'a>,
-    /// The number of values of each row; `None` stands for one value a row.
+    /// The number of values of each row; `None` stands for one value in each row.
     pub lengths: Option<Vec<usize>>,
     /// Whether the column has one row, which all rows of the request share.
     pub is_shared: bool,
@@ -110,19 +110,19 @@ enum Rule {
 /// One join with a side table by one input.
 #[derive(Clone, Debug)]
 struct Join {
-    side: usize,
+    reference: SideRef,
     table: Arc<SideTable>,
     attributes: Vec<Attribute>,
-    /// The feature, if any, that has no value for a key that the side table does not have.
-    needed_by: Option<String>,
+    /// Whether some feature has no value for a key that the side table does not have.
+    is_needed: bool,
 }
 
 impl Encoder {
     /// Returns an encoder for a schema with its statistics and side tables (in the schema's order).
     ///
     /// # Errors
-    /// Statistics that a feature needs and that are not there, side tables that are not the
-    /// schema's.
+    /// Returns an error if statistics that a feature needs are absent, or if the side tables are
+    /// not those of the schema.
     pub fn new(
         schema: &Schema,
         statistics: &Statistics,
@@ -133,30 +133,21 @@ impl Encoder {
         }
         let mut inputs: Vec<Input> = Vec::new();
         let mut joins: Vec<Join> = Vec::new();
-        let mut sparse = 0;
+        let columns = schema.column_positions();
         for (position, feature) in schema.features.iter().enumerate() {
-            let at = if feature.table().is_some() { sparse } else { position - sparse };
-            sparse += usize::from(feature.table().is_some());
             match &feature.side {
                 _ if feature.is_cross() => {}
-                None => inputs.push(Input::of(feature, statistics, at)?),
+                None => inputs.push(Input::of(feature, statistics, columns[position])?),
                 Some(side) => {
-                    let known = inputs.iter().position(|input| {
-                        matches!(input.rule, Rule::Side { .. })
-                            && input.spec.name == side.by
-                            && joins[input.at].side == side.side
+                    let known = joins.iter().position(|join| join.reference == *side);
+                    let join = known.unwrap_or_else(|| {
+                        let raw = schema.sides[side.side].raw;
+                        inputs.push(Input::join(&side.by, raw, joins.len()));
+                        let (table, attributes) = (sides[side.side].clone(), Vec::new());
+                        let reference = side.clone();
+                        joins.push(Join { reference, table, attributes, is_needed: false });
+                        joins.len() - 1
                     });
-                    let join = match known {
-                        Some(input) => inputs[input].at,
-                        None => {
-                            let raw = schema.sides[side.side].raw;
-                            inputs.push(Input::join(&side.by, raw, joins.len()));
-                            let table = sides[side.side].clone();
-                            let (side, attributes) = (side.side, Vec::new());
-                            joins.push(Join { side, table, attributes, needed_by: None });
-                            joins.len() - 1
-                        }
-                    };
                     let join = &mut joins[join];
                     let column = join
                         .table
@@ -164,15 +155,13 @@ impl Encoder {
                         .ok_or_else(|| SchemaError::SideColumn { feature: feature.name.clone() })?;
                     let attribute = Attribute::new(schema, position, column, statistics)?;
                     join.attributes.push(attribute);
-                    if feature.needs_value() && join.needed_by.is_none() {
-                        join.needed_by = Some(feature.name.clone());
-                    }
+                    join.is_needed |= feature.needs_value();
                 }
             }
         }
         for input in &mut inputs {
             if let Rule::Side { .. } = input.rule {
-                input.spec.needs_value = joins[input.at].needed_by.is_some();
+                input.spec.needs_value = joins[input.at].is_needed;
             }
         }
         let names = inputs.iter().flat_map(|input| [&input.spec.name, &input.spec.column]);
@@ -188,8 +177,8 @@ impl Encoder {
         })
     }
 
-    /// Returns the inputs, in the order of the schema. A column that several features read is
-    /// several inputs with one [`InputSpec::column`].
+    /// Returns the inputs, in the order of the schema. If several features read one column, each of
+    /// them has an input of its own with the same [`InputSpec::column`].
     pub fn inputs(&self) -> impl Iterator<Item = &InputSpec> {
         self.inputs.iter().map(|input| &input.spec)
     }
@@ -210,17 +199,15 @@ impl Encoder {
         &self.schema
     }
 
-    /// Encodes `rows` rows.
+    /// Encodes the inputs of a request of `rows` rows as a batch.
     ///
     /// # Errors
-    /// [`RequestError`] names the input and, where it has one, the row.
+    /// Returns an error if an input is missing or unknown, or if a value cannot be used. The error
+    /// names the input and, if one value is refused, its row.
     pub fn encode(&self, rows: usize, columns: &RawColumns<'_>) -> Result<Batch, RequestError> {
         self.refuse_unread(columns)?;
-        let mut batch = Batch::empty(&self.schema);
-        batch.rows = rows;
-        batch.weight = None;
-        batch.group = None;
-        batch.event_time = None;
+        let empty = Batch::empty(&self.schema);
+        let mut batch = Batch { rows, weight: None, group: None, event_time: None, ..empty };
         for input in self.inputs.iter() {
             let column = columns
                 .get(input.spec.name.as_str())
@@ -245,37 +232,27 @@ impl Encoder {
         let value = |row: usize| column.values.at(row);
         match &input.rule {
             Rule::Id { raw, missing } => {
-                let key = |row| key_of(*raw, &value(row)).map(|key| key.unwrap_or(*missing));
+                let key = |row| Ok(value(row).id(*raw)?.unwrap_or(*missing));
                 batch.sparse[input.at] = KeyColumn::single(shape.single(input, key)?);
             }
             Rule::Bucket { buckets, missing } => {
-                let key = |row| match number_of(&value(row))? {
-                    Some(x) => Ok(buckets.key(x)),
-                    None => Ok(*missing),
-                };
+                let key = |row| Ok(value(row).number()?.map_or(*missing, |x| buckets.key(x)));
                 batch.sparse[input.at] = KeyColumn::single(shape.single(input, key)?);
             }
             Rule::Number { map, missing } => {
                 let number = |row| {
-                    let y = match (number_of(&value(row))?, missing) {
-                        (Some(x), _) => map.apply(x),
-                        (None, Some(missing)) => *missing,
-                        (None, None) => {
-                            return Err(
-                                "the value is missing, and the feature declares nothing for it",
-                            );
-                        }
+                    let none = "the value is missing, but the feature needs one; send a number";
+                    let large = "the value is too large for a 32-bit float; send a smaller number";
+                    let y = match value(row).number()? {
+                        Some(x) => map.apply(x),
+                        None => missing.ok_or(none)?,
                     };
-                    if y.is_finite() {
-                        Ok(y)
-                    } else {
-                        Err("the value is too large for 32-bit floats")
-                    }
+                    if y.is_finite() { Ok(y) } else { Err(large) }
                 };
                 batch.numeric[input.at] = shape.single(input, number)?;
             }
             Rule::Ids { raw, max_len } => {
-                let mut list = shape.lists(input, |i| key_of(*raw, &value(i)))?;
+                let mut list = shape.lists(input, |i| Ok(value(i).id(*raw)?))?;
                 if let Some(max_len) = max_len {
                     list.keep_last(*max_len);
                 }
@@ -285,17 +262,17 @@ impl Encoder {
                 let join = &self.joins[input.at];
                 let absent = join.table.index.len();
                 let found = |row| {
-                    let key = key_of(*raw, &value(row))?;
+                    let key = value(row).id(*raw)?;
                     match key.and_then(|key| join.table.index.row(key)) {
-                        None if join.needed_by.is_some() => Err(
-                            "the side table has no row of this key, and a numeric feature without `missing` needs one",
+                        None if join.is_needed => Err(
+                            "the side table has no row with this key, but a numeric feature without `missing` needs one; send a key that the side table has",
                         ),
                         row => Ok(row.unwrap_or(absent)),
                     }
                 };
                 let side_rows: Vec<u32> = shape.single(input, found)?;
                 let missing = side_rows.iter().filter(|&&row| row == absent).count();
-                batch.side_missing[join.side] += missing as u64;
+                batch.side_missing[join.reference.side] += missing as u64;
                 for attribute in &join.attributes {
                     attribute.fill(&side_rows, batch);
                 }
@@ -310,19 +287,12 @@ impl Encoder {
         let mut is_read = |name: &str| {
             known.by_ref().find(|known| known.as_str() >= name).is_some_and(|known| known == name)
         };
-        match columns.keys().find(|name| !is_read(name)) {
-            None => Ok(()),
-            Some(name) => {
-                let names = self.inputs.iter().map(|i| i.spec.name.as_str());
-                let nearest = zillion_config::nearest(name, names)
-                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-                Err(RequestError {
-                    input: name.to_string(),
-                    row: None,
-                    reason: format!("the model has no input of this name{nearest}"),
-                })
-            }
-        }
+        let Some(name) = columns.keys().find(|name| !is_read(name)) else { return Ok(()) };
+        let names = self.inputs.iter().map(|i| i.spec.name.as_str());
+        let nearest = zillion_config::nearest(name, names)
+            .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        let reason = format!("the model has no input of this name{nearest}");
+        Err(RequestError { input: name.to_string(), row: None, reason })
     }
 }
 
@@ -378,7 +348,7 @@ impl RawValues<'_> {
         }
     }
 
-    /// Returns whether there is no value.
+    /// Returns whether the column has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -396,31 +366,29 @@ impl RawValues<'_> {
     }
 }
 
-/// Returns the message about a refused value, in the words of a request.
-fn explain(error: ValueError) -> &'static str {
-    match error {
-        ValueError::NotWhole => {
-            "the value is not a whole number; send a whole number or its digits"
-        }
-        ValueError::Beyond64Bits => "the value does not fit the 64-bit type of the feature",
-        ValueError::Negative => "the value is negative, and the type of the feature is u64",
-        ValueError::NotNumber => "the value is text, and the feature is a number; send a number",
-        ValueError::NotFinite => "the value is not finite; give `null` for a missing value",
-        ValueError::NotUtf8 => "the value is not UTF-8; send UTF-8 text",
-        ValueError::NoText => {
-            "the value is a number with a fraction, and the type of the feature is text; send a string"
+impl From<ValueError> for &'static str {
+    /// Returns the message about a refused value, for the sender of the request.
+    fn from(error: ValueError) -> Self {
+        match error {
+            ValueError::NotWhole => {
+                "the value is not a whole number; send a whole number or its digits"
+            }
+            ValueError::Beyond64Bits => {
+                "the value does not fit the 64-bit type of the feature; send an id of the training data"
+            }
+            ValueError::Negative => {
+                "the value is negative, but the type of the feature is u64; send a number from 0 on"
+            }
+            ValueError::NotNumber => {
+                "the value is text, but the feature is a number; send a number"
+            }
+            ValueError::NotFinite => "the value is not finite; give `null` for a missing value",
+            ValueError::NotUtf8 => "the value is not UTF-8; send UTF-8 text",
+            ValueError::NoText => {
+                "the value is a number with a fraction, but the type of the feature is text; send a string"
+            }
         }
     }
-}
-
-/// Returns the key of a value under its declared type, or `None` for a missing value.
-fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
-    value.id(raw).map_err(explain)
-}
-
-/// Returns a finite number, or `None` for a missing value.
-fn number_of(value: &RawValue<'_>) -> Result<Option<f64>, &'static str> {
-    value.number().map_err(explain)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Buffers of rows on their way between tables and the model.
+//! The buffers that carry rows between tables and the model.
 
-/// The rows of one step, one block for each table, in the order of the plan's unique keys. The
-/// buffer is passed by ownership: the caller of a pull gives a buffer and gets it back filled.
+/// The rows of one step, one block for each table, in the order of the plan's unique keys. A pull
+/// takes ownership of a buffer, fills it and returns it.
 #[derive(Clone, Debug, Default)]
 pub struct RowBuffer {
     /// The rows of each table of the plan.
@@ -42,7 +42,7 @@ impl TableRows {
         &self.values[i * self.stride..(i + 1) * self.stride]
     }
 
-    /// Sets the shape to `rows × stride`; what the floats hold afterwards is unspecified.
+    /// Sets the shape to `rows × stride`; the values of the floats are unspecified afterwards.
     pub fn reshape(&mut self, rows: usize, stride: usize) {
         self.stride = stride;
         self.values.resize(rows * stride, 0.0);
@@ -50,7 +50,7 @@ impl TableRows {
 }
 
 impl RowBuffer {
-    /// Sets the shape of every table; what the floats hold afterwards is unspecified.
+    /// Sets the shape of every table; the values of the floats are unspecified afterwards.
     pub fn reshape(&mut self, shapes: impl ExactSizeIterator<Item = (usize, usize)>) {
         self.tables.resize_with(shapes.len(), TableRows::default);
         for (table, (rows, stride)) in self.tables.iter_mut().zip(shapes) {

@@ -12,7 +12,7 @@ pub struct ShardMap {
 }
 
 impl ShardMap {
-    /// Returns a map over `shards` shards; more shards than slots are cut to one slot each.
+    /// Returns a map over `shards` shards, or over one shard for each slot if that is less.
     pub fn new(shards: NonZeroUsize) -> Self {
         Self { shards: shards.get().min(SLOTS) }
     }

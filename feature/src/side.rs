@@ -1,11 +1,12 @@
-//! Side tables: what is known of a user or an item, in a file of its own, joined to rows by key.
+//! The side tables: attributes of users or items in files of their own, joined to rows by key.
 //!
-//! A row names a key; the key's row of the side table holds the values. The join is two gathers:
-//! keys to rows of the side table (while decoding), rows to values (when a batch is assembled). A
-//! key that the side table does not have reads as the row *behind* the last one, which holds what
-//! each feature makes of a missing value: no branch in the loops, and one number to count.
+//! A row of the data names a key; the row of the side table with this key holds the values. The
+//! join is two gathers: from keys to rows of the side table (while decoding), and from rows to
+//! values (when a batch is assembled). A key that the side table does not have is read as the row
+//! *behind* the last one, which holds the missing value of each feature. Therefore the loops need
+//! no branch, and missing rows can be counted by one number.
 //!
-//! Training and serving join through here; reading the file is the reader's business.
+//! Training and serving both use this module; the files are read by the `reader` crate.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -28,7 +29,7 @@ impl SideIndex {
     /// Adds the key of the next row.
     ///
     /// # Errors
-    /// The earlier row that has the same key.
+    /// Returns the number of the earlier row if a row with the same key was added before.
     pub fn push(&mut self, key: FeatureKey) -> Result<(), u32> {
         let next = self.rows.len() as u32;
         match self.rows.entry(key) {
@@ -40,12 +41,12 @@ impl SideIndex {
         }
     }
 
-    /// Returns the number of rows, which is also the row that stands for a key that is not here.
+    /// Returns the number of rows, which is also the row that stands for an unknown key.
     pub fn len(&self) -> u32 {
         self.rows.len() as u32
     }
 
-    /// Returns whether there is no row.
+    /// Returns whether the side table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -64,12 +65,12 @@ impl SideIndex {
     }
 }
 
-/// A side table: its keys, and what features read of it.
+/// A side table: its keys, and the columns that features read.
 #[derive(Clone, Debug, Default)]
 pub struct SideTable {
     /// The keys of the side table's rows.
     pub index: Arc<SideIndex>,
-    /// Positions in the schema of the features that read it, and their values.
+    /// The features that read the side table, by their positions in the schema, and their values.
     pub columns: Vec<(usize, SideColumn)>,
 }
 
@@ -80,7 +81,7 @@ impl SideTable {
     }
 }
 
-/// The values of one feature as the side table's file has them, one for each row.
+/// The values of one feature in the file of the side table, one for each row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SideColumn {
     /// The keys of an id feature.
@@ -91,19 +92,13 @@ pub enum SideColumn {
     Numbers(Vec<f64>),
 }
 
-/// The values of one feature as a batch has them: one for each row of the side table, and one more
-/// for a key that the side table does not have.
+/// The transformed values of one feature: one for each row of the side table, and one more for an
+/// unknown key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    target: Target,
+    /// The position of the column among the sparse or the numeric columns of a batch.
+    at: usize,
     values: Values,
-}
-
-/// The column of a batch that is filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
-    Sparse(usize),
-    Numeric(usize),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -114,17 +109,17 @@ enum Values {
 }
 
 impl Attribute {
-    /// Transforms a column of a side table as the feature says. `feature` is its position in the
+    /// Transforms a column of a side table for a feature, which is given by its position in the
     /// schema.
     ///
     /// A numeric feature without `missing` has no value for a missing row: its last entry is NaN,
     /// and the caller that joins must refuse such a row ([`FeatureSpec::needs_value`]).
     ///
     /// # Errors
-    /// Statistics that the transform needs and that are not there.
+    /// Returns an error if statistics that the transform needs are absent.
     ///
     /// # Panics
-    /// If the column is not what the feature's kind is made of.
+    /// Panics if the type of the column does not fit the kind of the feature.
     pub fn new(
         schema: &Schema,
         feature: usize,
@@ -132,12 +127,6 @@ impl Attribute {
         statistics: &Statistics,
     ) -> Result<Self, SchemaError> {
         let spec = &schema.features[feature];
-        let before = &schema.features[..feature];
-        let sparse = before.iter().filter(|f| f.table().is_some()).count();
-        let target = match spec.table() {
-            Some(_) => Target::Sparse(sparse),
-            None => Target::Numeric(feature - sparse),
-        };
         let absent = FeatureKey::missing(&spec.name);
         let values = match (&spec.kind, column) {
             (FeatureKind::Id { .. }, SideColumn::Keys(keys)) => {
@@ -159,22 +148,22 @@ impl Attribute {
             }
             (kind, column) => panic!("{kind:?} is not made of {column:?}"),
         };
-        Ok(Self { target, values })
+        Ok(Self { at: schema.column_positions()[feature], values })
     }
 
-    /// Fills the feature's column of `batch`: row i of the batch from row `rows[i]` of the side
-    /// table.
+    /// Fills the feature's column of `batch`: row i of the batch receives the value of row
+    /// `rows[i]` of the side table.
     ///
     /// # Panics
-    /// If a row is beyond the side table's length (which itself stands for a missing row), or the
-    /// lists of a batch have 2³¹ values or more.
+    /// Panics if a row is beyond the side table's length (the length itself stands for a missing
+    /// row), or if the lists of a batch have 2³¹ values or more.
     pub fn fill(&self, rows: &[u32], batch: &mut Batch) {
-        match (&self.values, self.target) {
-            (Values::Keys(keys), Target::Sparse(at)) => {
+        match &self.values {
+            Values::Keys(keys) => {
                 let keys = rows.iter().map(|&row| keys[row as usize]).collect();
-                batch.sparse[at] = KeyColumn::single(keys);
+                batch.sparse[self.at] = KeyColumn::single(keys);
             }
-            (Values::Lists { offsets, keys, weights }, Target::Sparse(at)) => {
+            Values::Lists { offsets, keys, weights } => {
                 let mut ends = Vec::with_capacity(rows.len() + 1);
                 let mut joined = Vec::with_capacity(rows.len());
                 let mut joined_weights = weights.as_ref().map(|_| Vec::new());
@@ -189,17 +178,17 @@ impl Attribute {
                     let end = i32::try_from(joined.len());
                     ends.push(end.expect("a batch holds fewer than 2^31 values a column"));
                 }
-                batch.sparse[at] =
+                batch.sparse[self.at] =
                     KeyColumn { offsets: Some(ends), keys: joined, weights: joined_weights };
             }
-            (Values::Numbers(numbers), Target::Numeric(at)) => {
-                batch.numeric[at] = rows.iter().map(|&row| numbers[row as usize]).collect();
+            Values::Numbers(numbers) => {
+                batch.numeric[self.at] = rows.iter().map(|&row| numbers[row as usize]).collect();
             }
-            (_, target) => unreachable!("`new` chose {target:?} by the same table"),
         }
     }
 
-    /// Returns the first row of the side table whose number is beyond `f32` after the transform.
+    /// Returns the first row of the side table whose number does not fit an `f32` after the
+    /// transform.
     pub fn first_infinite(&self) -> Option<usize> {
         match &self.values {
             Values::Numbers(numbers) => {
@@ -211,7 +200,7 @@ impl Attribute {
     }
 }
 
-/// Returns the lists as the feature keeps them, and an empty one behind.
+/// Returns the lists, shortened to the feature's limit, and one empty list behind them.
 fn last_values(spec: &FeatureSpec, lists: &KeyColumn) -> Values {
     let mut kept = lists.clone();
     if let Some(max_len) = spec.max_len() {
@@ -290,6 +279,6 @@ mod tests {
         let zip = vec![id(9), id(8), absent("zip"), id(8)];
         assert_eq!(batch.sparse[2], KeyColumn::single(zip));
         let unknown = Attribute::new(&schema, 0, &columns[0], &Statistics::default());
-        assert!(unknown.unwrap_err().to_string().starts_with("no statistics for feature `price`"));
+        assert!(unknown.unwrap_err().to_string().starts_with("feature `price` has no statistics"));
     }
 }

@@ -13,7 +13,7 @@ pub struct Statistics {
     pub columns: BTreeMap<String, ColumnStatistics>,
 }
 
-/// One column's statistics over its present values.
+/// The statistics of the present values of one column.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnStatistics {

@@ -8,11 +8,12 @@ use crate::statistics::Statistics;
 /// A numeric feature's transform with its statistics resolved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NumericMap {
-    /// The value is left as it is.
+    /// The identity: the value is not changed.
     Raw,
-    /// `sign(x) · ln(1 + |x|)`: the usual log1p for counts, defined for negatives too.
+    /// The function `sign(x) · ln(1 + |x|)`: the usual log1p for counts, extended to negative
+    /// numbers.
     Log1p,
-    /// `(x − mean) / std`; a constant column becomes 0.
+    /// The function `(x − mean) / std`; a constant column becomes 0.
     Standardise {
         /// The mean over the training data.
         mean: f64,
@@ -23,6 +24,9 @@ pub enum NumericMap {
 
 impl NumericMap {
     /// Resolves the transform of a numeric feature.
+    ///
+    /// # Errors
+    /// Returns an error if statistics that the transform needs are absent.
     pub fn resolve(
         name: &str,
         transform: NumericTransform,
@@ -59,8 +63,11 @@ pub struct Bucketizer {
 impl Bucketizer {
     /// Resolves the boundaries of a bucketized feature.
     ///
+    /// # Errors
+    /// Returns an error if the boundaries are quantiles whose statistics are absent.
+    ///
     /// # Panics
-    /// If `feature` is of another kind.
+    /// Panics if `feature` is of another kind.
     pub fn resolve(feature: &FeatureSpec, statistics: &Statistics) -> Result<Self, SchemaError> {
         let FeatureKind::Bucketized { buckets, .. } = &feature.kind else {
             panic!("feature `{}` is not bucketized", feature.name);
@@ -76,16 +83,12 @@ impl Bucketizer {
         Ok(Self { boundaries })
     }
 
-    /// Returns the bucket of a value: how many boundaries are at most `x`.
-    #[inline]
-    pub fn bucket(&self, x: f64) -> usize {
-        self.boundaries.partition_point(|&b| f64::from(b) <= x)
-    }
-
-    /// Returns the key of a value's bucket.
+    /// Returns the key of a value's bucket. The number of the bucket is the number of boundaries
+    /// that are at most `x`.
     #[inline]
     pub fn key(&self, x: f64) -> FeatureKey {
-        FeatureKey::from_u64(self.bucket(x) as u64)
+        let bucket = self.boundaries.partition_point(|&b| f64::from(b) <= x);
+        FeatureKey::from_u64(bucket as u64)
     }
 }
 
@@ -121,6 +124,6 @@ mod tests {
     #[test]
     fn a_boundary_belongs_to_the_bucket_above() {
         let b = Bucketizer { boundaries: vec![0.0, 1.0, 2.0] };
-        assert_eq!([-1.0, 0.0, 0.5, 1.0, 2.0, 9.0].map(|x| b.bucket(x)), [0, 1, 1, 2, 3, 3]);
+        assert_eq!([-1.0, 0.0, 0.5, 1.0, 2.0, 9.0].map(|x| b.key(x).unmix()), [0, 1, 1, 2, 3, 3]);
     }
 }

@@ -1,5 +1,5 @@
-//! Bodies of requests from the outside: each protocol reads them, with and without binary tensors,
-//! and accepts or refuses them, and never panics.
+//! The fuzz target for bodies of requests: every protocol, with and without binary tensors, must
+//! accept or refuse each body without a panic.
 
 #![no_main]
 

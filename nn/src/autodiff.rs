@@ -1,7 +1,7 @@
 //! Reverse-mode differentiation as a source transformation: nodes in, nodes out.
 //!
 //! The gradient rule of each operation is next to its kernels in [`ops`](crate::ops); this module
-//! has the walk over the nodes and the sums. If a value is used more than once, its gradients are
+//! visits the nodes and adds the gradients up. If a value is used more than once, its gradients are
 //! added in the order of its uses, the last one first. The gradients of all lookups in one table
 //! become one node.
 
@@ -32,15 +32,18 @@ pub fn differentiate(graph: &Graph, loss: NodeId) -> Result<TrainGraph> {
     if loss.0 as usize >= graph.nodes.len() || graph.shape(loss) != Shape::constant(1, 1) {
         let node =
             graph.nodes.get(loss.0 as usize).map_or_else(|| loss.to_string(), |n| n.name.clone());
-        return Err(Error::Shape { node, reason: "a loss is a [1, 1] matrix".into() });
+        return Err(Error::Shape {
+            node,
+            reason: "a loss must be a [1, 1] matrix of this graph".into(),
+        });
     }
     let mut cx = Backward::new(graph);
     let seed = Op::Fill { value: 1.0, shape: Shape::constant(1, 1) };
     let seed = cx.push(loss, "grad", seed, &[])?;
-    cx.give(loss, seed);
+    cx.add_gradient(loss, seed);
     for index in (0..=loss.0).rev() {
         let id = NodeId(index);
-        if !cx.wants(id) {
+        if !cx.needs_gradient(id) {
             continue;
         }
         if let Some(g) = cx.sum(id)? {

@@ -3,6 +3,8 @@
 //! Additions, multiplications and functions of an element count as one operation each. Moving data
 //! without computing (lookups of one row, concatenations, views) costs nothing.
 
+use std::iter::Sum;
+
 use crate::graph::Graph;
 use crate::graph::op::Op;
 use crate::graph::shape::{NodeId, Shape};
@@ -16,6 +18,15 @@ pub struct Cost {
     pub flops: u64,
     /// The number of bytes of the result.
     pub bytes: u64,
+}
+
+impl Sum for Cost {
+    fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
+        costs.fold(Self::default(), |a, b| Self {
+            flops: a.flops + b.flops,
+            bytes: a.bytes + b.bytes,
+        })
+    }
 }
 
 /// Returns the cost of a node of a graph.
@@ -67,11 +78,7 @@ mod tests {
         let sizes = Sizes::of(10);
         let totals = |graph: &Graph| {
             let ids = (0..graph.nodes.len() as u32).map(NodeId);
-            let costs = ids.map(|id| cost(graph, id, &sizes));
-            costs.fold(Cost::default(), |a, b| Cost {
-                flops: a.flops + b.flops,
-                bytes: a.bytes + b.bytes,
-            })
+            ids.map(|id| cost(graph, id, &sizes)).sum::<Cost>()
         };
         let before = totals(&stages[stages.len() - 2].graph);
         let after = totals(&stages[stages.len() - 1].graph);

@@ -18,15 +18,18 @@ pub enum Error {
         /// The name that two layers share.
         node: String,
     },
-    /// The loss depends on trainable values through an operation without a gradient rule.
-    #[error("layer `{node}`: the operation {op} has no gradient")]
+    /// An operation without a gradient rule, between the loss and a trainable value.
+    #[error(
+        "layer `{node}`: the operation {op} has no gradient, but the loss depends on trainable \
+         values through it; replace the layer"
+    )]
     NotDifferentiable {
         /// The name of the operation.
         op: &'static str,
         /// The name of the node.
         node: String,
     },
-    /// The batch given to a run does not fit the graph.
+    /// An input of a run that does not fit the graph.
     #[error("{input}: {reason}")]
     Input {
         /// The input that does not fit.
@@ -34,15 +37,15 @@ pub enum Error {
         /// The reason: the values that do not fit each other.
         reason: String,
     },
-    /// A row that cannot be judged: look at it in the data, or at the model that scored it.
+    /// A row that a metric cannot use: check the row in the data, or the model that scored it.
     #[error("row {row}: {reason}")]
     Row {
-        /// The row, counted from the first one evaluated.
+        /// The number of the row; the first evaluated row has the number 0.
         row: u64,
-        /// The reason why the row cannot be judged.
+        /// The reason why the metric cannot use the row.
         reason: String,
     },
-    /// A stored or given parameter does not fit the model: it was made for another one.
+    /// A parameter that does not fit the model, because it was made for another model.
     #[error("parameter `{name}`: {reason}")]
     Param {
         /// The name of the parameter.
@@ -50,22 +53,22 @@ pub enum Error {
         /// The reason: the values that do not fit each other.
         reason: String,
     },
-    /// A node that has no form in ONNX, or a name that ONNX needs twice: change the layer, or use
-    /// the safetensors file.
+    /// A node that ONNX cannot represent, or a name that two values of the ONNX file would share:
+    /// change the layer, or use the safetensors file.
     #[error("`{node}` cannot be written as ONNX: {reason}")]
     Onnx {
-        /// The node, feature or parameter.
+        /// The name of the node, the feature or the parameter.
         node: String,
-        /// The reason why the node has no form in ONNX.
+        /// The reason why the node cannot be written.
         reason: String,
     },
     /// Bytes that are not a readable safetensors file.
     #[error("the file of dense parameters cannot be read: {0}")]
     Safetensors(#[from] safetensors::SafeTensorError),
-    /// A key of the job, in a model that the job writes node by node.
+    /// An invalid key in the model section of a job.
     #[error(transparent)]
     Config(#[from] zillion_config::ConfigError),
-    /// A setting outside its range.
+    /// A setting whose value is not allowed.
     #[error("setting `{name}`: {reason}")]
     Setting {
         /// The name of the setting, as a job writes it.

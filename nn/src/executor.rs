@@ -24,7 +24,6 @@ use zillion_device::Workers;
 use crate::error::{Error, Result};
 use crate::executor::batch_pass::Shared;
 use crate::executor::lane::{Lane, TileBuffers};
-use crate::executor::row_gradients::Finished;
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::{ColumnView, Inputs};
@@ -100,7 +99,8 @@ impl Executor {
         self.profile.as_ref()
     }
 
-    /// Starts or stops the recording of what each thread computes, and when. Results do not change.
+    /// Starts or stops the recording of the work of each thread, with its times. Results do not
+    /// change.
     pub fn record(&mut self, on: bool) {
         self.is_recorded = on;
     }
@@ -126,7 +126,7 @@ impl Executor {
     ) -> Result<()> {
         self.check_row_grads(inputs, row_grads)?;
         self.run(workers, inputs, params, seed)?;
-        self.finished_values().row_gradients(workers, inputs, row_grads, &self.log);
+        self.row_gradients(workers, inputs, row_grads);
         self.add_up_log();
         for &(param, node) in &self.program.updates {
             if let Some(value) = constant(&self.program, &self.consts, node) {
@@ -180,15 +180,26 @@ impl Executor {
     fn check_row_grads(&self, inputs: &Inputs<'_>, row_grads: &[&mut [f32]]) -> Result<()> {
         let wrong = |input: &str, reason: String| Error::Input { input: input.to_owned(), reason };
         if self.program.loss.is_none() {
-            return Err(wrong("the program", "an inference program cannot train".into()));
+            return Err(wrong(
+                "the program",
+                "an inference program cannot train; plan the graph with `Program::train`".into(),
+            ));
         }
         if row_grads.len() != inputs.tables.len() {
-            let reason = format!("{} buffers for {} tables", row_grads.len(), inputs.tables.len());
+            let reason = format!(
+                "found {} buffers, needed one for each of {} tables",
+                row_grads.len(),
+                inputs.tables.len()
+            );
             return Err(wrong("row gradients", reason));
         }
         for (out, table) in row_grads.iter().zip(&inputs.tables) {
             if out.len() != table.values.len() {
-                let reason = format!("{} floats for {}", out.len(), table.values.len());
+                let reason = format!(
+                    "a buffer has {} floats, but its table's rows have {}",
+                    out.len(),
+                    table.values.len()
+                );
                 return Err(wrong("row gradients", reason));
             }
         }
@@ -409,10 +420,5 @@ impl Executor {
                 shared.lane_pass((number, phase), lane, buffers, timed);
             }
         });
-    }
-
-    fn finished_values(&self) -> Finished<'_> {
-        let Self { program, lanes, lists, locate, .. } = self;
-        Finished { program, lanes, lists, locate }
     }
 }

@@ -66,9 +66,9 @@ pub enum ParamInit {
 pub struct ParamSpec {
     /// The name, unique in the model, which is also the tensor's name in a checkpoint.
     pub name: String,
-    /// The number of rows (of a weight: input units).
+    /// The number of rows; for a weight, the number of input units.
     pub rows: usize,
-    /// The number of columns (of a weight: output units).
+    /// The number of columns; for a weight, the number of output units.
     pub cols: usize,
     /// The distribution of the initial values.
     pub init: ParamInit,
@@ -77,7 +77,7 @@ pub struct ParamSpec {
     pub trainable: bool,
 }
 
-/// A table as the graph sees it: rows of `stride` floats.
+/// A table that the graph reads: rows of `stride` floats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableInput {
@@ -87,7 +87,7 @@ pub struct TableInput {
     pub stride: usize,
 }
 
-/// A sparse column as the graph sees it: indices of a table's rows.
+/// A sparse column that the graph reads: indices of a table's rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnInput {
@@ -112,8 +112,8 @@ pub struct GraphInputs {
     pub labels: Vec<String>,
 }
 
-/// A model: built by [`GraphBuilder`](crate::GraphBuilder), extended by
-/// [`differentiate`](crate::differentiate).
+/// A model, which [`GraphBuilder`](crate::GraphBuilder) builds and
+/// [`differentiate`](crate::differentiate) extends by gradients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Graph {
@@ -153,6 +153,18 @@ impl Graph {
         self.outputs.iter().find(|(n, _)| n == name).map(|&(_, id)| id)
     }
 
+    /// Returns a flag for each node, `true` if a root is the node or depends on it.
+    pub(crate) fn live(&self, roots: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
+        let mut live = vec![false; self.nodes.len()];
+        roots.into_iter().for_each(|root| live[root.0 as usize] = true);
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            if live[index] {
+                node.inputs.iter().for_each(|input| live[input.0 as usize] = true);
+            }
+        }
+        live
+    }
+
     /// Returns the node with this name or alias.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         let own = self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32));
@@ -160,8 +172,8 @@ impl Graph {
     }
 }
 
-/// Writes one line for each node, `%7 = relu(%6) : [B, 400]  # mlp.0.relu`, then the outputs and
-/// updates.
+/// The printed form: one line for each node, `%7 = relu(%6) : [B, 400]  # mlp.0.relu`, then the
+/// outputs and updates.
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, node) in self.nodes.iter().enumerate() {

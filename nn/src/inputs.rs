@@ -21,7 +21,7 @@ pub struct Inputs<'a> {
     pub occurrences: Vec<OccurrenceView<'a>>,
     /// The values of the numeric columns.
     pub numeric: Vec<&'a [f32]>,
-    /// The labels; may be empty for inference.
+    /// The labels; they can be left out for inference.
     pub labels: Vec<LabelView<'a>>,
     /// The sample weights, if the batch has any.
     pub weight: Option<&'a [f32]>,
@@ -137,14 +137,14 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Checks everything that kernels use as an index, so that a batch that does not fit the graph
-    /// cannot make them fail. `labels` and `train` say whether labels are read and whether a
+    /// Checks every value that kernels use as an index, so that a batch that does not fit the graph
+    /// cannot make them fail. `labels` is true if labels are read, and `train` is true if a
     /// backward pass runs.
     pub(crate) fn check(&self, graph: &GraphInputs, labels: bool, train: bool) -> Result<()> {
         if self.rows == 0 || self.rows > MAX_ROWS {
             return Err(wrong(
                 "the batch",
-                format!("found {} rows, and 1 to {MAX_ROWS} are allowed", self.rows),
+                format!("found {} rows; 1 to {MAX_ROWS} are allowed", self.rows),
             ));
         }
         self.check_tables(graph)?;
@@ -167,14 +167,15 @@ impl<'a> Inputs<'a> {
         if train { self.check_occurrences(graph) } else { Ok(()) }
     }
 
-    /// Checks that the number of values of these columns, which are rows of their own, fits in 24
-    /// bits.
+    /// Checks that the number of values of each of these columns fits in 24 bits. A value of these
+    /// columns is a row of its own.
     pub(crate) fn check_values(&self, graph: &GraphInputs, columns: &[usize]) -> Result<()> {
         for &column in columns {
             let values = self.columns[column].inverse.len();
             if values > MAX_ROWS {
                 let reason = format!(
-                    "{values} values in a batch, {MAX_ROWS} at most: shorten its lists or the batch"
+                    "found {values} values in a batch, at most {MAX_ROWS} are allowed; shorten the lists \
+                     or the batch"
                 );
                 return Err(wrong(&graph.columns[column].name, reason));
             }
@@ -187,7 +188,7 @@ impl<'a> Inputs<'a> {
         match columns.iter().find(|&&column| self.columns[column].offsets.is_some()) {
             Some(&column) => Err(wrong(
                 &graph.columns[column].name,
-                "lists, where one value a row is needed".into(),
+                "found lists, but the model needs one value for each row".into(),
             )),
             None => Ok(()),
         }
@@ -225,32 +226,31 @@ impl<'a> Inputs<'a> {
         table: usize,
     ) -> std::result::Result<(), String> {
         if column.table != table {
-            return Err(format!("looks up table {}, not {table}", column.table));
+            return Err(format!("the column is of table {}, needed table {table}", column.table));
         }
         let unique = self.tables[table].unique;
         // A maximum vectorises; a loop that stops at the first bad index would not.
         let largest = column.inverse.iter().fold(0, |a, &b| a.max(b));
         if !column.inverse.is_empty() && largest as usize >= unique {
-            return Err(format!("index {largest} of {unique} unique rows"));
+            return Err(format!("found index {largest}, but there are {unique} unique rows"));
         }
         let values = column.inverse.len();
         match column.offsets {
             None if values != self.rows => {
-                return Err(format!("{values} values, {} rows", self.rows));
+                return Err(format!("found {values} values for {} rows", self.rows));
             }
             None => {}
             Some(offsets) => {
-                let ends = offsets.first() == Some(&0)
-                    && offsets.last().is_some_and(|&end| usize::try_from(end) == Ok(values));
-                let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
-                if offsets.len() != self.rows + 1 || !ends || descends {
-                    return Err("offsets do not ascend from 0 to the number of values".into());
+                let end = offsets.last().and_then(|&end| usize::try_from(end).ok());
+                if offsets.len() != self.rows + 1 || end != Some(values) || !ascend_from_0(offsets)
+                {
+                    return Err("the offsets must ascend from 0 to the number of values".into());
                 }
             }
         }
         match column.weights {
             Some(weights) if weights.len() != values => {
-                Err(format!("{} weights for {values} values", weights.len()))
+                Err(format!("found {} weights for {values} values", weights.len()))
             }
             _ => Ok(()),
         }
@@ -265,30 +265,42 @@ impl<'a> Inputs<'a> {
             let mut base = 0;
             for column in columns() {
                 if column.base as usize != base {
-                    return Err(wrong(&known.name, "columns do not follow one another".into()));
+                    return Err(wrong(
+                        &known.name,
+                        "the positions of its columns must follow one another".into(),
+                    ));
                 }
                 base += column.inverse.len();
             }
-            let ends = offsets.first() == Some(&0)
-                && offsets.last().is_some_and(|&end| end as usize == positions.len());
-            let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
+            let end = offsets.last().map(|&end| end as usize);
             let largest = positions.iter().fold(0, |a, &b| a.max(b));
             if offsets.len() != self.tables[t].unique + 1
-                || !ends
-                || descends
+                || end != Some(positions.len())
+                || !ascend_from_0(offsets)
                 || positions.len() != values
                 || (values > 0 && largest as usize >= values)
             {
-                return Err(wrong(&known.name, "occurrences do not fit the columns".into()));
+                return Err(wrong(
+                    &known.name,
+                    "the occurrences do not fit the columns; make the lookup plan again".into(),
+                ));
             }
         }
         Ok(())
     }
 }
 
-/// The most rows of a batch, and the most values of a list column that are rows of their own. Their
-/// indices fit in 24 bits, as the executor's map from rows to lanes needs.
+/// The maximum number of rows of a batch, and of values of a list column that are rows of their
+/// own. Their indices must fit in 24 bits, because the executor's map from rows to lanes stores 24
+/// bits.
 const MAX_ROWS: usize = 1 << 24;
+
+/// Returns whether offsets begin with 0 and never descend. The loop vectorises, because it does not
+/// stop early.
+fn ascend_from_0<T: Copy + PartialOrd + From<u8>>(offsets: &[T]) -> bool {
+    let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
+    offsets.first().is_some_and(|&first| first == T::from(0)) && !descends
+}
 
 fn count(what: &str, have: usize, want: usize) -> Result<()> {
     if have == want {

@@ -42,6 +42,7 @@
 //! ```
 
 mod autodiff;
+mod checks;
 mod cost;
 mod error;
 mod executor;

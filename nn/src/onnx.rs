@@ -31,7 +31,6 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId};
 use crate::ops;
 use crate::params::Params;
@@ -45,15 +44,15 @@ use writer::{BATCH, OnnxNode, Writer};
 const OPSET: i64 = 18;
 /// The version of the file format for that operator set.
 const IR_VERSION: i64 = 8;
-/// The most bytes of a protobuf message.
+/// The maximum number of bytes of a protobuf message.
 const MAX_BYTES: usize = i32::MAX as usize;
 
-/// A sparse column, as its rows are fed to the model.
+/// The form in which a sparse column is fed to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnnxColumn {
     /// Whether a row of the batch has a list of values.
     pub list: bool,
-    /// The segments of the rows of its table: name, first float, number of floats.
+    /// The segments of a row of the column's table: name, first float, number of floats.
     pub segments: Vec<(String, usize, usize)>,
 }
 
@@ -96,7 +95,7 @@ pub enum OnnxHolds {
         /// The name of the feature.
         feature: String,
     },
-    /// A number of each row.
+    /// The number of a numeric feature in each row.
     Value {
         /// The name of the feature.
         feature: String,
@@ -115,12 +114,12 @@ pub struct OnnxModel {
 }
 
 impl Graph {
-    /// Exports a graph that was built for inference, with these parameters. `columns` says how the
-    /// sparse columns are fed; `metadata` goes into the file unchanged.
+    /// Exports a graph that was built for inference, with these parameters. `columns` describes how
+    /// the sparse columns are fed; `metadata` is written to the file unchanged.
     ///
     /// # Errors
-    /// [`Error::Onnx`] names the node whose operation has no form in ONNX, or the name that two
-    /// values share.
+    /// Returns [`Error::Onnx`] if ONNX cannot represent an operation, or if two values share a
+    /// name.
     pub fn to_onnx(
         &self,
         params: &Params,
@@ -130,11 +129,12 @@ impl Graph {
         params.fits(&self.params)?;
         if columns.len() != self.inputs.columns.len() {
             let (have, want) = (columns.len(), self.inputs.columns.len());
-            let reason = format!("{have} columns are described and the graph has {want}");
+            let reason = format!("found descriptions of {have} columns, and the graph has {want}");
             return Err(Error::Input { input: "the columns".to_owned(), reason });
         }
         if let Some((param, _)) = params.iter().find(|(_, v)| v.iter().any(|x| !x.is_finite())) {
-            let reason = "holds a number that is not finite".to_owned();
+            let reason =
+                "it has a number that is not finite, so the model cannot be exported".to_owned();
             return Err(Error::Param { name: param.name.clone(), reason });
         }
         let mut writer = Writer::new(self, params, columns);
@@ -151,7 +151,7 @@ impl Graph {
     }
 }
 
-/// Writes one node; its inputs have been written before.
+/// Writes one node, whose inputs have been written before.
 fn write_node(writer: &mut Writer<'_>, id: NodeId) -> Result<()> {
     let graph = writer.graph;
     let node = graph.node(id);
@@ -162,8 +162,10 @@ fn write_node(writer: &mut Writer<'_>, id: NodeId) -> Result<()> {
     let (layer, out_cols) = (node.name.as_str(), node.shape.cols);
     let around = OnnxNode { id, layer, inputs: &inputs, input_cols: &cols, out_cols };
     let value = ops::onnx(&node.op, &around, writer)?;
-    let value = value.ok_or_else(|| refuse_op(&node.op, layer))?;
-    writer.values[id.0 as usize] = value;
+    writer.values[id.0 as usize] = value.ok_or_else(|| {
+        let reason = format!("ONNX has no operation for `{}`; replace the layer", node.op.name());
+        Error::Onnx { node: layer.to_owned(), reason }
+    })?;
     Ok(())
 }
 
@@ -207,23 +209,15 @@ fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result
             initializer: writer.emitter.initializers,
             input: writer.infos,
             output: infos,
-            doc_string: None,
         }),
-        ..ModelProto::default()
     };
     let length = model.encoded_len();
     if length > MAX_BYTES {
         let reason = format!(
-            "the dense model has {length} bytes, and a file of ONNX at most {MAX_BYTES}; its \
-             safetensors have no such limit"
+            "the dense model has {length} bytes, and an ONNX file at most {MAX_BYTES}; use the \
+             safetensors file, which has no such limit"
         );
         return Err(Error::Onnx { node: "the whole graph".to_owned(), reason });
     }
     Ok(OnnxModel { bytes: model.encode_to_vec(), inputs: writer.inputs, outputs })
-}
-
-/// Returns the error for an operation that cannot be exported.
-fn refuse_op(op: &Op, layer: &str) -> Error {
-    let reason = format!("the operation `{}` has no form in ONNX", op.name());
-    Error::Onnx { node: layer.to_owned(), reason }
 }

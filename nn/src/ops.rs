@@ -1,8 +1,8 @@
 //! The operations. Each file holds one group of operations, and everything that the crate knows
 //! about them, as an [`OpGroup`].
 //!
-//! To add an operation, add a variant in [`Op`], its arms in the file of its group and, for a new
-//! group, a line in `with_group!`. Nothing else lists operations.
+//! To add an operation, add a variant in [`Op`], its name in [`Op::name`], its arms in the file of
+//! its group and, for a new group, a line in `with_group!`. Nothing else lists operations.
 //!
 //! Kernels are plain loops over the rows of one tile, compiled for the widest registers of the
 //! machine; products call [`zillion_device::matmul`]. There are three kinds of work:
@@ -13,11 +13,9 @@
 //! * gradients of table rows are summed row by row once those of the batch are complete.
 
 mod batch_norm;
-mod bce;
 mod columns;
 mod dropout;
 mod elementwise;
-mod focal;
 mod functions;
 mod fused;
 mod gather;
@@ -27,6 +25,7 @@ pub(crate) mod kernel;
 mod layer_norm;
 mod linear;
 mod list_column;
+mod loss;
 mod reduce;
 mod segment;
 mod softmax;
@@ -40,18 +39,20 @@ pub(crate) use fused::{compute_in_place, is_operand, link_of};
 pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
 pub(crate) use list_column::{ListColumn, factor_kind};
 
+// The files of the groups import these names by `use super::*`.
 use std::fmt;
 
 use zillion_device::matmul::Scratch;
+use zillion_device::simd::math;
 
 use crate::autodiff::backward::Backward;
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
+use crate::graph::op::{Binary, Op, Unary};
+use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::graph::sizes::NodeSizes;
 use crate::onnx::writer::{OnnxNode, Writer};
-use kernel::{Tile, View, ViewMut};
+use kernel::{Tile, View, ViewMut, simd};
 
 /// The most inputs of an operation other than [`Op::Concat`] and [`Op::GatherGrad`].
 pub(crate) const MAX_INPUTS: usize = 8;
@@ -65,9 +66,6 @@ pub(crate) type ShapeResult = std::result::Result<Shape, String>;
 /// loops inside know their operation, so that they need no dispatch. Each function is called only
 /// with operations of the group; a function that does not apply to an operation keeps its default.
 trait OpGroup {
-    /// Returns the operation's name in listings, profiles and errors, without its attributes.
-    fn name(op: &Op) -> &'static str;
-
     /// Writes, in brackets, the attributes that distinguish the operation from others of its kind.
     fn write_attributes(_op: &Op, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
@@ -81,16 +79,8 @@ trait OpGroup {
         reject(op);
     }
 
-    /// Adds a tile to a lane's partial of a sum over the batch. `rows_before` is the number of rows
-    /// that have been added already; if it is 0, the old values of the partial are not read.
-    fn accumulate(
-        op: &Op,
-        _tile: &Tile<'_>,
-        _rows_before: usize,
-        _inputs: &[View<'_>],
-        _partial: &mut [f32],
-        _scratch: &mut Scratch,
-    ) {
+    /// Adds a tile to a lane's partial of a sum over the batch.
+    fn accumulate(op: &Op, _tile: &Tile<'_>, _inputs: &[View<'_>], _partial: &mut Partial<'_>) {
         reject(op);
     }
 
@@ -118,13 +108,13 @@ trait OpGroup {
         add_partials(partials, start, out);
     }
 
-    /// Returns whether the operation, if all its inputs are constants, works on the rows of its
-    /// first input instead of the rows of its result.
+    /// Returns whether the operation sums over the rows of its first input. With constant inputs
+    /// such an operation works on those rows instead of the rows of its result.
     fn sums_rows(_op: &Op) -> bool {
         false
     }
 
-    /// Returns the way in which the operation leads a chain of fused links.
+    /// Returns whether and how the operation can be the head of a chain of fused links.
     fn chaining(_op: &Op) -> Chaining {
         Chaining::None
     }
@@ -140,14 +130,14 @@ trait OpGroup {
         0
     }
 
-    /// Writes the node as ONNX and returns the name of its value, or `None` if it has no form in
-    /// ONNX.
+    /// Writes the node as ONNX and returns the name of its value, or `None` if ONNX cannot
+    /// represent the operation.
     fn onnx(_op: &Op, _node: &OnnxNode<'_>, _writer: &mut Writer<'_>) -> Result<Option<String>> {
         Ok(None)
     }
 }
 
-/// The way in which an operation leads a chain of fused links.
+/// The ability of an operation to be the head of a chain of fused links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chaining {
     /// The operation cannot lead a chain, because it reads the inputs of the batch or the bounds of
@@ -160,95 +150,75 @@ enum Chaining {
     Tile,
 }
 
+/// A lane's partial of a sum over the batch.
+pub(crate) struct Partial<'a> {
+    /// The number of rows of the lane that have been added already.
+    pub(crate) rows_before: usize,
+    /// The floats of the partial. They are undefined while `rows_before` is 0.
+    pub(crate) values: &'a mut [f32],
+    /// The memory into which products pack their operands.
+    pub(crate) scratch: Scratch,
+}
+
+impl<'a> Partial<'a> {
+    /// Creates a partial without rows.
+    fn new(values: &'a mut [f32]) -> Self {
+        Self { rows_before: 0, values, scratch: Scratch::default() }
+    }
+
+    /// Returns whether no rows have been added yet.
+    fn is_new(&self) -> bool {
+        self.rows_before == 0
+    }
+
+    /// Returns the first `len` floats, which are set to zero if no rows have been added yet.
+    fn zeroed(&mut self, len: usize) -> &mut [f32] {
+        if self.is_new() {
+            self.values[..len].fill(0.0);
+        }
+        &mut self.values[..len]
+    }
+}
+
 /// Evaluates an expression with `$group` as the group of an operation; this is the only list of
 /// groups.
 macro_rules! with_group {
     ($op:expr, $group:ident => $body:expr) => {
+        with_group! {
+            $op, $group => $body,
+            Op::Rows { .. } | Op::Numeric { .. } | Op::Label { .. }
+            | Op::Weight { .. } | Op::Param { .. } | Op::Fill { .. } => source::Source,
+            Op::Gather(_) | Op::GatherArgMax(_) | Op::GatherGrad { .. } => gather::Lookup,
+            Op::Linear | Op::MatMulNt | Op::MatMulTn => linear::Product,
+            Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_)
+            | Op::MulAdd | Op::AddN => elementwise::Elementwise,
+            Op::Concat | Op::Slice { .. } | Op::Pad { .. } => columns::Columns,
+            Op::SumColumns | Op::RowDot | Op::SumRows { .. }
+            | Op::BroadcastColumns { .. } | Op::BroadcastRows { .. } => reduce::Reduction,
+            Op::Repeat { .. } | Op::SegmentSum { .. }
+            | Op::SegmentSoftmax { .. } | Op::SegmentSoftmaxGrad { .. } => segment::Segment,
+            Op::SoftmaxColumns | Op::SoftmaxColumnsGrad
+            | Op::LogSumExpColumns => softmax::Softmax,
+            Op::BatchNormStats | Op::BatchNorm { .. }
+            | Op::BatchNormReduce { .. } | Op::BatchNormGrad { .. }
+            | Op::BatchNormFixedGrad { .. } | Op::BatchNormRunning { .. } => batch_norm::BatchNorm,
+            Op::LayerNorm { .. } | Op::LayerNormReduce { .. }
+            | Op::LayerNormGrad { .. } => layer_norm::LayerNorm,
+            Op::Dropout { .. } => dropout::Dropout,
+            Op::FmInteraction { .. } | Op::FmInteractionGrad { .. }
+            | Op::DotInteraction { .. } | Op::DotInteractionGrad { .. } => interaction::Interaction,
+            Op::Collect | Op::InBatchLse(_)
+            | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => in_batch_softmax::InBatchSoftmax,
+            Op::BceSum | Op::BceGrad | Op::FocalSum(_) | Op::FocalGrad(_) => loss::Loss,
+            Op::Fused(_) => fused::FusedChain,
+        }
+    };
+    ($op:expr, $group:ident => $body:expr, $($pattern:pat => $type:ty,)*) => {
         match $op {
-            Op::Rows { .. }
-            | Op::Numeric { .. }
-            | Op::Label { .. }
-            | Op::Weight { .. }
-            | Op::Param { .. }
-            | Op::Fill { .. } => {
-                type $group = source::Source;
+            $($pattern => {
+                type $group = $type;
                 $body
-            }
-            Op::Gather(_) | Op::GatherArgMax(_) | Op::GatherGrad { .. } => {
-                type $group = gather::Lookup;
-                $body
-            }
-            Op::Linear | Op::MatMulNt | Op::MatMulTn => {
-                type $group = linear::Product;
-                $body
-            }
-            Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) | Op::MulAdd | Op::AddN => {
-                type $group = elementwise::Elementwise;
-                $body
-            }
-            Op::Concat | Op::Slice { .. } | Op::Pad { .. } => {
-                type $group = columns::Columns;
-                $body
-            }
-            Op::SumColumns
-            | Op::RowDot
-            | Op::SumRows { .. }
-            | Op::BroadcastColumns { .. }
-            | Op::BroadcastRows { .. } => {
-                type $group = reduce::Reduction;
-                $body
-            }
-            Op::Repeat { .. }
-            | Op::SegmentSum { .. }
-            | Op::SegmentSoftmax { .. }
-            | Op::SegmentSoftmaxGrad { .. } => {
-                type $group = segment::Segment;
-                $body
-            }
-            Op::SoftmaxColumns | Op::SoftmaxColumnsGrad | Op::LogSumExpColumns => {
-                type $group = softmax::Softmax;
-                $body
-            }
-            Op::BatchNormStats
-            | Op::BatchNorm { .. }
-            | Op::BatchNormReduce { .. }
-            | Op::BatchNormGrad { .. }
-            | Op::BatchNormFixedGrad { .. }
-            | Op::BatchNormRunning { .. } => {
-                type $group = batch_norm::BatchNorm;
-                $body
-            }
-            Op::LayerNorm { .. } | Op::LayerNormReduce { .. } | Op::LayerNormGrad { .. } => {
-                type $group = layer_norm::LayerNorm;
-                $body
-            }
-            Op::Dropout { .. } => {
-                type $group = dropout::Dropout;
-                $body
-            }
-            Op::FmInteraction { .. }
-            | Op::FmInteractionGrad { .. }
-            | Op::DotInteraction { .. }
-            | Op::DotInteractionGrad { .. } => {
-                type $group = interaction::Interaction;
-                $body
-            }
-            Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
-                type $group = in_batch_softmax::InBatchSoftmax;
-                $body
-            }
-            Op::BceSum | Op::BceGrad => {
-                type $group = bce::Bce;
-                $body
-            }
-            Op::FocalSum(_) | Op::FocalGrad(_) => {
-                type $group = focal::FocalLoss;
-                $body
-            }
-            Op::Fused(_) => {
-                type $group = fused::FusedChain;
-                $body
-            }
+            })*
         }
     };
 }
@@ -273,17 +243,9 @@ pub(crate) fn partial_len(op: &Op, shape: Shape) -> usize {
     with_group!(op, Group => Group::partial_len(op, len))
 }
 
-/// Adds a tile to its lane's partial. `rows_before` is the number of rows that the lane has added
-/// already; if it is 0, the old values of the partial are not read.
-pub(crate) fn accumulate(
-    op: &Op,
-    tile: &Tile<'_>,
-    rows_before: usize,
-    inputs: &[View<'_>],
-    partial: &mut [f32],
-    scratch: &mut Scratch,
-) {
-    with_group!(op, Group => Group::accumulate(op, tile, rows_before, inputs, partial, scratch));
+/// Adds a tile to its lane's partial.
+pub(crate) fn accumulate(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
+    with_group!(op, Group => Group::accumulate(op, tile, inputs, partial));
 }
 
 /// Returns whether [`combine`] treats each element independently, so that ranges can be combined
@@ -309,8 +271,8 @@ pub(crate) fn combine<'a>(
     with_group!(op, Group => Group::combine(op, partials, start, total_rows, out));
 }
 
-/// Returns whether the operation, if all its inputs are constants, works on the rows of its first
-/// input instead of the rows of its result.
+/// Returns whether the operation sums over the rows of its first input. With constant inputs such
+/// an operation works on those rows instead of the rows of its result.
 pub(crate) fn sums_rows(op: &Op) -> bool {
     with_group!(op, Group => Group::sums_rows(op))
 }
@@ -334,7 +296,8 @@ pub(crate) fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
     with_group!(op, Group => Group::flops(op, sizes))
 }
 
-/// Writes a node as ONNX and returns the name of its value, or `None` if it has no form in ONNX.
+/// Writes a node as ONNX and returns the name of its value, or `None` if ONNX cannot represent the
+/// operation.
 pub(crate) fn onnx(
     op: &Op,
     node: &OnnxNode<'_>,
@@ -346,12 +309,71 @@ pub(crate) fn onnx(
 impl Op {
     /// Returns the operation's name, without its attributes.
     pub fn name(&self) -> &'static str {
-        with_group!(self, Group => Group::name(self))
+        match self {
+            Self::Rows { .. } => "rows",
+            Self::Numeric { .. } => "numeric",
+            Self::Label { .. } => "label",
+            Self::Weight { .. } => "weight",
+            Self::Param { .. } => "param",
+            Self::Fill { .. } => "fill",
+            Self::Gather(_) => "gather",
+            Self::GatherArgMax(_) => "gather_arg_max",
+            Self::GatherGrad { .. } => "gather_grad",
+            Self::Linear => "linear",
+            Self::MatMulNt => "matmul_nt",
+            Self::MatMulTn => "matmul_tn",
+            Self::Unary(function) => function.names().0,
+            Self::UnaryGrad(function) => function.names().1,
+            Self::Binary(function) => function.name(),
+            Self::MulAdd => "mul_add",
+            Self::AddN => "add_n",
+            Self::Concat => "concat",
+            Self::Slice { .. } => "slice",
+            Self::Pad { .. } => "pad",
+            Self::SumColumns => "sum_columns",
+            Self::RowDot => "row_dot",
+            Self::SumRows { mean: false } => "sum_rows",
+            Self::SumRows { mean: true } => "mean_rows",
+            Self::BroadcastColumns { .. } => "broadcast_columns",
+            Self::BroadcastRows { .. } => "broadcast_rows",
+            Self::Repeat { mean: false, .. } => "repeat",
+            Self::Repeat { mean: true, .. } => "repeat_mean",
+            Self::SegmentSum { mean: false, .. } => "segment_sum",
+            Self::SegmentSum { mean: true, .. } => "segment_mean",
+            Self::SegmentSoftmax { .. } => "segment_softmax",
+            Self::SegmentSoftmaxGrad { .. } => "segment_softmax_grad",
+            Self::SoftmaxColumns => "softmax_columns",
+            Self::SoftmaxColumnsGrad => "softmax_columns_grad",
+            Self::LogSumExpColumns => "log_sum_exp_columns",
+            Self::BatchNormStats => "batch_norm_stats",
+            Self::BatchNorm { .. } => "batch_norm",
+            Self::BatchNormReduce { .. } => "batch_norm_reduce",
+            Self::BatchNormGrad { .. } => "batch_norm_grad",
+            Self::BatchNormFixedGrad { .. } => "batch_norm_fixed_grad",
+            Self::BatchNormRunning { .. } => "batch_norm_running",
+            Self::LayerNorm { .. } => "layer_norm",
+            Self::LayerNormReduce { .. } => "layer_norm_reduce",
+            Self::LayerNormGrad { .. } => "layer_norm_grad",
+            Self::Dropout { .. } => "dropout",
+            Self::FmInteraction { .. } => "fm",
+            Self::FmInteractionGrad { .. } => "fm_grad",
+            Self::DotInteraction { .. } => "dot_interaction",
+            Self::DotInteractionGrad { .. } => "dot_interaction_grad",
+            Self::Collect => "collect",
+            Self::InBatchLse(_) => "in_batch_log_sum_exp",
+            Self::InBatchQueryGrad(_) => "in_batch_query_grad",
+            Self::InBatchItemGrad(_) => "in_batch_item_grad",
+            Self::BceSum => "bce_sum",
+            Self::BceGrad => "bce_grad",
+            Self::FocalSum(_) => "focal_sum",
+            Self::FocalGrad(_) => "focal_grad",
+            Self::Fused(fused) => fused.head.name(),
+        }
     }
 }
 
-/// Writes the name and, in brackets, the attributes that distinguish the operation from others of
-/// its kind.
+/// The printed form: the name and, in brackets, the attributes that distinguish the operation from
+/// others of its kind.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Fused(fused) = self {
@@ -363,7 +385,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Adds the lanes' partials up, element by element, in lane order.
+/// Adds up the lanes' partials, element by element, in lane order.
 fn add_partials<'a>(
     partials: impl Iterator<Item = (usize, &'a [f32])>,
     start: usize,
@@ -374,20 +396,20 @@ fn add_partials<'a>(
         if lane == 0 {
             out.copy_from_slice(partial);
         } else {
-            kernel::simd!({ kernel::add(out, partial) });
+            simd!({ kernel::add(out, partial) });
         }
     }
 }
 
 /// Returns the error for inputs that do not fit an operation.
 fn cannot_take(op: &Op, inputs: &[Shape]) -> ShapeResult {
-    Err(format!("{} cannot take {}", op.name(), format_shapes(inputs)))
+    Err(format!("{} cannot read inputs of these shapes: {}", op.name(), format_shapes(inputs)))
 }
 
 /// Formats shapes for messages.
 fn format_shapes(shapes: &[Shape]) -> String {
     let shapes: Vec<String> = shapes.iter().map(Shape::to_string).collect();
-    if shapes.is_empty() { "nothing".into() } else { shapes.join(" and ") }
+    if shapes.is_empty() { "no inputs".into() } else { shapes.join(" and ") }
 }
 
 /// Reports a kernel that was called with operands that the shape rule or the class of the operation

@@ -19,7 +19,6 @@
 
 mod adagrad;
 mod adam;
-mod adamw;
 mod average;
 mod checkpoint;
 mod clip;
@@ -42,7 +41,6 @@ pub use dense::DenseOptimizer;
 pub use plateau::{Plateau, PlateauMetric, PlateauSpec, Verdict};
 pub use schedule::{Decay, ScheduleSpec};
 pub use spec::DenseOptimizerSpec;
-pub(crate) use spec::not_negative;
 pub use tensors::read_params;
 
 #[cfg(test)]

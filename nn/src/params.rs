@@ -1,9 +1,8 @@
 //! The dense parameters: named matrices in order of creation.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use zillion_feature::random;
 
 use crate::error::{Error, Result};
@@ -50,27 +49,27 @@ impl Params {
         &mut self.values[id.0 as usize]
     }
 
-    /// Returns the parameter of this name.
+    /// Returns the index of the parameter with this name.
     pub fn find(&self, name: &str) -> Option<ParamId> {
         self.specs.iter().position(|s| s.name == name).map(|i| ParamId(i as u32))
     }
 
-    /// Returns the floats of the parameter of this name.
+    /// Returns the floats of the parameter with this name.
     pub fn get(&self, name: &str) -> Option<&[f32]> {
         self.find(name).map(|id| self.value(id))
     }
 
-    /// Returns the name and the floats of each parameter, in order.
+    /// Returns the description and the floats of each parameter, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&ParamSpec, &[f32])> {
         self.specs.iter().zip(self.values.iter().map(Vec::as_slice))
     }
 
-    /// Returns all floats, parameter by parameter, to be changed together by an optimizer.
+    /// Returns the description and the floats of each parameter, in order, to be changed.
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&ParamSpec, &mut [f32])> {
         self.specs.iter().zip(self.values.iter_mut().map(Vec::as_mut_slice))
     }
 
-    /// Replaces the values by those of another set of the same parameters.
+    /// Replaces the values by the values of another set of the same parameters.
     pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         self.fits(&other.specs)?;
         self.values.clone_from(&other.values);
@@ -81,9 +80,9 @@ impl Params {
     /// values give the same bytes.
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         let tensors = self.iter().map(|(spec, values)| {
-            (spec.name.as_str(), Tensor { shape: [spec.rows, spec.cols], values })
+            Ok((spec.name.as_str(), float_tensor([spec.rows, spec.cols], values)?))
         });
-        Ok(safetensors::serialize(tensors, None)?)
+        Ok(safetensors::serialize(tensors.collect::<Result<Vec<_>>>()?, None)?)
     }
 
     /// Reads the file that [`Params::to_safetensors`] wrote. It must contain every parameter of the
@@ -99,13 +98,25 @@ impl Params {
         bytes: &[u8],
         piece: &mut dyn FnMut(),
     ) -> Result<Self> {
-        const PIECE_FLOATS: usize = 16 << 10;
         let file = SafeTensors::deserialize(bytes)?;
-        let mut tensors: BTreeMap<String, _> = file.tensors().into_iter().collect();
+        Self::from_tensors(specs, file.tensors(), piece)
+    }
+
+    /// Reads the parameters from tensors, and calls `piece` after every few tens of kilobytes.
+    pub(crate) fn from_tensors<'a>(
+        specs: &[ParamSpec],
+        tensors: impl IntoIterator<Item = (String, TensorView<'a>)>,
+        piece: &mut dyn FnMut(),
+    ) -> Result<Self> {
+        const PIECE_FLOATS: usize = 16 << 10;
+        let mut tensors: BTreeMap<String, TensorView<'a>> = tensors.into_iter().collect();
         let mut values = Vec::with_capacity(specs.len());
         for spec in specs {
             let Some(tensor) = tensors.remove(&spec.name) else {
-                return Err(wrong(&spec.name, "is missing from the file".into()));
+                return Err(wrong(
+                    &spec.name,
+                    "the file lacks this parameter; it was written for another model".into(),
+                ));
             };
             if tensor.dtype() != Dtype::F32 || tensor.shape() != [spec.rows, spec.cols] {
                 return Err(wrong(
@@ -128,7 +139,7 @@ impl Params {
             values.push(own);
         }
         match tensors.into_keys().next() {
-            Some(name) => Err(wrong(&name, "is in the file but not in the model".into())),
+            Some(name) => Err(wrong(&name, "the file has this parameter but the model does not; it was written for another model".into())),
             None => Ok(Self { specs: specs.to_vec(), values }),
         }
     }
@@ -136,14 +147,15 @@ impl Params {
     /// Checks that these are the parameters that a graph needs.
     pub(crate) fn fits(&self, specs: &[ParamSpec]) -> Result<()> {
         if self.specs.len() != specs.len() {
-            let reason = format!("{} parameters given for {}", self.specs.len(), specs.len());
+            let reason =
+                format!("found {} parameters, and the model has {}", self.specs.len(), specs.len());
             let name = specs.get(self.specs.len()).or(self.specs.get(specs.len()));
             return Err(wrong(name.map_or("", |s| &s.name), reason));
         }
         for (have, want) in self.specs.iter().zip(specs) {
             if have.name != want.name || (have.rows, have.cols) != (want.rows, want.cols) {
                 let reason = format!(
-                    "{:?} [{}, {}] given for [{}, {}]",
+                    "found `{}` of shape [{}, {}], needed the shape [{}, {}]",
                     have.name, have.rows, have.cols, want.rows, want.cols
                 );
                 return Err(wrong(&want.name, reason));
@@ -193,25 +205,7 @@ fn normal(stream: u64, element: u64) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-struct Tensor<'a> {
-    shape: [usize; 2],
-    values: &'a [f32],
-}
-
-impl View for Tensor<'_> {
-    fn dtype(&self) -> Dtype {
-        Dtype::F32
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(bytemuck::cast_slice(self.values))
-    }
-
-    fn data_len(&self) -> usize {
-        size_of_val(self.values)
-    }
+/// Returns floats as a tensor of a safetensors file.
+pub(crate) fn float_tensor(shape: [usize; 2], values: &[f32]) -> Result<TensorView<'_>> {
+    Ok(TensorView::new(Dtype::F32, shape.to_vec(), bytemuck::cast_slice(values))?)
 }

@@ -20,50 +20,62 @@ mod running_sums;
 #[cfg(test)]
 mod tests;
 
+// The files of the passes import these names by `use super::*`.
 use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::NodeId;
 pub(crate) use ir::Ir;
+use ir::Rewrite;
 
-/// A pass over a graph.
+/// A pass over a graph, with its name and purpose.
 struct Pass {
     name: &'static str,
     what: &'static str,
-    /// The rewriting of a graph; `None` for a pass over the plan of the buffers, which no graph
-    /// shows.
+    /// The function that rewrites a graph; `None` for a pass over the plan of the buffers, which
+    /// changes no graph.
     run: Option<fn(&Ir) -> Result<Ir>>,
 }
 
 /// All passes, in the order in which they run.
 const PASSES: [Pass; 7] = [
-    Pass { name: "dead_code", what: "drops what no result needs", run: Some(dead_code::run) },
+    Pass {
+        name: "dead_code",
+        what: "removes nodes that no result needs",
+        run: Some(dead_code::run),
+    },
     Pass {
         name: "common_subexpressions",
-        what: "computes once what is computed twice",
+        what: "computes equal operations on the same inputs once",
         run: Some(common_subexpressions::run),
     },
     Pass {
         name: "constant_folding",
-        what: "computes now what depends on no batch and no parameter",
+        what: "computes operations that depend on no batch and no parameter before the run",
         run: Some(constant_folding::run),
     },
     Pass {
         name: "algebra",
-        what: "removes operations that change nothing or do what another does as well",
+        what: "removes operations that change nothing or that another operation can replace",
         run: Some(algebra::run),
     },
     Pass {
         name: "running_sums",
-        what: "adds each term of a sum when it is made",
+        what: "adds each term of a sum as soon as it is computed",
         run: Some(running_sums::run),
     },
     Pass {
         name: "epilogues",
-        what: "joins operations on elements to what makes their rows",
+        what: "joins element-wise operations to the operation that computes their rows",
         run: Some(epilogues::run),
     },
-    Pass { name: "in_place", what: "writes into the buffer of an operand that dies", run: None },
+    Pass {
+        name: "in_place",
+        what: "computes a node in the buffer of an operand that is not read again",
+        run: None,
+    },
 ];
 
 /// The set of passes that a program's graph goes through: all passes, except those switched off.
@@ -95,7 +107,7 @@ impl Passes {
     /// Returns all passes except the named ones; `all` names every pass.
     ///
     /// # Errors
-    /// Fails if no pass has a name, and suggests the nearest valid one.
+    /// Returns an error if a name belongs to no pass. The error suggests the nearest valid name.
     pub fn without<S: AsRef<str>>(names: &[S]) -> Result<Self> {
         let mut passes = Self::ALL;
         for name in names {
@@ -104,10 +116,10 @@ impl Passes {
         Ok(passes)
     }
 
-    /// Returns the passes without one more pass.
+    /// Returns these passes without the named one; `all` names every pass.
     ///
     /// # Errors
-    /// Fails for the same reasons as [`Passes::without`].
+    /// Returns an error for the same reasons as [`Passes::without`].
     pub fn off(self, name: &str) -> Result<Self> {
         if name == "all" {
             return Ok(Self::NONE);
@@ -122,7 +134,7 @@ impl Passes {
                 Err(Error::Setting {
                     name: "passes_off",
                     reason: format!(
-                        "there is no pass {name:?}{hint} (there are {}, and \"all\" for every one)",
+                        "unknown pass {name:?}{hint} (known: {}, and \"all\" for every pass)",
                         names.join(", ")
                     ),
                 })

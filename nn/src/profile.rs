@@ -2,7 +2,6 @@
 //! [`timeline`](crate::timeline) for when each thread computed what.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use crate::graph::Graph;
 use crate::graph::shape::NodeId;
@@ -46,26 +45,15 @@ impl Profile {
         times
     }
 
-    /// Returns a table of [`Profile::by_op`], in milliseconds for each run.
-    pub fn table<'a>(&'a self, graph: &'a Graph) -> impl fmt::Display + 'a {
-        Table { profile: self, graph }
-    }
-}
-
-struct Table<'a> {
-    profile: &'a Profile,
-    graph: &'a Graph,
-}
-
-impl fmt::Display for Table<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let runs = self.profile.runs.max(1) as f64;
-        let total: u64 = self.profile.nanos.iter().sum();
-        for (name, time) in self.profile.by_op(self.graph) {
+    /// Returns [`Profile::by_op`] as a printed table, in milliseconds for each run.
+    pub fn table(&self, graph: &Graph) -> String {
+        let runs = self.runs.max(1) as f64;
+        let total: u64 = self.nanos.iter().sum();
+        let line = |(name, time): (&str, OpTime)| {
             let ms = time.nanos as f64 / 1e6 / runs;
             let share = 100.0 * time.nanos as f64 / total.max(1) as f64;
-            writeln!(f, "{name:24} {:4} nodes {ms:9.3} ms {share:5.1} %", time.nodes)?;
-        }
-        Ok(())
+            format!("{name:24} {:4} nodes {ms:9.3} ms {share:5.1} %\n", time.nodes)
+        };
+        self.by_op(graph).into_iter().map(line).collect()
     }
 }

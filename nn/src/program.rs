@@ -1,4 +1,4 @@
-//! A graph that is ready to run: the nodes to compute, their order, and their buffers.
+//! The plan of a run: the nodes of a graph to compute, their order, and their buffers.
 
 pub(crate) mod packing;
 pub(crate) mod placement;
@@ -35,8 +35,8 @@ impl Default for Settings {
     }
 }
 
-/// The number of rows from which it pays to wake another thread in a step: below it, the lanes'
-/// partial sums cost more than the thread saves.
+/// The minimum number of rows of a lane's share in a training step. With fewer rows, the lanes'
+/// partial sums cost more time than another thread saves.
 const LEAST_SHARE: usize = 64;
 
 /// The bytes of a program's buffers for one batch.
@@ -44,15 +44,15 @@ const LEAST_SHARE: usize = 64;
 pub struct Memory {
     /// The bytes of the planned buffers: [`Program::bytes`].
     pub planned: usize,
-    /// The naive sum: every computed value with all its rows in a buffer of its own.
+    /// The bytes that would be needed if every computed value had a buffer of its own for all rows.
     pub naive: usize,
 }
 
-/// The number of values of a column that a tile may have, for each row of a full tile. A tile with
+/// The maximum number of values of a column in a tile, for each row of a full tile. A tile with
 /// more values ends early: the values of 256 rows with histories of fifty would not stay in cache.
 const VALUES_A_ROW: usize = 8;
 
-/// A graph made ready to run.
+/// A graph that is planned for execution: its phases and the places of its values.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) graph: Graph,
@@ -128,7 +128,7 @@ impl Program {
         &self.graph
     }
 
-    /// Returns the cut of a batch.
+    /// Returns the settings by which a batch is cut into lanes and tiles.
     pub fn settings(&self) -> Settings {
         self.settings
     }
@@ -231,13 +231,14 @@ impl Program {
         if let Some(&id) = unknown {
             return Err(Error::Shape {
                 node: id.to_string(),
-                reason: "there is no such node".into(),
+                reason: "the requested node does not exist in the graph".into(),
             });
         }
         let no_result =
             |id: &&NodeId| matches!(graph.shape(**id).rows, Dim::Unique(_) | Dim::Whole);
         if let Some(&id) = ir.outputs.iter().find(no_result) {
-            let reason = "rows of a table, or a whole batch, are no result".into();
+            let reason =
+                "rows of a table, or a value of the whole batch, cannot be a result".into();
             return Err(Error::Shape { node: graph.node(id).name.clone(), reason });
         }
         let requested = ir.outputs.clone();
@@ -305,10 +306,10 @@ fn stages(ir: Ir, passes: Passes) -> Result<Vec<Stage>> {
 fn check_settings(settings: Settings) -> Result<()> {
     let wrong = |name, reason: &str| Err(Error::Setting { name, reason: reason.into() });
     if !(1..=256).contains(&settings.lanes) {
-        return wrong("lanes", "1 to 256 lanes are allowed");
+        return wrong("lanes", "must be 1 to 256");
     }
     if !(1..=1 << 16).contains(&settings.tile_rows) {
-        return wrong("tile_rows", "1 to 65,536 rows are allowed");
+        return wrong("tile_rows", "must be 1 to 65,536");
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! The timeline of a run: which thread computed what, and when. See [`Profile`](crate::Profile) for
-//! sums.
+//! The timeline of a run: the work of each thread with its times. See [`Profile`](crate::Profile)
+//! for sums.
 //!
 //! The events of a lane are in a buffer of its own, which gets its room before the pass begins.
-//! Work that belongs to no lane (sums of lanes, packing, gradients of rows) shares one buffer,
+//! Events that belong to no lane (sums of lanes, packing, gradients of rows) share one buffer,
 //! under a lock that is taken a few times in a run. When recording is off, both cost one branch for
 //! each node and tile.
 
@@ -31,7 +31,7 @@ pub enum Work {
     Collect,
 }
 
-/// A stretch of a thread's time in a run.
+/// A piece of a thread's work in a run, with its times.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     /// The work that was done.
@@ -40,9 +40,9 @@ pub struct Event {
     pub lane: Option<u32>,
     /// The thread that did the work.
     pub thread: ThreadId,
-    /// The begin of the work.
+    /// The time at which the work began.
     pub begin: Instant,
-    /// The end of the work.
+    /// The time at which the work ended.
     pub end: Instant,
 }
 

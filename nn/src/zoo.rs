@@ -16,7 +16,7 @@
 //! | `dcnv2` | the same with matrix crosses, parallel or stacked (Wang et al. 2021) |
 //! | `dlrm` | MLP(interaction(bottom MLP(numeric), vectors)) (Naumov et al. 2019) |
 //! | `din` | MLP(vectors ‖ attended histories), optionally + Σ linear + FM (Zhou et al. 2018) |
-//! | `graph` | the nodes that the job file names: see [`GraphSpec`] |
+//! | `graph` | the nodes that the job file defines: see [`GraphSpec`] |
 //!
 //! Models that learn several labels have one logit for each label. Their losses are added up; each
 //! loss is averaged over the rows that have the label and multiplied by the label's weight:
@@ -38,20 +38,18 @@ mod activation;
 mod custom;
 mod dcn;
 mod dcnv2;
-mod deepfm;
 mod din;
 mod dlrm;
 mod dnn;
 mod esmm;
-mod fm;
 mod heads;
 mod inputs;
 mod keys;
 mod loss;
-mod lr;
 mod mlp;
 mod mmoe;
 mod model;
+mod shallow;
 mod shared_bottom;
 mod spec;
 mod task;
@@ -62,24 +60,30 @@ pub use activation::Activation;
 pub use custom::GraphSpec;
 pub use dcn::{DcnSpec, Structure};
 pub use dcnv2::Dcnv2Spec;
-pub use deepfm::DeepFmSpec;
 pub use din::{Attention, DinSpec};
 pub use dlrm::{DlrmSpec, Interaction};
 pub use dnn::DnnSpec;
 pub use esmm::EsmmSpec;
-pub use fm::FmSpec;
 pub use inputs::{LabelInput, ModelInputs, SparseInput, VectorSegment};
 pub use loss::LossSpec;
-pub use lr::LrSpec;
 pub use mlp::MlpKeys;
 pub use mmoe::MmoeSpec;
 pub use model::Needs;
+pub use shallow::{FmSpec, LrSpec, ShallowKeys};
 pub use shared_bottom::SharedBottomSpec;
 pub use spec::ModelSpec;
 pub use task::{Task, TaskLabel};
 pub use two_tower::{ITEM, LOG_FREQUENCY, TwoTowerSpec, USER};
-pub use wide_deep::WideDeepSpec;
+pub use wide_deep::{DeepFmSpec, WideDeepKeys, WideDeepSpec};
 
+// The files of the models import these names by `use super::*`.
+use serde::{Deserialize, Serialize};
+
+use keys::widths;
+use mlp::DEFAULT_HIDDEN;
+use model::ZooModel;
+
+use crate::checks::not_negative;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, Mode};
@@ -95,7 +99,7 @@ pub const PROBABILITIES: &str = "probabilities";
 /// `[1, 1]`.
 pub const LOSS: &str = "loss";
 
-/// Returns the segments of a row that a model reads; other segments need not exist.
+/// Returns the segments of a row that a model reads. A table does not need other segments.
 #[must_use]
 pub fn needs(spec: &ModelSpec) -> Needs {
     spec.needs()
@@ -111,9 +115,10 @@ pub fn tasks(spec: &ModelSpec, labels: &[&str]) -> Vec<Task> {
 /// Checks that the model can learn this many labels.
 ///
 /// # Errors
-/// Fails otherwise, and says which models learn several labels, or how many labels this one needs.
+/// Returns an error if it cannot. The error names the models that learn several labels, or the
+/// number of labels that this model needs.
 pub fn check_labels(spec: &ModelSpec, labels: usize) -> Result<()> {
-    spec.model().check_labels(labels)
+    spec.model().check_labels(spec.kind(), labels)
 }
 
 /// Returns whether the model's training graph reads one more numeric column after those of the
@@ -130,17 +135,16 @@ pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
 /// `logit_shift`.
 ///
 /// # Errors
-/// Fails if a setting is out of range, if an input lacks a segment that the model reads, if vectors
-/// differ in length and the model pairs them, if there are no features, or if the number of labels
-/// is wrong (for training, also if there are none).
-/// none.
+/// Returns an error if a setting is out of range, if an input lacks a segment that the model reads,
+/// if vectors differ in length and the model pairs them, if there are no features, or if the number
+/// of labels is wrong (for training, also if there are none).
 pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph> {
     let model = spec.model();
     if inputs.columns.is_empty() && inputs.numeric.is_empty() {
-        let reason = format!("{} needs at least one feature", spec.kind());
+        let reason = format!("{} needs at least one feature; add one to the job", spec.kind());
         return Err(Error::Setting { name: "features", reason });
     }
-    model.check_labels(inputs.labels.len())?;
+    model.check_labels(spec.kind(), inputs.labels.len())?;
     let mut graph_inputs = inputs.to_graph_inputs();
     if reads_log_frequency(spec) && mode == Mode::Train {
         graph_inputs.numeric.push(LOG_FREQUENCY.to_owned());

@@ -1,9 +1,9 @@
-//! The conformance suite: the promises of a [`TrainClient`], as functions that each
-//! implementation's tests call.
+//! The conformance suite: checks of the contract of [`TrainClient`], which the tests of each
+//! implementation call.
 //!
-//! [`run`] checks the order of calls, the answers to bad arguments, checkpoints, layers, the
-//! reading side, and a number of random histories against a model. [`replay`] drives one history,
-//! so that a property test can choose it and shrink it.
+//! [`run`] checks the order of calls, the errors for bad arguments, checkpoints, layers, lookups,
+//! and a number of random histories against a model. [`replay`] runs one history, so that a
+//! property test can choose and shrink it.
 
 mod beside;
 mod chains;
@@ -24,7 +24,7 @@ pub use model::replay;
 /// The number of tables in the suite.
 pub const TABLES: usize = 4;
 
-/// A function that makes a fresh client over empty tables of these specs.
+/// A function that makes a new client over empty tables with the given specs.
 pub type MakeClient<'a> = dyn FnMut(Vec<TableSpec>) -> Box<dyn TrainClient> + 'a;
 
 /// One action of a trainer.
@@ -39,15 +39,15 @@ pub enum Action {
     },
     /// An addition to the vocabulary of the dense tables.
     Prefill {
-        /// The ids that the tables must have.
+        /// The ids to add to each dense table.
         ids: Vec<u64>,
     },
     /// A checkpoint that is written and restored.
     Restart,
-    /// The publishing of a version: a base the first time, which begins the tracking of changes,
-    /// then deltas.
+    /// The publishing of a version. The first one is a base, after which changes are tracked; later
+    /// ones are deltas.
     Publish {
-        /// The number of versions that a second delta reaches further back.
+        /// The number of versions before the last one since which a second delta is written.
         back: usize,
     },
 }
@@ -57,20 +57,20 @@ pub enum Action {
 pub struct StepAction {
     /// The ids of each table.
     pub ids: [Vec<u64>; TABLES],
-    /// The gradients that are not finite, by position in the plan.
+    /// The positions in the plan of the gradients that are not finite.
     pub poisoned: Vec<usize>,
-    /// The end of the step.
+    /// The way in which the step ends.
     pub ending: Ending,
-    /// Whether the schedule halves the rates.
+    /// Whether the schedule halves the learning rates.
     pub slow: bool,
 }
 
-/// The end of a step.
+/// The way in which a step ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The gradients are pushed and applied.
     Applied,
-    /// The gradients are staged, measured, and applied at half size.
+    /// The gradients are staged, their norm is computed, and they are applied with the factor 0.5.
     Clipped,
     /// The gradients are staged and dropped.
     Discarded,
@@ -78,11 +78,12 @@ pub enum Ending {
     Abandoned,
 }
 
-/// Returns the tables of the suite: one dynamic, one dense with a rule for the whole table, one
-/// dense without, and one dynamic whose keys must come twice and are forgotten after three steps.
+/// Returns the specs of the suite's tables: a dynamic table, a dense table with a rule for the
+/// whole table, a dense table without such a rule, and a dynamic table whose keys are admitted at
+/// their second occurrence and whose rows are evicted after three steps.
 ///
-/// All learn by plain gradient descent at rates that are powers of two, so that a model can follow
-/// bit for bit.
+/// All tables use plain gradient descent with learning rates that are powers of two, so a model can
+/// compute the same bits.
 pub fn specs() -> Vec<TableSpec> {
     let segment = |name: &str, dim, l2| SegmentSpec {
         l2,
@@ -116,12 +117,13 @@ pub fn specs() -> Vec<TableSpec> {
     ]
 }
 
-/// Returns the tables of the suite with weights of this type.
+/// Returns the specs of the suite's tables with weights of this type.
 pub fn specs_of(dtype: Dtype) -> Vec<TableSpec> {
     specs().into_iter().map(|spec| TableSpec { dtype, ..spec }).collect()
 }
 
-/// Returns the key of an id. The two ends of the range are among them, because every key is legal.
+/// Returns the key of an id. The smallest and the largest key are among them, because every key is
+/// valid.
 pub fn key(id: u64) -> FeatureKey {
     match id {
         0 => FeatureKey(0),
@@ -130,18 +132,18 @@ pub fn key(id: u64) -> FeatureKey {
     }
 }
 
-/// Checks a client.
+/// Checks that a client keeps the contract of [`TrainClient`].
 ///
 /// # Errors
-/// The first broken promise, in words.
+/// Returns a description of the first violation of the contract.
 pub fn run(make: &mut MakeClient<'_>) -> Result<(), String> {
     run_of(Dtype::F32, make)
 }
 
-/// Checks a client with weights of this type.
+/// Checks that a client keeps the contract of [`TrainClient`], with weights of this type.
 ///
 /// # Errors
-/// The first broken promise, in words.
+/// Returns a description of the first violation of the contract.
 pub fn run_of(dtype: Dtype, make: &mut MakeClient<'_>) -> Result<(), String> {
     let make: &mut MakeClient<'_> = &mut |specs: Vec<TableSpec>| {
         make(specs.into_iter().map(|spec| TableSpec { dtype, ..spec }).collect())
@@ -166,7 +168,7 @@ pub fn run_of(dtype: Dtype, make: &mut MakeClient<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a random history.
+/// Returns a random sequence of actions, which depends on the seed alone.
 fn history(seed: u64) -> Vec<Action> {
     let mut counter = mix64(seed);
     let mut draw = move |below: u64| {

@@ -1,13 +1,13 @@
-//! The refusals of a parameter service, and their remedies.
+//! The errors of a parameter service.
 
-/// The result of this crate's operations.
+/// The result of an operation of this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error between a trainer and its tables.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A call that the step's contract does not allow now.
+    /// A call that the contract of a step does not allow at this moment.
     #[error("`{call}` was called {moment}: {remedy}")]
     Order {
         /// The call that was refused.
@@ -17,7 +17,7 @@ pub enum Error {
         /// The call that must come first.
         remedy: &'static str,
     },
-    /// An argument that no table could use.
+    /// An invalid argument of a call.
     #[error("`{call}`: {reason}")]
     Argument {
         /// The call that was refused.
@@ -25,9 +25,9 @@ pub enum Error {
         /// The problem with the argument.
         reason: String,
     },
-    /// An update that failed half way, so that some rows have moved and others have not.
+    /// An update that failed half way, so only some of the rows are updated.
     #[error(
-        "the tables are half updated, because an update failed ({cause}): restore a checkpoint"
+        "the tables are half updated, because an update failed ({cause}); restore a checkpoint"
     )]
     Broken {
         /// The error that stopped the update.

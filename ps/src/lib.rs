@@ -1,8 +1,8 @@
-//! The parameter service: the access of a trainer to its tables, wherever they are.
+//! The parameter service: the access of a trainer to its tables.
 //!
-//! The crate is the contract [`TrainClient`], the order of calls in a step, and the implementation
-//! for tables in this process. It holds no rows itself (`embedding/` does), and knows no dense
-//! model.
+//! The crate has the contract [`TrainClient`], the order of calls in a step, and the implementation
+//! for tables in this process. The rows themselves are in `embedding/`, and the dense model is not
+//! a part of this crate.
 //!
 //! ```
 //! use std::num::NonZeroUsize;
@@ -10,7 +10,7 @@
 //! use zillion_device::Workers;
 //! use zillion_embedding::Rates;
 //! use zillion_feature::{FeatureKey, RowBuffer, Step};
-//! use zillion_ps::{LocalClient, PushMode, StepClient, TableAccess, Want};
+//! use zillion_ps::{LocalClient, PushMode, StepClient, TableAccess, PullOptions};
 //! use zillion_rows::conformance::plan_of;
 //! use zillion_rows::{
 //!     Admission, Dtype, Eviction, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec, Unknown,
@@ -25,14 +25,14 @@
 //!
 //! let plan = Arc::new(plan_of(&[vec![FeatureKey::from_i64(7)]]));
 //! client.begin_step(Step(1), Rates::default())?;
-//! let mut rows = client.pull(&plan, Want::default(), RowBuffer::default())?.wait()?;
+//! let mut rows = client.pull(&plan, PullOptions::default(), RowBuffer::default())?;
 //! rows.tables[0].values.fill(1.0); // the gradients
-//! client.push(&plan, rows, PushMode::Stage)?.wait()?;
+//! client.push(&plan, rows, PushMode::Stage)?;
 //! let norm = client.grad_sq_norm()?.sqrt();
 //! let report = client.apply((0.5 / norm) as f32)?;
 //! assert_eq!(report.created, 1);
 //!
-//! let (rows, _) = client.lookup(&plan, RowBuffer::default())?.wait()?;
+//! let (rows, _) = client.lookup(&plan, RowBuffer::default())?;
 //! assert_eq!(rows.tables[0].row(0)[0], -0.25);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -43,16 +43,14 @@ mod error;
 mod local;
 mod options;
 mod order;
-mod pending;
 mod pulled;
 
 pub use client::{
-    CheckpointTicket, Checkpointing, Publishing, PushMode, Since, StepClient, StepReport,
-    TableAccess, TrainClient, Want,
+    CheckpointTicket, Checkpointing, Publishing, PullOptions, PushMode, Since, StepClient,
+    StepReport, TableAccess, TrainClient,
 };
 pub use error::{Error, Result};
 pub use local::LocalClient;
 pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
-pub use pending::Pending;
 pub use pulled::PulledRows;

@@ -1,4 +1,4 @@
-//! A client of tables in this process, which its one thread pool works on.
+//! A client of tables in this process, which uses the thread pool of the process.
 
 mod checkpointing;
 mod publishing;
@@ -18,24 +18,23 @@ use crate::error::{Error, Result};
 use crate::options::{SpillOptions, TableOptions};
 use crate::order::StepOrder;
 
-/// The smallest number of rows of an open checkpoint that the end of a step or a poll copies, so
-/// that small steps also finish it.
+/// The smallest number of rows of an open checkpoint that the end of a step or a poll copies. With
+/// this minimum, a checkpoint also ends if the steps are small.
 const COPIED_ROWS: usize = 64;
 
-/// The share of a step's pushed rows that its end copies: one row in so many. A push that keeps
-/// images of its rows and the writing of parts take time too, so that most of the time stays with
-/// training.
+/// The number of pushed rows for which the end of a step copies one row of an open checkpoint. The
+/// number is large because a push also copies the old rows and parts are written, and training
+/// should keep most of the time.
 const COPIED_PART: u64 = 12;
 
-/// The share of the pushed rows that a poll copies: one row in so many. A caller that polls between
-/// steps has other work there, beside which a copy is little.
+/// The number of pushed rows for which a poll copies one row of an open checkpoint. The number is
+/// small because the other work of a caller between steps takes more time than these copies.
 const POLLED_PART: u64 = 2;
 
 /// A [`TrainClient`](crate::TrainClient) over tables in this process.
 ///
 /// # Concurrency
-/// Calls run to their end on the calling thread and the pool's: every [`Pending`](crate::Pending)
-/// is ready.
+/// Each call runs to its end on the calling thread and on the pool.
 #[derive(Debug)]
 pub struct LocalClient {
     tables: TableSet,
@@ -44,7 +43,7 @@ pub struct LocalClient {
     rates: Rates,
     /// The plan and the gradients of a push with `Stage`.
     staged: Option<Staged>,
-    /// A buffer that the next push with `Stage` gives back.
+    /// The buffer that the next push with `Stage` returns.
     spare: RowBuffer,
     /// The counts of the step so far.
     counted: Counters,
@@ -52,7 +51,7 @@ pub struct LocalClient {
     broken: Option<String>,
     /// The number of checkpoints that have begun so far.
     checkpoints: u64,
-    /// Whether the last one is still open.
+    /// Whether the last checkpoint is still open.
     is_open: bool,
 }
 
@@ -66,17 +65,17 @@ impl LocalClient {
     /// Creates a client over empty tables.
     ///
     /// # Errors
-    /// Where a spec is not valid.
+    /// Returns an error if a spec is not valid.
     pub fn new(specs: Vec<TableSpec>, shards: NonZeroUsize, workers: Arc<Workers>) -> Result<Self> {
         Self::open(TableOptions::new(specs, shards), workers)
     }
 
-    /// Creates a client over empty tables, with limits, frozen tables and spilling as `options`
-    /// say.
+    /// Creates a client over empty tables, with the limits, frozen tables and spilling of
+    /// `options`.
     ///
     /// # Errors
-    /// Where a spec or an option is not valid, or where the disk refuses the folder for spilled
-    /// rows.
+    /// Returns an error if a spec or an option is not valid, or if the folder for spilled rows
+    /// cannot be written.
     pub fn open(options: TableOptions, workers: Arc<Workers>) -> Result<Self> {
         let mut tables = TableSet::new(options.tables, options.shards)?;
         tables.limit_bytes(options.max_bytes)?;
@@ -115,10 +114,15 @@ impl LocalClient {
         }
     }
 
-    /// Refuses a checkpoint where none may begin.
-    fn allow_checkpoint(&self, call: &'static str) -> Result<()> {
+    /// Returns an error if the tables are half updated, or if gradients are not applied yet.
+    fn check_settled(&self, call: &'static str) -> Result<()> {
         self.check_whole()?;
-        self.order.nothing_waits(call)?;
+        self.order.check_settled(call)
+    }
+
+    /// Returns an error if no checkpoint can begin at this moment.
+    fn allow_checkpoint(&self, call: &'static str) -> Result<()> {
+        self.check_settled(call)?;
         if self.is_open {
             return Err(Error::Order {
                 call,
@@ -129,7 +133,7 @@ impl LocalClient {
         Ok(())
     }
 
-    /// Makes the ticket of a checkpoint that has just begun.
+    /// Makes the ticket of a new checkpoint, which is then open.
     fn ticket(&mut self) -> CheckpointTicket {
         self.checkpoints += 1;
         self.is_open = true;
@@ -138,17 +142,18 @@ impl LocalClient {
 
     /// Ends a step and continues an open checkpoint.
     fn end_step(&mut self) {
-        self.order.ended();
+        self.order.end();
         self.copy_on(COPIED_PART);
     }
 
-    /// Copies more of an open checkpoint: one row for `part` rows that the step has pushed.
+    /// Copies further rows of an open checkpoint: one row for each `part` rows that the step
+    /// pushed.
     fn copy_on(&mut self, part: u64) {
         let rows = usize::try_from(self.counted.pushed / part).unwrap_or(usize::MAX);
         self.tables.advance_snapshot(&self.workers, rows.max(COPIED_ROWS));
     }
 
-    /// Refuses the ticket of a checkpoint that is not open.
+    /// Returns an error if the checkpoint of a ticket is not open.
     fn check_ticket(&self, call: &'static str, ticket: &CheckpointTicket) -> Result<()> {
         if self.is_open && ticket.number() == self.checkpoints {
             return Ok(());
@@ -158,7 +163,8 @@ impl LocalClient {
         Err(Error::Argument { call, reason })
     }
 
-    /// Remembers that an update stopped half way. A mismatch is found before any row moves.
+    /// Records that an update failed half way. Errors of the arguments are found before any row
+    /// changes, so they are not recorded.
     fn note_failure<T>(&mut self, outcome: zillion_embedding::Result<T>) -> Result<T> {
         if let Err(e) = &outcome
             && !matches!(

@@ -1,4 +1,4 @@
-//! The settings that tables are opened with, wherever they are.
+//! The settings with which the tables of a training run are opened.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -7,21 +7,21 @@ use zillion_device::Files;
 use zillion_feature::TableId;
 use zillion_rows::{ByteSize, TableSpec};
 
-/// The tables of a training run and the settings that hold for all its steps.
+/// The tables of a training run, and their settings for all steps of the run.
 #[derive(Clone, Debug)]
 pub struct TableOptions {
     /// The specs of the tables, in the order of their ids.
     pub tables: Vec<TableSpec>,
     /// The number of shards of each table. It does not change any result.
     pub shards: NonZeroUsize,
-    /// The memory that all tables may take together; `None` sets no limit.
+    /// The largest memory of all tables together; `None` sets no limit.
     pub max_bytes: Option<ByteSize>,
-    /// The tables whose rows stay as they are.
+    /// The tables whose rows do not change.
     pub frozen: Vec<TableId>,
-    /// Whether checkpoints may hold only what changed since an earlier one
+    /// Whether checkpoints can hold only the changes since an earlier one
     /// ([`Checkpointing::follow_checkpoints`](crate::Checkpointing::follow_checkpoints)).
     pub follows_checkpoints: bool,
-    /// The tables whose rows may leave memory; `None` keeps all rows in memory.
+    /// The settings of tables that spill; `None` keeps all rows in memory.
     pub spill: Option<SpillOptions>,
 }
 
@@ -39,13 +39,13 @@ impl TableOptions {
     }
 }
 
-/// The place of rows that leave memory, and the memory that their tables keep.
+/// The folder of spilled rows, and the memory of the tables that spill.
 #[derive(Clone, Debug)]
 pub struct SpillOptions {
-    /// The folder of the files that hold the rows.
+    /// The folder of the files with spilled rows.
     pub folder: PathBuf,
-    /// The way in which files are written.
+    /// The writer of durable files.
     pub files: Files,
-    /// The bytes of memory of each table that spills.
+    /// The memory in bytes for the rows of each table that spills.
     pub memory: Vec<(TableId, u64)>,
 }

@@ -1,5 +1,5 @@
-//! The order of calls in a step: one state machine for every client and server, so that they refuse
-//! the same calls with the same words.
+//! The order of calls in a step: one state machine for every client and server, so that all of them
+//! return the same errors for calls out of order.
 
 use zillion_embedding::LAST_STEP;
 use zillion_feature::Step;
@@ -7,23 +7,23 @@ use zillion_feature::Step;
 use crate::client::PushMode;
 use crate::error::{Error, Result};
 
-/// The moment of a client in its step.
+/// The state of a client in its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// No step has begun, or the last one has ended.
     Between,
     /// A step has begun and nothing was pushed.
     Begun,
-    /// Gradients are kept for `apply`.
+    /// Gradients are staged for `apply`.
     Staged,
     /// Gradients were applied, and whole-table rules wait for `sweep`.
     Unswept,
-    /// Gradients were applied and no rule waits.
+    /// Gradients were applied, and there are no whole-table rules to apply.
     Applied,
 }
 
-/// A guard of the order of calls. A client asks it before a call, and notes the call when it has
-/// succeeded.
+/// A state machine that checks the order of calls. A client checks each call before it is done, and
+/// records the call after it has succeeded.
 #[derive(Clone, Debug)]
 pub struct StepOrder {
     moment: Moment,
@@ -39,7 +39,7 @@ impl Default for StepOrder {
 }
 
 impl StepOrder {
-    /// Returns the step that has begun last.
+    /// Returns the step that began last.
     pub fn step(&self) -> Step {
         self.step
     }
@@ -47,16 +47,22 @@ impl StepOrder {
     /// Begins a step.
     ///
     /// # Errors
-    /// While gradients wait, or for a step that is not after the last one.
+    /// Returns an error if gradients are not applied yet, or if the number of the step is not
+    /// greater than that of the last applied step.
     pub fn begin(&mut self, step: Step) -> Result<()> {
-        self.nothing_waits("begin_step")?;
+        self.check_settled("begin_step")?;
         if step == Step(0) || step > LAST_STEP {
-            let reason =
-                format!("steps are counted from 1 to {}, and this is {}", LAST_STEP.0, step.0);
+            let reason = format!(
+                "step {} is not allowed; steps are counted from 1 to {}",
+                step.0, LAST_STEP.0
+            );
             return Err(Error::Argument { call: "begin_step", reason });
         }
         if let Some(applied) = self.applied.filter(|&applied| step <= applied) {
-            let reason = format!("step {} was applied, and {} is not after it", applied.0, step.0);
+            let reason = format!(
+                "step {} is not after step {}, which was applied; begin a later step",
+                step.0, applied.0
+            );
             return Err(Error::Argument { call: "begin_step", reason });
         }
         self.step = step;
@@ -64,10 +70,10 @@ impl StepOrder {
         Ok(())
     }
 
-    /// Allows a pull or a push.
+    /// Checks that a pull or a push is allowed.
     ///
     /// # Errors
-    /// Outside of a step, or after its push.
+    /// Returns an error if no step has begun, or if the step was pushed already.
     pub fn allow_in_step(&self, call: &'static str) -> Result<()> {
         match self.moment {
             Moment::Begun => Ok(()),
@@ -78,13 +84,13 @@ impl StepOrder {
             Moment::Unswept => self.refuse(call, "call `sweep`, then begin the next step"),
             Moment::Applied => self.refuse(
                 call,
-                "begin the next step: a step has one push, of gradients summed by row",
+                "begin the next step, because a step has one push with the summed gradients of each row",
             ),
         }
     }
 
-    /// Notes a push that has succeeded.
-    pub fn pushed(&mut self, mode: PushMode, needs_sweep: bool) {
+    /// Records a push that has succeeded.
+    pub fn record_push(&mut self, mode: PushMode, needs_sweep: bool) {
         self.moment = match mode {
             PushMode::Stage => Moment::Staged,
             PushMode::Apply if needs_sweep => Moment::Unswept,
@@ -95,25 +101,25 @@ impl StepOrder {
         }
     }
 
-    /// Allows `grad_sq_norm` and `apply`.
+    /// Checks that `grad_sq_norm` or `apply` is allowed.
     ///
     /// # Errors
-    /// Without staged gradients.
+    /// Returns an error if no gradients are staged.
     pub fn allow_staged(&self, call: &'static str) -> Result<()> {
         match self.moment {
             Moment::Staged => Ok(()),
             Moment::Between => self.refuse(call, "call `begin_step` and `push` with `Stage` first"),
             Moment::Begun => self.refuse(call, "call `push` with `Stage` first"),
             Moment::Unswept | Moment::Applied => {
-                self.refuse(call, "push with `Stage` where gradients are to be clipped")
+                self.refuse(call, "call `push` with `Stage` to clip gradients")
             }
         }
     }
 
-    /// Allows `sweep`; true where a rule waits for it.
+    /// Checks that `sweep` is allowed. Returns whether whole-table rules must be applied.
     ///
     /// # Errors
-    /// Without gradients that were pushed with `Apply`.
+    /// Returns an error if no gradients were pushed with `Apply`.
     pub fn allow_sweep(&self) -> Result<bool> {
         match self.moment {
             Moment::Unswept => Ok(true),
@@ -125,24 +131,28 @@ impl StepOrder {
         }
     }
 
-    /// Allows `discard`; true where gradients are staged.
+    /// Checks that `discard` is allowed. Returns whether gradients are staged.
     ///
     /// # Errors
-    /// After a push that applied its gradients.
+    /// Returns an error if the gradients of the step were applied.
     pub fn allow_discard(&self) -> Result<bool> {
         match self.moment {
             Moment::Staged => Ok(true),
             Moment::Between | Moment::Begun => Ok(false),
-            Moment::Unswept => self.refuse("discard", "call `sweep`: the gradients are applied"),
-            Moment::Applied => self.refuse("discard", "go on: the gradients are applied"),
+            Moment::Unswept => {
+                self.refuse("discard", "call `sweep`, because the gradients are applied")
+            }
+            Moment::Applied => {
+                self.refuse("discard", "begin the next step, because the gradients are applied")
+            }
         }
     }
 
-    /// Allows a call that must not see half of a step.
+    /// Checks that a call that must not come in the middle of a step is allowed.
     ///
     /// # Errors
-    /// While gradients wait to be applied.
-    pub fn nothing_waits(&self, call: &'static str) -> Result<()> {
+    /// Returns an error if gradients are not applied yet.
+    pub fn check_settled(&self, call: &'static str) -> Result<()> {
         match self.moment {
             Moment::Between | Moment::Begun | Moment::Applied => Ok(()),
             Moment::Staged => self.refuse(call, "call `apply` or `discard` first"),
@@ -150,18 +160,18 @@ impl StepOrder {
         }
     }
 
-    /// Notes that the step's gradients and rules are applied.
-    pub fn ended(&mut self) {
+    /// Ends the step, whose gradients and whole-table rules are applied.
+    pub fn end(&mut self) {
         self.applied = Some(self.step);
         self.moment = Moment::Between;
     }
 
-    /// Notes that the step was skipped.
-    pub fn skipped(&mut self) {
+    /// Ends the step without its gradients.
+    pub fn skip(&mut self) {
         self.moment = Moment::Between;
     }
 
-    /// Notes that the tables were replaced, so that any step may come.
+    /// Resets the state after the tables were replaced, so that any step may begin next.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -199,11 +209,11 @@ mod tests {
         assert!(order.begin(Step(0)).is_err());
         order.begin(Step(5)).unwrap();
         order.begin(Step(5)).unwrap();
-        order.pushed(PushMode::Stage, true);
+        order.record_push(PushMode::Stage, true);
         assert!(order.begin(Step(6)).is_err());
-        order.skipped();
+        order.skip();
         order.begin(Step(5)).unwrap();
-        order.pushed(PushMode::Apply, false);
+        order.record_push(PushMode::Apply, false);
         assert!(order.begin(Step(5)).is_err());
         order.begin(Step(6)).unwrap();
         order.reset();

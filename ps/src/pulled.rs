@@ -6,13 +6,14 @@ use zillion_rows::{LookupReport, RowSource, TableLayout};
 
 use crate::client::TableAccess;
 
-/// The rows of a training client, read as evaluation reads them. Reading never inserts a row.
+/// A source of rows that reads the tables of a training client for evaluation. Reading never
+/// inserts a row.
 pub struct PulledRows<'a> {
     client: &'a mut dyn TableAccess,
 }
 
 impl<'a> PulledRows<'a> {
-    /// Wraps a client, between two steps.
+    /// Wraps a client that is between two steps.
     pub fn new(client: &'a mut dyn TableAccess) -> Self {
         Self { client }
     }
@@ -29,7 +30,7 @@ impl RowSource for PulledRows<'_> {
         rows: &mut RowBuffer,
     ) -> zillion_embedding::Result<LookupReport> {
         let buffer = std::mem::take(rows);
-        let answer = self.client.lookup(plan, buffer).and_then(|pending| pending.wait());
+        let answer = self.client.lookup(plan, buffer);
         let (buffer, report) = answer.map_err(|e| match e {
             crate::Error::Tables(e) => e,
             other => TableError::Source(Box::new(other)),

@@ -1,4 +1,4 @@
-//! A reader of files as Arrow record batches, from any row on; conversions read through it.
+//! A reader of files as Arrow record batches, from any row on, for conversions.
 //!
 //! Text is decoded by the decoders of training, chunk by chunk on the pool, into columns of
 //! declared types. Parquet and Arrow files keep the types that their columns have.
@@ -13,18 +13,19 @@ use arrow_schema::{Field as ArrowField, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use zillion_device::Workers;
 
+use crate::arrays::TextRules;
 use crate::block::Piece;
 use crate::config::DataConfig;
 use crate::error::{ReaderError, Result};
 use crate::feed::Feed;
 use crate::policy::{RowPolicy, Thinning};
-use crate::reading::{Reading, text_rules};
+use crate::reading::Reading;
 use crate::rejects::{Reject, RejectLog};
 use crate::source::{ArraySource, Batches, DataFile};
 use crate::text::OtherColumns;
 pub use columns::ColumnType;
 
-/// The rows of some files, and the position of the next row.
+/// A reader of the rows of some files as Arrow record batches.
 pub struct ArrowRows {
     source: RowSource,
     schema: SchemaRef,
@@ -40,22 +41,21 @@ enum RowSource {
         taken: usize,
     },
     Arrays {
-        files: Vec<DataFile>,
-        /// The index of the file after the one that is open.
-        next: usize,
-        open: Option<Batches>,
+        /// The batches of all files, which are opened one after another.
+        batches: Batches,
+        /// The rows of the last batch that have not been returned yet.
         rest: Option<RecordBatch>,
     },
 }
 
-/// Some rows that have been read and not yet been made into one batch.
+/// The rows of one read, before they become one record batch.
 pub struct RowSpan {
     values: Values,
     /// The number of rows of the data that the span covers.
     pub span: u64,
-    /// The number of those rows that are left.
+    /// The number of rows that the batch will have.
     pub rows: u64,
-    /// The number of those rows that were left out as bad.
+    /// The number of rows of the span that were left out as bad.
     pub bad: u64,
 }
 
@@ -70,8 +70,9 @@ impl ArrowRows {
     /// `max_bad_rows` bad rows are left out.
     ///
     /// # Errors
-    /// The files cannot be read, are a mixture of text and arrays, or have other columns than the
-    /// first file or `columns`; or there is no row at all.
+    /// Returns an error if a file cannot be read, if text files and files with types are mixed, if
+    /// the columns of a file differ from those of the first file or from `columns`, or if there is
+    /// no row.
     pub fn open(
         config: &DataConfig,
         paths: &[PathBuf],
@@ -80,27 +81,21 @@ impl ArrowRows {
         workers: &Arc<Workers>,
         from: u64,
     ) -> Result<Self> {
-        config.check()?;
-        let files: Vec<DataFile> =
-            paths.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
-        let is_text = |file: &DataFile| file.text().is_some();
-        match (files.iter().find(|f| is_text(f)), files.iter().find(|f| !is_text(f))) {
-            (Some(text), Some(other)) => Err(ReaderError::Setting {
-                problem: format!(
-                    "the file is text, and {} has columns with types of its own; convert them one after the other",
+        let files = DataFile::open_all(config, paths)?;
+        let is_text = |file: &&DataFile| file.text().is_some();
+        match (files.iter().find(is_text), files.iter().find(|file| !is_text(file))) {
+            (Some(text), Some(other)) => Err(ReaderError::setting(
+                text.path().display(),
+                format!(
+                    "the file is text, but {} is Parquet or Arrow; convert them in separate runs",
                     other.path().display()
                 ),
-                key: text.path().display().to_string(),
-            }),
-            (None, None) => Err(ReaderError::Setting {
-                problem: "no files are given; name at least one".to_owned(),
-                key: "inputs".to_owned(),
-            }),
+            )),
             (Some(_), None) => {
                 let policy = RowPolicy { max_bad: max_bad_rows, thinning: Thinning::default() };
                 Self::open_text(config, files, columns, policy, workers, from)
             }
-            (None, Some(_)) => Self::open_arrays(files, columns, from),
+            (None, _) => Self::open_arrays(files, columns, from),
         }
     }
 
@@ -121,13 +116,10 @@ impl ArrowRows {
         check_names(&arrow)?;
         check_columns(columns, &files)?;
         let files = Arc::new(files);
-        // A column for which no type was chosen must not get lost silently.
-        let rules = text_rules(config);
+        // A column without a type must not be lost silently.
+        let rules = TextRules::new(config);
         let mut reading = Reading::new(&files, fields, rules, OtherColumns::Refuse)?;
-        if reading.units.is_empty() {
-            let path = files[0].path().to_owned();
-            return Err(ReaderError::NoRows { files: files.len(), path });
-        }
+        reading.refuse_empty()?;
         let log = Arc::new(RejectLog::new(true));
         reading.leave_out(&policy, 0, &log, Path::new(""));
         let order = (0..reading.units.len() as u32).collect();
@@ -144,10 +136,10 @@ impl ArrowRows {
         from: u64,
     ) -> Result<Self> {
         if !columns.is_empty() {
-            return Err(ReaderError::Setting {
-                problem: "the columns of this file have types of their own, which are kept; leave the types out".to_owned(),
-                key: files[0].path().display().to_string(),
-            });
+            return Err(ReaderError::setting(
+                files[0].path().display(),
+                "types were given, but the file is Parquet or Arrow and keeps the types of its columns; leave the types out",
+            ));
         }
         let mut schema: Option<SchemaRef> = None;
         for file in &files {
@@ -159,11 +151,15 @@ impl ArrowRows {
                 Some(schema) => return Err(other_columns(schema, &found, file.path())),
             }
         }
-        let Some(schema) = schema else {
-            let path = files[0].path().to_owned();
-            return Err(ReaderError::NoRows { files: files.len(), path });
-        };
-        let source = RowSource::Arrays { files, next: 0, open: None, rest: None };
+        let schema = schema.ok_or_else(|| DataFile::no_rows(&files))?;
+        let batches = files.into_iter().flat_map(|file| match batches(&file) {
+            Ok(batches) => batches,
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        });
+        let is_empty =
+            |batch: &Result<RecordBatch>| batch.as_ref().is_ok_and(|batch| batch.num_rows() == 0);
+        let batches = Box::new(batches.filter(move |batch| !is_empty(batch)));
+        let source = RowSource::Arrays { batches, rest: None };
         let mut rows = Self { source, schema, at: 0 };
         while rows.at < from {
             let step = (from - rows.at).min(1 << 16) as usize;
@@ -184,6 +180,9 @@ impl ArrowRows {
     }
 
     /// Reads up to `limit` rows of the data; returns `None` at the end.
+    ///
+    /// # Errors
+    /// Returns an error if rows cannot be read, or if too many of them are bad.
     pub fn next(&mut self, limit: usize) -> Result<Option<RowSpan>> {
         let span = match &mut self.source {
             RowSource::Text { feed, types, .. } => {
@@ -193,17 +192,12 @@ impl ArrowRows {
                 let bad = pieces.iter().map(|piece| piece.rejected().count() as u64).sum();
                 RowSpan { values: Values::Pieces(pieces, types.clone()), span, rows, bad }
             }
-            RowSource::Arrays { files, next, open, rest } => {
+            RowSource::Arrays { batches: source, rest } => {
                 let mut batches = Vec::new();
                 let mut have = 0;
                 while have < limit {
-                    let batch = match rest.take() {
-                        Some(batch) => batch,
-                        None => match next_batch(files, next, open)? {
-                            Some(batch) => batch,
-                            None => break,
-                        },
-                    };
+                    let next = rest.take().map(Ok).or_else(|| source.next());
+                    let Some(batch) = next.transpose()? else { break };
                     let taken = batch.num_rows().min(limit - have);
                     if taken < batch.num_rows() {
                         *rest = Some(batch.slice(taken, batch.num_rows() - taken));
@@ -242,6 +236,9 @@ impl ArrowRows {
 
 impl RowSpan {
     /// Returns the rows as one record batch.
+    ///
+    /// # Errors
+    /// Returns an error if the rows hold more text than the offsets of a record batch can count.
     pub fn batch(self, schema: &SchemaRef) -> Result<RecordBatch> {
         let together = match self.values {
             Values::Pieces(pieces, types) => {
@@ -259,35 +256,13 @@ impl RowSpan {
                 own.and_then(|own| concat_batches(schema, &own))
             }
         };
-        together.map_err(|error| ReaderError::Setting {
-            problem: format!("rows cannot be put together: {error}"),
-            key: "group rows".to_owned(),
-        })
+        together.map_err(columns::batch_error)
     }
 }
 
 fn batches(file: &DataFile) -> Result<Batches> {
     // Text files were separated from the others when the files were opened.
     file.arrays().map_or_else(|| Ok(Box::new(std::iter::empty()) as Batches), ArraySource::batches)
-}
-
-fn next_batch(
-    files: &[DataFile],
-    next: &mut usize,
-    open: &mut Option<Batches>,
-) -> Result<Option<RecordBatch>> {
-    loop {
-        if let Some(batch) = open.as_mut().and_then(Iterator::next) {
-            let batch = batch?;
-            if batch.num_rows() > 0 {
-                return Ok(Some(batch));
-            }
-            continue;
-        }
-        let Some(file) = files.get(*next) else { return Ok(None) };
-        *open = Some(batches(file)?);
-        *next += 1;
-    }
 }
 
 /// Returns the names and types of a file's columns, without the other metadata of the file.
@@ -301,38 +276,34 @@ fn other_columns(first: &Schema, found: &Schema, path: &Path) -> ReaderError {
         let fields = schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type()));
         fields.collect::<Vec<_>>().join(", ")
     };
-    ReaderError::Setting {
-        problem: format!(
-            "the file has the columns ({}), and the first file has ({}); convert them one after the other",
-            list(found),
-            list(first)
-        ),
-        key: path.display().to_string(),
-    }
+    let problem = format!(
+        "the file has the columns ({}), but the first file has ({}); convert them in separate runs",
+        list(found),
+        list(first)
+    );
+    ReaderError::setting(path.display(), problem)
 }
 
 fn check_names(fields: &[ArrowField]) -> Result<()> {
     let mut names = std::collections::BTreeSet::new();
     match fields.iter().find(|field| !names.insert(field.name())) {
         None => Ok(()),
-        Some(field) => Err(ReaderError::Setting {
-            problem: "two columns would have this name; rename one of them".to_owned(),
-            key: field.name().clone(),
-        }),
+        Some(field) => Err(ReaderError::setting(
+            field.name(),
+            "two columns of the new file would have this name; rename one of them",
+        )),
     }
 }
 
-/// Checks that every column of every file has a type: a column without one would get lost.
+/// Checks that every column of every file has a type, because a column without one would be lost.
 fn check_columns(columns: &[(String, ColumnType)], files: &[DataFile]) -> Result<()> {
     for file in files {
         let is_typed = |name: &str| columns.iter().any(|(typed, _)| typed == name);
         if let Some(name) = file.columns().into_iter().find(|name| !is_typed(name)) {
-            return Err(ReaderError::Setting {
-                problem: format!(
-                    "the file has a column `{name}` that the first file does not have; convert them one after the other"
-                ),
-                key: file.path().display().to_string(),
-            });
+            let problem = format!(
+                "the file has a column `{name}` that the first file does not have; convert them in separate runs"
+            );
+            return Err(ReaderError::setting(file.path().display(), problem));
         }
     }
     Ok(())

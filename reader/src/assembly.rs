@@ -6,7 +6,7 @@ use zillion_feature::{
     Attribute, Batch, Crosses, FeatureSpec, KeyColumn, LabelColumn, Schema, Statistics,
 };
 
-use crate::block::{Column, Piece, column_of, lists, values};
+use crate::block::{Piece, lists, values};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
 use crate::side_tables::SideTables;
@@ -22,7 +22,7 @@ pub(crate) struct Assembly {
     max_lens: Vec<Option<usize>>,
 }
 
-/// A join: the position of its field, and the columns that are filled from rows of its side table.
+/// A join: its side table, and the attributes that are filled from rows of the side table.
 #[derive(Clone, Debug)]
 struct Joined {
     side: usize,
@@ -32,8 +32,12 @@ struct Joined {
 }
 
 impl Assembly {
-    /// Returns the plan for batches with the wanted features, given by their positions in the
-    /// schema; the columns of other features stay empty.
+    /// Returns the plan for batches with the features for which `wanted` is true, by their
+    /// positions in the schema; the columns of other features stay empty.
+    ///
+    /// # Errors
+    /// Returns an error if statistics that a transform needs are absent, or if a value of a side
+    /// table is infinite after its transform.
     pub(crate) fn new(
         schema: &Arc<Schema>,
         sides: &SideTables,
@@ -60,16 +64,15 @@ impl Assembly {
     }
 
     /// Assembles pieces, which were decoded for `fields`, into a batch.
+    ///
+    /// # Errors
+    /// Returns an error if a column of lists has more ids than offsets of 32 bits can count.
     pub(crate) fn batch(&self, pieces: &[Piece], fields: &[Field]) -> Result<Batch> {
-        let mut batch = Batch::empty(&self.schema);
         let rows = pieces.iter().map(|piece| piece.rows).sum();
-        batch.rows = rows;
         // A column that a source for prediction lacks has no field and is left out.
-        batch.weight = None;
-        batch.group = None;
-        batch.event_time = None;
+        let empty = Batch::empty(&self.schema);
+        let mut batch = Batch { rows, weight: None, group: None, event_time: None, ..empty };
         for (i, field) in fields.iter().enumerate() {
-            let floats = || values(pieces, rows, |b| column_of!(b, i, Column::Floats(x) => x));
             match field.slot {
                 Slot::Sparse(at) => {
                     batch.sparse[at] = match field.role {
@@ -80,28 +83,16 @@ impl Assembly {
                             }
                             column
                         }
-                        _ => KeyColumn::single(values(
-                            pieces,
-                            rows,
-                            |b| column_of!(b, i, Column::Keys(keys) => keys),
-                        )),
+                        _ => KeyColumn::single(values(pieces, i)),
                     };
                 }
-                Slot::Numeric(at) => batch.numeric[at] = floats(),
-                Slot::Label(at) => batch.labels[at] = gather_label(pieces, rows, i, &field.role),
-                Slot::Weight => batch.weight = Some(floats()),
-                Slot::Group => {
-                    let words = values(pieces, rows, |b| column_of!(b, i, Column::Words(x) => x));
-                    batch.group = Some(words);
-                }
-                Slot::EventTime => {
-                    let times = values(pieces, rows, |b| column_of!(b, i, Column::Times(x) => x));
-                    batch.event_time = Some(times);
-                }
+                Slot::Numeric(at) => batch.numeric[at] = values(pieces, i),
+                Slot::Label(at) => batch.labels[at] = gather_label(pieces, i, &field.role),
+                Slot::Weight => batch.weight = Some(values(pieces, i)),
+                Slot::Group => batch.group = Some(values(pieces, i)),
+                Slot::EventTime => batch.event_time = Some(values(pieces, i)),
                 Slot::Join(number) => {
-                    let side_rows =
-                        values(pieces, rows, |b| column_of!(b, i, Column::Rows(x) => x));
-                    self.joined[number].fill(&side_rows, &mut batch);
+                    self.joined[number].fill(&values(pieces, i), &mut batch);
                 }
                 Slot::Pass => {}
             }
@@ -127,30 +118,18 @@ fn refuse_infinite(schema: &Schema, feature: usize, attribute: &Attribute) -> Re
     let spec = &schema.features[feature];
     let Some(row) = attribute.first_infinite() else { return Ok(()) };
     let side = spec.side.as_ref().map_or("", |s| &schema.sides[s.side].name);
-    Err(ReaderError::Setting {
-        problem: format!(
-            "row {} of side table `{side}`: the transformed value is too large for 32-bit floats; scale column `{}`",
-            row + 1,
-            spec.column
-        ),
-        key: format!("features.{}", spec.name),
-    })
+    let problem = format!(
+        "row {} of side table `{side}`: the transformed value is too large for 32-bit floats; scale column `{}`",
+        row + 1,
+        spec.column
+    );
+    Err(ReaderError::setting(format_args!("features.{}", spec.name), problem))
 }
 
-pub(crate) fn gather_label(pieces: &[Piece], rows: usize, i: usize, role: &Role) -> LabelColumn {
-    let labels =
-        values(pieces, rows, |b| column_of!(b, i, Column::Labels { values, .. } => values));
-    let mask = match role {
-        Role::Label { optional: true, .. } => {
-            let mask = values(
-                pieces,
-                rows,
-                |b| column_of!(b, i, Column::Labels { mask, .. } => mask.as_deref().unwrap_or_default()),
-            );
-            // A mask of `None` says that every row has a label.
-            mask.contains(&false).then_some(mask)
-        }
-        _ => None,
-    };
-    LabelColumn { values: labels, mask }
+/// Returns the labels of one field from all pieces.
+pub(crate) fn gather_label(pieces: &[Piece], i: usize, role: &Role) -> LabelColumn {
+    let is_optional = matches!(role, Role::Label { optional: true, .. });
+    let mask = is_optional.then(|| values(pieces, i));
+    // A mask of `None` says that every row has a label.
+    LabelColumn { values: values(pieces, i), mask: mask.filter(|mask| mask.contains(&false)) }
 }

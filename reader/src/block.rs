@@ -1,11 +1,11 @@
-//! A block of decoded rows in columns.
+//! The block of decoded rows that one decoding task returns.
 //!
-//! A decoding task returns one block. The block holds one column for each field, whatever the
-//! schema calls it; only an [`Assembly`](crate::assembly::Assembly) knows the places of a batch.
+//! A block holds one column for each field. An [`Assembly`](crate::assembly::Assembly) moves the
+//! columns to their places in a batch.
 
 use std::sync::Arc;
 
-use zillion_feature::{FeatureKey, KeyColumn, RawValue};
+use zillion_feature::{FeatureKey, KeyColumn, LabelColumn, RawValue};
 
 use crate::error::{ReaderError, Result};
 use crate::field::Role;
@@ -34,35 +34,17 @@ impl Block {
     }
 }
 
-/// The values of one field.
+/// The decoded values of one field.
 #[derive(Debug)]
 pub(crate) enum Column {
     Keys(Vec<FeatureKey>),
-    /// The keys of lists; `offsets` starts with 0 and has one entry more than there are rows.
-    Lists {
-        offsets: Vec<i32>,
-        keys: Vec<FeatureKey>,
-        /// The weights of the keys; `None` stands for weights that are all 1.
-        weights: Option<Vec<f32>>,
-    },
+    Lists(Lists<FeatureKey>),
     /// The ids as the file has them.
     Raws(Vec<RawValue<'static>>),
-    RawLists {
-        offsets: Vec<i32>,
-        ids: Vec<RawValue<'static>>,
-    },
+    RawLists(Lists<RawValue<'static>>),
     Texts(Texts),
-    WeightedLists {
-        offsets: Vec<i32>,
-        ids: Vec<RawValue<'static>>,
-        /// The weights of the ids; `None` stands for weights that are all 1.
-        weights: Option<Vec<f32>>,
-    },
     Floats(Vec<f32>),
-    Labels {
-        values: Vec<f32>,
-        mask: Option<Vec<bool>>,
-    },
+    Labels(LabelColumn),
     /// The numbers, NaN where a value is missing.
     Numbers(Vec<f64>),
     /// The rows of a side table.
@@ -71,14 +53,57 @@ pub(crate) enum Column {
     Times(Vec<i64>),
 }
 
-/// Some texts, one after another in one buffer.
+/// A column of lists.
+#[derive(Debug)]
+pub(crate) struct Lists<T> {
+    /// The end of each list in `values`, after a first 0.
+    pub(crate) offsets: Vec<i32>,
+    pub(crate) values: Vec<T>,
+    /// The weights of the values; `None` stands for weights that are all 1.
+    pub(crate) weights: Option<Vec<f32>>,
+}
+
+/// A column of texts, stored one after another in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     pub(crate) bytes: Vec<u8>,
     /// The end of each text in the buffer.
     pub(crate) ends: Vec<usize>,
-    /// Whether each row has a text.
+    /// The flag of each row that tells whether the row has a text.
     pub(crate) there: Vec<bool>,
+}
+
+impl<T> Lists<T> {
+    /// Returns an empty column with room for `rows` lists of one value.
+    pub(crate) fn with_capacity(rows: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Self { offsets, values: Vec::with_capacity(rows), weights: None }
+    }
+
+    /// Appends a value to the list of the current row.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        self.values.push(value);
+        if let Some(weights) = &mut self.weights {
+            weights.push(1.0);
+        }
+    }
+
+    /// Appends a value with a weight to the list of the current row.
+    #[inline]
+    pub(crate) fn push_weighted(&mut self, value: T, weight: f32) {
+        let before = self.values.len();
+        self.weights.get_or_insert_with(|| vec![1.0; before]).push(weight);
+        self.values.push(value);
+    }
+
+    /// Ends the list of the current row.
+    pub(crate) fn end(&mut self) -> Outcome<()> {
+        let end = i32::try_from(self.values.len()).map_err(|_| Refusal::TooManyIds)?;
+        self.offsets.push(end);
+        Ok(())
+    }
 }
 
 impl Texts {
@@ -92,14 +117,155 @@ impl Texts {
         self.ends.push(self.bytes.len());
         self.there.push(is_there);
     }
+}
 
-    fn truncate(&mut self, rows: usize) {
+impl Column {
+    /// Returns an empty column for `role` with room for `rows`.
+    pub(crate) fn with_capacity(role: &Role, rows: usize) -> Self {
+        match role {
+            Role::Id { .. } | Role::Bucket { .. } => Self::Keys(Vec::with_capacity(rows)),
+            Role::Ids { .. } => Self::Lists(Lists::with_capacity(rows)),
+            Role::RawId { .. } => Self::Raws(Vec::with_capacity(rows)),
+            Role::Text => Self::Texts(Texts::default()),
+            Role::RawIds { .. } => Self::RawLists(Lists::with_capacity(rows)),
+            Role::Numeric { .. } | Role::Weight => Self::Floats(Vec::with_capacity(rows)),
+            Role::Number { .. } => Self::Numbers(Vec::with_capacity(rows)),
+            Role::SideRow(_) => Self::Rows(Vec::with_capacity(rows)),
+            Role::Label { optional, .. } => Self::Labels(LabelColumn {
+                values: Vec::with_capacity(rows),
+                mask: optional.then(|| Vec::with_capacity(rows)),
+            }),
+            Role::Group => Self::Words(Vec::with_capacity(rows)),
+            Role::EventTime { .. } => Self::Times(Vec::with_capacity(rows)),
+        }
+    }
+
+    /// Returns the values of the column.
+    ///
+    /// # Panics
+    /// Panics if the values have another type, which is a defect: [`Column::with_capacity`] chose
+    /// the variant by the role of the field.
+    pub(crate) fn view<V: ColumnView + ?Sized>(&self) -> &V {
+        V::of(self)
+    }
+
+    /// Returns the column as rows that can be appended and removed.
+    pub(crate) fn as_rows(&mut self) -> &mut dyn ColumnRows {
+        match self {
+            Self::Keys(keys) => keys,
+            Self::Lists(lists) => lists,
+            Self::Raws(ids) => ids,
+            Self::RawLists(lists) => lists,
+            Self::Texts(texts) => texts,
+            Self::Floats(values) => values,
+            Self::Labels(labels) => labels,
+            Self::Numbers(values) => values,
+            Self::Rows(rows) => rows,
+            Self::Words(words) => words,
+            Self::Times(times) => times,
+        }
+    }
+}
+
+/// A type of values that some variants of [`Column`] hold.
+pub(crate) trait ColumnView {
+    fn of(column: &Column) -> &Self;
+}
+
+macro_rules! impl_column_view {
+    ($($view:ty: $variant:pat => $values:expr;)*) => { $(
+        impl ColumnView for $view {
+            fn of(column: &Column) -> &Self {
+                match column {
+                    $variant => $values,
+                    other => unreachable!("a column of another role: {other:?}"),
+                }
+            }
+        }
+    )* };
+}
+
+impl_column_view! {
+    [FeatureKey]: Column::Keys(keys) => keys;
+    [RawValue<'static>]: Column::Raws(ids) => ids;
+    [f32]: Column::Floats(values) | Column::Labels(LabelColumn { values, .. }) => values;
+    [bool]: Column::Labels(labels) => labels.mask.as_deref().unwrap_or_default();
+    [f64]: Column::Numbers(values) => values;
+    [u32]: Column::Rows(rows) => rows;
+    [u64]: Column::Words(words) => words;
+    [i64]: Column::Times(times) => times;
+    Lists<FeatureKey>: Column::Lists(lists) => lists;
+    Lists<RawValue<'static>>: Column::RawLists(lists) => lists;
+    Texts: Column::Texts(texts) => texts;
+}
+
+/// The operations on the rows of a column that do not depend on the type of its values.
+pub(crate) trait ColumnRows {
+    /// Returns the number of rows that the column has so far.
+    fn count(&self) -> usize;
+
+    /// Removes all rows but the first ones, and also the remains of a row that was refused
+    /// half-way.
+    fn keep_first(&mut self, rows: usize);
+
+    /// Removes the given rows, which ascend.
+    fn drop_rows(&mut self, gone: &[u32]);
+
+    /// Appends a row that takes the place of a bad row until it is removed.
+    fn push_stand_in(&mut self);
+}
+
+impl<T: Default> ColumnRows for Vec<T> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn keep_first(&mut self, rows: usize) {
+        self.truncate(rows);
+    }
+
+    fn drop_rows(&mut self, gone: &[u32]) {
+        remove_sorted(self, gone);
+    }
+
+    fn push_stand_in(&mut self) {
+        self.push(T::default());
+    }
+}
+
+impl ColumnRows for LabelColumn {
+    fn count(&self) -> usize {
+        self.values.len()
+    }
+
+    fn keep_first(&mut self, rows: usize) {
+        self.values.truncate(rows);
+        self.mask.iter_mut().for_each(|mask| mask.truncate(rows));
+    }
+
+    fn drop_rows(&mut self, gone: &[u32]) {
+        remove_sorted(&mut self.values, gone);
+        self.mask.iter_mut().for_each(|mask| remove_sorted(mask, gone));
+    }
+
+    fn push_stand_in(&mut self) {
+        self.values.push(0.0);
+        self.mask.iter_mut().for_each(|mask| mask.push(false));
+    }
+}
+
+impl ColumnRows for Texts {
+    fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn keep_first(&mut self, rows: usize) {
         self.bytes.truncate(self.start(rows.min(self.ends.len())));
         self.ends.truncate(rows);
         self.there.truncate(rows);
     }
 
-    fn remove(&mut self, gone: &[u32]) {
+    fn drop_rows(&mut self, gone: &[u32]) {
         let mut gone = gone.iter().peekable();
         let mut kept = Self::default();
         for (row, &there) in self.there.iter().enumerate() {
@@ -110,205 +276,47 @@ impl Texts {
         }
         *self = kept;
     }
-}
 
-impl Column {
-    /// Returns an empty column for `role` with room for `rows`.
-    pub(crate) fn with_capacity(role: &Role, rows: usize) -> Self {
-        match role {
-            Role::Id { .. } | Role::Bucket { .. } => Self::Keys(Vec::with_capacity(rows)),
-            Role::Ids { .. } => {
-                let mut offsets = Vec::with_capacity(rows + 1);
-                offsets.push(0);
-                Self::Lists { offsets, keys: Vec::with_capacity(rows), weights: None }
-            }
-            Role::RawId { .. } => Self::Raws(Vec::with_capacity(rows)),
-            Role::Text => Self::Texts(Texts::default()),
-            Role::RawIds { .. } => {
-                let mut offsets = Vec::with_capacity(rows + 1);
-                offsets.push(0);
-                Self::RawLists { offsets, ids: Vec::with_capacity(rows) }
-            }
-            Role::WeightedIds { .. } => {
-                let mut offsets = Vec::with_capacity(rows + 1);
-                offsets.push(0);
-                Self::WeightedLists { offsets, ids: Vec::with_capacity(rows), weights: None }
-            }
-            Role::Numeric { .. } | Role::Weight => Self::Floats(Vec::with_capacity(rows)),
-            Role::Number { .. } => Self::Numbers(Vec::with_capacity(rows)),
-            Role::SideRow(_) => Self::Rows(Vec::with_capacity(rows)),
-            Role::Label { optional, .. } => Self::Labels {
-                values: Vec::with_capacity(rows),
-                mask: optional.then(|| Vec::with_capacity(rows)),
-            },
-            Role::Group => Self::Words(Vec::with_capacity(rows)),
-            Role::EventTime { .. } => Self::Times(Vec::with_capacity(rows)),
-        }
-    }
-
-    /// Removes all rows but the first ones, and also the remains of a row that was refused
-    /// half-way.
-    pub(crate) fn truncate(&mut self, rows: usize) {
-        match self {
-            Self::Keys(x) => x.truncate(rows),
-            Self::Lists { offsets, keys, weights } => {
-                offsets.truncate(rows + 1);
-                keys.truncate(offsets.last().map_or(0, |&end| end as usize));
-                if let Some(weights) = weights {
-                    weights.truncate(keys.len());
-                }
-            }
-            Self::Raws(x) => x.truncate(rows),
-            Self::Texts(x) => x.truncate(rows),
-            Self::RawLists { offsets, ids } => {
-                offsets.truncate(rows + 1);
-                ids.truncate(offsets.last().map_or(0, |&end| end as usize));
-            }
-            Self::WeightedLists { offsets, ids, weights } => {
-                offsets.truncate(rows + 1);
-                ids.truncate(offsets.last().map_or(0, |&end| end as usize));
-                if let Some(weights) = weights {
-                    weights.truncate(ids.len());
-                }
-            }
-            Self::Floats(x) => x.truncate(rows),
-            Self::Labels { values, mask } => {
-                values.truncate(rows);
-                if let Some(mask) = mask {
-                    mask.truncate(rows);
-                }
-            }
-            Self::Numbers(x) => x.truncate(rows),
-            Self::Rows(x) => x.truncate(rows),
-            Self::Words(x) => x.truncate(rows),
-            Self::Times(x) => x.truncate(rows),
-        }
-    }
-
-    /// Appends a row that takes the place of a bad one until it is removed.
-    pub(crate) fn push_stand_in(&mut self) {
-        match self {
-            Self::Keys(x) => x.push(FeatureKey::default()),
-            Self::Raws(x) => x.push(RawValue::Missing),
-            Self::Texts(x) => x.end(false),
-            Self::Lists { offsets, .. }
-            | Self::RawLists { offsets, .. }
-            | Self::WeightedLists { offsets, .. } => {
-                offsets.push(offsets.last().copied().unwrap_or_default())
-            }
-            Self::Floats(x) => x.push(0.0),
-            Self::Labels { values, mask } => {
-                values.push(0.0);
-                if let Some(mask) = mask {
-                    mask.push(false);
-                }
-            }
-            Self::Numbers(x) => x.push(f64::NAN),
-            Self::Rows(x) => x.push(0),
-            Self::Words(x) => x.push(0),
-            Self::Times(x) => x.push(0),
-        }
-    }
-
-    /// Removes the given rows, which ascend.
-    pub(crate) fn remove(&mut self, gone: &[u32]) {
-        match self {
-            Self::Keys(x) => remove_sorted(x, gone),
-            Self::Lists { offsets, keys, weights } => {
-                let stays = remove_lists(offsets, gone);
-                retain(keys, &stays);
-                if let Some(weights) = weights {
-                    retain(weights, &stays);
-                }
-            }
-            Self::Raws(x) => remove_sorted(x, gone),
-            Self::Texts(x) => x.remove(gone),
-            Self::RawLists { offsets, ids } => {
-                let stays = remove_lists(offsets, gone);
-                retain(ids, &stays);
-            }
-            Self::WeightedLists { offsets, ids, weights } => {
-                let stays = remove_lists(offsets, gone);
-                retain(ids, &stays);
-                if let Some(weights) = weights {
-                    retain(weights, &stays);
-                }
-            }
-            Self::Floats(x) => remove_sorted(x, gone),
-            Self::Labels { values, mask } => {
-                remove_sorted(values, gone);
-                if let Some(mask) = mask {
-                    remove_sorted(mask, gone);
-                }
-            }
-            Self::Numbers(x) => remove_sorted(x, gone),
-            Self::Rows(x) => remove_sorted(x, gone),
-            Self::Words(x) => remove_sorted(x, gone),
-            Self::Times(x) => remove_sorted(x, gone),
-        }
-    }
-
-    /// Returns the number of rows that the column has so far.
-    pub(crate) fn rows(&self) -> usize {
-        match self {
-            Self::Keys(x) => x.len(),
-            Self::Raws(x) => x.len(),
-            Self::Texts(x) => x.ends.len(),
-            Self::Lists { offsets, .. }
-            | Self::RawLists { offsets, .. }
-            | Self::WeightedLists { offsets, .. } => offsets.len() - 1,
-            Self::Floats(x) => x.len(),
-            Self::Labels { values, .. } => values.len(),
-            Self::Numbers(x) => x.len(),
-            Self::Rows(x) => x.len(),
-            Self::Words(x) => x.len(),
-            Self::Times(x) => x.len(),
-        }
+    fn push_stand_in(&mut self) {
+        self.end(false);
     }
 }
 
-/// Removes lists; returns for each of their values whether it stays.
-fn remove_lists(offsets: &mut Vec<i32>, gone: &[u32]) -> Vec<bool> {
-    let mut gone = gone.iter().peekable();
-    let mut stays = Vec::with_capacity(offsets.last().map_or(0, |&end| end as usize));
-    let mut ends = vec![0];
-    let mut kept = 0;
-    for (row, range) in (0..).zip(offsets.windows(2)) {
-        let list = gone.next_if(|&&at| at == row).is_none();
-        stays.extend((range[0]..range[1]).map(|_| list));
-        if list {
-            kept += range[1] - range[0];
-            ends.push(kept);
-        }
+impl<T> ColumnRows for Lists<T> {
+    fn count(&self) -> usize {
+        self.offsets.len() - 1
     }
-    *offsets = ends;
-    stays
-}
 
-fn retain<T>(values: &mut Vec<T>, stays: &[bool]) {
-    let mut stays = stays.iter();
-    values.retain(|_| stays.next().is_some_and(|&stays| stays));
-}
+    fn keep_first(&mut self, rows: usize) {
+        self.offsets.truncate(rows + 1);
+        let values = self.offsets.last().map_or(0, |&end| end as usize);
+        self.values.truncate(values);
+        self.weights.iter_mut().for_each(|weights| weights.truncate(values));
+    }
 
-/// Ends the list of a row.
-pub(crate) fn end_list<I>(offsets: &mut Vec<i32>, ids: &[I]) -> Outcome<()> {
-    offsets.push(i32::try_from(ids.len()).map_err(|_| Refusal::TooManyIds)?);
-    Ok(())
-}
-
-/// Matches a column of a block against the variant that the field's role makes.
-macro_rules! column_of {
-    ($block:expr, $index:expr, $variant:pat => $values:expr) => {
-        match &$block.columns[$index] {
-            $variant => $values,
-            // `Column::with_capacity` chose the variant by the same role.
-            other => unreachable!("a column of another role: {other:?}"),
+    fn drop_rows(&mut self, gone: &[u32]) {
+        let mut gone = gone.iter().peekable();
+        // The numbers of the values that go with their lists.
+        let mut gone_values = Vec::new();
+        let mut offsets = vec![0];
+        for (row, ends) in (0..).zip(self.offsets.windows(2)) {
+            match gone.next_if(|&&at| at == row) {
+                Some(_) => gone_values.extend(ends[0] as u32..ends[1] as u32),
+                None => offsets.push(ends[1] - gone_values.len() as i32),
+            }
         }
-    };
+        self.offsets = offsets;
+        remove_sorted(&mut self.values, &gone_values);
+        self.weights.iter_mut().for_each(|weights| remove_sorted(weights, &gone_values));
+    }
+
+    fn push_stand_in(&mut self) {
+        self.offsets.push(self.offsets.last().copied().unwrap_or_default());
+    }
 }
 
-/// Some consecutive rows of a block: the rows that the columns hold, and the rows of the data that
-/// they cover.
+/// A run of consecutive rows of a block: the rows that the columns hold, and the rows of the data
+/// that they cover.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) block: Arc<Block>,
@@ -356,22 +364,47 @@ impl Piece {
     }
 
     /// Returns the piece's part of a column with one value for each row.
-    pub(crate) fn part<'a, T>(&self, values: &'a [T]) -> &'a [T] {
-        &values[self.start..self.start + self.rows]
+    pub(crate) fn values<T>(&self, index: usize) -> &[T]
+    where
+        [T]: ColumnView,
+    {
+        &self.block.columns[index].view::<[T]>()[self.start..self.start + self.rows]
+    }
+
+    /// Returns the piece's part of a column of lists.
+    pub(crate) fn lists<T>(&self, index: usize) -> ListPart<'_, T>
+    where
+        Lists<T>: ColumnView,
+    {
+        self.block.columns[index].view::<Lists<T>>().part(self.start, self.rows)
+    }
+}
+
+/// Some consecutive lists of a column.
+pub(crate) struct ListPart<'a, T> {
+    /// The end of each list in the values of the column, after the start of the first list.
+    pub(crate) ends: &'a [i32],
+    pub(crate) values: &'a [T],
+    pub(crate) weights: Option<&'a [f32]>,
+}
+
+impl<T> Lists<T> {
+    /// Returns `rows` lists from row `start` on.
+    pub(crate) fn part(&self, start: usize, rows: usize) -> ListPart<'_, T> {
+        let ends = &self.offsets[start..=start + rows];
+        let range = ends[0] as usize..ends[rows] as usize;
+        let weights = self.weights.as_ref().map(|weights| &weights[range.clone()]);
+        ListPart { ends, values: &self.values[range], weights }
     }
 }
 
 /// Returns the values of one column of all pieces, one after another.
-pub(crate) fn values<T: Copy>(
-    pieces: &[Piece],
-    rows: usize,
-    column: impl Fn(&Block) -> &[T],
-) -> Vec<T> {
-    let mut values = Vec::with_capacity(rows);
-    for piece in pieces {
-        values.extend_from_slice(piece.part(column(&piece.block)));
-    }
-    values
+pub(crate) fn values<T: Clone>(pieces: &[Piece], index: usize) -> Vec<T>
+where
+    [T]: ColumnView,
+{
+    let parts: Vec<&[T]> = pieces.iter().map(|piece| piece.values(index)).collect();
+    parts.concat()
 }
 
 /// Returns the lists of one column of all pieces, one after another. Weights that are all 1 are
@@ -381,17 +414,14 @@ pub(crate) fn lists(pieces: &[Piece], rows: usize, index: usize) -> Result<KeyCo
     let mut keys = Vec::with_capacity(rows);
     let mut weights: Option<Vec<f32>> = None;
     offsets.push(0);
-    for piece in pieces {
-        let (from, values, own) = column_of!(piece.block, index, Column::Lists { offsets, keys, weights } => (offsets, keys, weights));
-        let ends = &from[piece.start..=piece.start + piece.rows];
-        let range = ends[0] as usize..ends[piece.rows] as usize;
+    for part in pieces.iter().map(|piece| piece.lists::<FeatureKey>(index)) {
         let base = keys.len();
-        let last = i32::try_from(base + range.len());
+        let last = i32::try_from(base + part.values.len());
         last.map_err(|_| ReaderError::BatchTooLarge { rows })?;
         // The sum is below 2^31, as the code above has checked.
-        offsets.extend(ends[1..].iter().map(|&end| end - ends[0] + base as i32));
-        keys.extend_from_slice(&values[range.clone()]);
-        if let Some(own) = own.as_ref().map(|own| &own[range]).filter(|own| !all_one(own)) {
+        offsets.extend(part.ends[1..].iter().map(|&end| end - part.ends[0] + base as i32));
+        keys.extend_from_slice(part.values);
+        if let Some(own) = part.weights.filter(|own| own.iter().any(|&weight| weight != 1.0)) {
             weights.get_or_insert_with(|| vec![1.0; base]).extend_from_slice(own);
         } else if let Some(weights) = &mut weights {
             weights.resize(keys.len(), 1.0);
@@ -399,9 +429,3 @@ pub(crate) fn lists(pieces: &[Piece], rows: usize, index: usize) -> Result<KeyCo
     }
     Ok(KeyColumn { offsets: Some(offsets), keys, weights })
 }
-
-fn all_one(weights: &[f32]) -> bool {
-    weights.iter().all(|&weight| weight == 1.0)
-}
-
-pub(crate) use column_of;

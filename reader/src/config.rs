@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zillion_feature::Schema;
@@ -41,8 +42,8 @@ pub struct DataConfig {
     /// The character between the ids of a multi-hot cell.
     pub list_separator: Byte,
     /// The number of bad rows that a pass over the data may leave out; with 0 the first one is an
-    /// error. [`ReaderError::is_about_one_row`] says which errors make a row bad. Side tables may
-    /// not have any.
+    /// error. [`ReaderError::is_about_one_row`] tells which errors make a row bad. A bad row of a
+    /// side table is always an error.
     #[serde(skip_serializing_if = "is_default")]
     pub max_bad_rows: u64,
     /// The file to which the bad rows are written, one JSON object per line, each row once.
@@ -89,15 +90,15 @@ impl DataConfig {
     /// [`DataConfig::root`]. The entries keep their order; the files of each entry are sorted.
     ///
     /// # Errors
-    /// An entry matches no file, or two entries match the same file.
+    /// Returns an error if an entry matches no file, or if two entries match the same file.
     pub fn files(&self, paths: &Paths) -> Result<Vec<PathBuf>> {
         files::expand(&self.root, &paths.0)
     }
 
-    /// Returns whether a file is text, by these settings and the ending of the file.
+    /// Returns whether a file is text, according to these settings and the ending of the file.
     ///
     /// # Errors
-    /// Neither the settings nor the ending name a format.
+    /// Returns an error if neither the settings nor the ending name a format.
     pub fn is_text(&self, path: &std::path::Path) -> Result<bool> {
         let format = format_of(path, self.format)?;
         Ok(matches!(format, FileFormat::Text(..)))
@@ -108,17 +109,12 @@ impl DataConfig {
         let quote = self.quote.byte();
         let formats = [TextFormat::Csv, TextFormat::Tsv];
         if quote.is_some() && formats.iter().any(|&f| quote == Some(self.delimiter_for(f))) {
-            return Err(ReaderError::Setting {
-                problem: "the quote is the delimiter; choose different characters".to_owned(),
-                key: "data.quote".to_owned(),
-            });
+            let problem = "the quote is the delimiter; choose different characters";
+            return Err(ReaderError::setting("data.quote", problem));
         }
         if self.rejects.is_some() && self.max_bad_rows == 0 {
-            return Err(ReaderError::Setting {
-                problem: "no bad row is left out; set `data.max_bad_rows` to how many may be"
-                    .to_owned(),
-                key: "data.rejects".to_owned(),
-            });
+            let problem = "`data.max_bad_rows` is 0, so the first bad row is an error; set it to the number of bad rows that may be left out";
+            return Err(ReaderError::setting("data.rejects", problem));
         }
         Ok(())
     }
@@ -127,14 +123,11 @@ impl DataConfig {
     /// that is kept.
     ///
     /// # Errors
-    /// The settings name a label that the schema does not have, or no label although the schema has
-    /// several.
+    /// Returns an error if the settings name a label that the schema does not have, or no label
+    /// although the schema has several.
     pub fn negatives(&self, schema: &Schema) -> Result<Option<(usize, f64)>> {
         let Some(NegativesConfig { keep, label }) = &self.negatives else { return Ok(None) };
-        let refuse = |problem: String| ReaderError::Setting {
-            problem,
-            key: "data.negatives.label".to_owned(),
-        };
+        let refuse = |problem: String| ReaderError::setting("data.negatives.label", problem);
         let names: Vec<&str> = schema.labels.iter().map(|l| l.name.as_str()).collect();
         let position = match label {
             Some(label) => names.iter().position(|name| name == label).ok_or_else(|| {
@@ -143,7 +136,7 @@ impl DataConfig {
             None if names.len() == 1 => 0,
             None => {
                 return Err(refuse(format!(
-                    "name the label whose zeros are thinned out (labels: {})",
+                    "the schema has several labels; name the one whose zeros are sampled (labels: {})",
                     names.join(", ")
                 )));
             }
@@ -177,31 +170,28 @@ pub struct NegativesConfig {
 }
 
 /// A share of rows, above 0 and at most 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "f64")]
 pub struct Share(f64);
 
 impl Share {
-    /// Returns the share, or `None` if the number is not above 0 and at most 1.
-    pub fn new(share: f64) -> Option<Self> {
-        (share > 0.0 && share <= 1.0).then_some(Self(share))
-    }
-
     /// Returns the share as a number.
     pub fn get(self) -> f64 {
         self.0
     }
 }
 
-impl<'de> Deserialize<'de> for Share {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let share = f64::deserialize(deserializer)?;
-        Self::new(share).ok_or_else(|| de::Error::custom("must be above 0 and at most 1"))
+impl TryFrom<f64> for Share {
+    type Error = &'static str;
+
+    fn try_from(share: f64) -> std::result::Result<Self, Self::Error> {
+        let is_share = share > 0.0 && share <= 1.0;
+        is_share.then_some(Self(share)).ok_or("must be above 0 and at most 1")
     }
 }
 
 /// The entries of a file list, which a job writes as one string or a list of strings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Paths(pub Vec<String>);
 
 impl Paths {
@@ -214,12 +204,6 @@ impl Paths {
 impl From<&str> for Paths {
     fn from(path: &str) -> Self {
         Self(vec![path.to_owned()])
-    }
-}
-
-impl Serialize for Paths {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
     }
 }
 
@@ -236,13 +220,9 @@ impl<'de> Deserialize<'de> for Paths {
             }
             fn visit_seq<A: SeqAccess<'de>>(
                 self,
-                mut items: A,
+                items: A,
             ) -> std::result::Result<Paths, A::Error> {
-                let mut paths = Vec::new();
-                while let Some(path) = items.next_element::<String>()? {
-                    paths.push(path);
-                }
-                Ok(Paths(paths))
+                Vec::deserialize(SeqAccessDeserializer::new(items)).map(Paths)
             }
         }
         deserializer.deserialize_any(PathsVisitor)
@@ -286,12 +266,9 @@ impl<'de> Deserialize<'de> for Header {
             }
             fn visit_seq<A: SeqAccess<'de>>(
                 self,
-                mut items: A,
+                items: A,
             ) -> std::result::Result<Header, A::Error> {
-                let mut names = Vec::new();
-                while let Some(name) = items.next_element::<String>()? {
-                    names.push(name);
-                }
+                let names = Vec::deserialize(SeqAccessDeserializer::new(items))?;
                 if names.is_empty() {
                     return Err(de::Error::custom("a list of column names must not be empty"));
                 }
@@ -303,7 +280,8 @@ impl<'de> Deserialize<'de> for Header {
 }
 
 /// One ASCII character that structures text, which a job writes as a string of one character.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Byte(u8);
 
 impl Byte {
@@ -317,40 +295,39 @@ impl Byte {
     pub fn byte(self) -> u8 {
         self.0
     }
+}
 
-    fn parse<E: de::Error>(text: &str) -> std::result::Result<Self, E> {
+impl TryFrom<String> for Byte {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
         let mut characters = text.chars();
         match (characters.next().and_then(Self::new), characters.next()) {
             (Some(byte), None) => Ok(byte),
-            _ => Err(E::custom(format!(
+            _ => Err(format!(
                 "expected one ASCII character that does not end a line, found {text:?}"
-            ))),
+            )),
         }
     }
 }
 
-impl Serialize for Byte {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(char::from(self.0).encode_utf8(&mut [0; 4]))
-    }
-}
-
-impl<'de> Deserialize<'de> for Byte {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?)
+impl From<Byte> for String {
+    fn from(byte: Byte) -> Self {
+        char::from(byte.0).into()
     }
 }
 
 /// The quote character, which a job writes as a string of one character, or an empty string for
 /// none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Quote(Option<Byte>);
 
 impl Quote {
     /// The setting under which quotes have no meaning.
     pub const NONE: Self = Self(None);
 
-    /// Returns the setting for this character, or for none.
+    /// Returns the setting for this quote character; `None` stands for no quotes.
     pub fn new(character: Option<Byte>) -> Self {
         Self(character)
     }
@@ -361,19 +338,17 @@ impl Quote {
     }
 }
 
-impl Serialize for Quote {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self.0 {
-            Some(byte) => byte.serialize(serializer),
-            None => serializer.serialize_str(""),
-        }
+impl TryFrom<String> for Quote {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        if text.is_empty() { Ok(Self::NONE) } else { text.try_into().map(|byte| Self(Some(byte))) }
     }
 }
 
-impl<'de> Deserialize<'de> for Quote {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text.is_empty() { Ok(Self::NONE) } else { Byte::parse(&text).map(|b| Self(Some(b))) }
+impl From<Quote> for String {
+    fn from(quote: Quote) -> Self {
+        quote.0.map_or_else(Self::new, Self::from)
     }
 }
 

@@ -1,5 +1,4 @@
-//! The counts of what the passes over a dataset have read and left out so far, for monitoring a
-//! run.
+//! The counts of bytes and bad rows over all passes of a dataset, for monitoring a run.
 //!
 //! # Concurrency
 //! The decoding tasks add to the counters a few times per megabyte, and any thread may read them at
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::ReaderError;
 
-/// Counters that the passes over a dataset share.
+/// The counters that the passes over a dataset share.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     bytes: AtomicU64,
@@ -64,17 +63,17 @@ pub struct ReadCounts {
 }
 
 impl Counts {
-    pub(crate) fn read(&self, bytes: u64) {
+    pub(crate) fn add_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn left_out(&self, error: &ReaderError) {
+    pub(crate) fn add_bad_row(&self, error: &ReaderError) {
         if let Some(kind) = BadRowKind::of(error) {
             self.bad[kind as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn now(&self) -> ReadCounts {
+    pub(crate) fn snapshot(&self) -> ReadCounts {
         ReadCounts {
             bytes: self.bytes.load(Ordering::Relaxed),
             bad_rows: [0, 1, 2].map(|kind: usize| self.bad[kind].load(Ordering::Relaxed)),

@@ -11,14 +11,14 @@ use crate::arrays::TextRules;
 use crate::assembly::Assembly;
 use crate::config::{DataConfig, Share};
 use crate::counts::{Counts, ReadCounts};
-use crate::error::{ReaderError, Result};
+use crate::error::Result;
 use crate::field::{self, Field, Slot};
 use crate::format::{Format, TextFormat};
-use crate::policy::{Negatives, RowPolicy, Thinning};
-use crate::reading::{Reading, text_rules};
+use crate::policy::{RowPolicy, Thinning};
+use crate::reading::Reading;
 use crate::rejects::{Reject, RejectLog};
 use crate::side_tables::SideTables;
-use crate::source::DataFile;
+use crate::source::{DataFile, Opened};
 use crate::stream::{BatchOrder, BatchStream};
 use crate::text::{OtherColumns, TextFile};
 
@@ -26,14 +26,14 @@ use crate::text::{OtherColumns, TextFile};
 /// enough that they are still in a cache when batches are cut from them.
 const PLAIN_WINDOW: usize = 8192;
 
-/// Whether the data must have the columns that only training and evaluation need: labels, weights,
-/// groups, times.
+/// The requirement for the columns that only training and evaluation need: labels, weights, groups
+/// and event times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
     /// A file without such a column is an error.
     #[default]
     Required,
-    /// A column that some file lacks is left out of the batches, as prediction wants it.
+    /// A column that some file lacks is left out of the batches, as prediction needs it.
     Optional,
 }
 
@@ -58,8 +58,8 @@ impl Dataset {
     /// Opens files (see [`DataConfig::files`]) and checks them before any row is read.
     ///
     /// # Errors
-    /// A file cannot be read, is empty or truncated, or lacks a column; a column has a type that
-    /// does not fit; there is no row at all.
+    /// Returns an error if a file cannot be read, is empty or truncated, or lacks a column, if the
+    /// type of a column does not fit, or if there is no row.
     pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         Self::open_with(config, files, schema, Labels::Required)
     }
@@ -67,7 +67,7 @@ impl Dataset {
     /// Opens files as [`Dataset::open`] does, with a choice about labels.
     ///
     /// # Errors
-    /// See [`Dataset::open`].
+    /// Returns an error in the same cases as [`Dataset::open`].
     pub fn open_with(
         config: &DataConfig,
         files: &[PathBuf],
@@ -81,7 +81,7 @@ impl Dataset {
     /// the same schema.
     ///
     /// # Errors
-    /// See [`Dataset::open`].
+    /// Returns an error in the same cases as [`Dataset::open`].
     pub fn open_beside(
         config: &DataConfig,
         files: &[PathBuf],
@@ -89,18 +89,16 @@ impl Dataset {
         labels: Labels,
         sides: &SideTables,
     ) -> Result<Self> {
-        config.check()?;
-        let sources =
-            files.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
-        Self::of_sources(config, sources, schema, labels, sides.clone())
+        let files = DataFile::open_all(config, files)?;
+        Self::of_files(config, files, schema, labels, sides.clone())
     }
 
     /// Opens a dataset of one text stream, such as standard input, which can be read once. The
-    /// format is the text format that `data.format` names, or else CSV; the compression is
-    /// recognised; `name` stands for the stream in messages.
+    /// format is the text format that `data.format` names, or else CSV. The compression is
+    /// recognised from the first bytes. `name` is the name of the stream in messages.
     ///
     /// # Errors
-    /// See [`Dataset::open`].
+    /// Returns an error in the same cases as [`Dataset::open`].
     pub fn from_reader(
         config: &DataConfig,
         stream: impl Read + Send + 'static,
@@ -117,29 +115,23 @@ impl Dataset {
         };
         let file = TextFile::open_stream(Box::new(stream), name, config, format)?;
         let sides = SideTables::load(config, schema)?;
-        Self::of_sources(config, vec![DataFile(Arc::new(file))], schema, labels, sides)
+        Self::of_files(config, vec![DataFile(Opened::Text(Arc::new(file)))], schema, labels, sides)
     }
 
-    fn of_sources(
+    fn of_files(
         config: &DataConfig,
         files: Vec<DataFile>,
         schema: &Schema,
         labels: Labels,
         sides: SideTables,
     ) -> Result<Self> {
-        if files.is_empty() {
-            return Err(ReaderError::Setting {
-                problem: "no files are given; name at least one".to_owned(),
-                key: "data".to_owned(),
-            });
-        }
         let mut dataset = Self {
             files: Arc::new(files),
             schema: Arc::new(schema.clone()),
             sides,
             statistics: Statistics::default(),
             lacking: Vec::new(),
-            rules: text_rules(config),
+            rules: TextRules::new(config),
             shuffle_window: config.shuffle_window.get(),
             policy: RowPolicy { max_bad: config.max_bad_rows, thinning: Thinning::default() },
             rejects: Arc::new(RejectLog::new(config.rejects.is_some())),
@@ -155,13 +147,7 @@ impl Dataset {
             dataset.lacking = fields.iter().filter(|f| lacks(f)).map(|f| f.slot).collect();
             fields.retain(|field| !dataset.lacking.contains(&field.slot));
         }
-        let reading = dataset.reading(fields)?;
-        if reading.units.is_empty() {
-            return Err(ReaderError::NoRows {
-                files: dataset.files.len(),
-                path: dataset.files[0].path().to_owned(),
-            });
-        }
+        dataset.reading(fields)?.refuse_empty()?;
         Ok(dataset)
     }
 
@@ -177,18 +163,18 @@ impl Dataset {
     /// `data.negatives` keep. The first passes read the sample with all its rows of label 0.
     ///
     /// # Errors
-    /// See [`DataConfig::negatives`].
+    /// Returns an error in the same cases as [`DataConfig::negatives`].
     pub fn thinned(mut self, config: &DataConfig, seed: u64) -> Result<Self> {
-        let negatives = config.negatives(&self.schema)?;
         self.policy.thinning = Thinning {
             seed,
             sample: config.sample.map(Share::get),
-            negatives: negatives.map(|(label, keep)| Negatives { label, keep }),
+            negatives: config.negatives(&self.schema)?,
         };
         Ok(self)
     }
 
-    /// Returns the rows that all passes so far have left out as bad, each once, by file and row.
+    /// Returns the rows that all passes so far have left out as bad, each once, sorted by file and
+    /// row.
     /// The list is empty unless `data.rejects` names a file.
     pub fn rejects(&self) -> Vec<Reject> {
         self.rejects.rows()
@@ -199,10 +185,10 @@ impl Dataset {
         self.rejects.examples()
     }
 
-    /// Returns the counts of what all passes so far have read and left out; clones of a dataset
-    /// share them.
+    /// Returns the counts of bytes and bad rows over all passes so far; clones of a dataset share
+    /// the counts.
     pub fn counts(&self) -> ReadCounts {
-        self.counts.now()
+        self.counts.snapshot()
     }
 
     /// Returns whether bad rows may be left out; all passes must leave out the same rows.
@@ -210,7 +196,7 @@ impl Dataset {
         self.policy.max_bad > 0
     }
 
-    /// Returns whether a field reads a label or similar column that the files do not have.
+    /// Returns whether the files lack the column of a field that only training needs.
     pub(crate) fn lacks(&self, field: &Field) -> bool {
         self.lacking.contains(&field.slot)
     }
@@ -244,19 +230,14 @@ impl Dataset {
         self.files.iter().map(DataFile::rows).sum()
     }
 
-    /// Returns whether the data has label `index` of the schema; only a dataset opened with
-    /// [`Labels::Optional`] can lack one.
-    pub fn has_label(&self, index: usize) -> bool {
-        !self.lacking.contains(&Slot::Label(index))
-    }
-
     /// Returns the batches from a position to the end of its epoch. The order of rows is a function
     /// of the seed, the cursor's epoch, the files and the shuffle window; the number of threads
     /// does not change it. Rows that are left out, because they are bad or not drawn, keep their
     /// places in the order.
     ///
     /// # Errors
-    /// A transform needs statistics that [`Dataset::with_statistics`] was not given.
+    /// Returns an error if a transform needs statistics that [`Dataset::with_statistics`] was not
+    /// given.
     pub fn batches(
         &self,
         order: BatchOrder,

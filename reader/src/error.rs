@@ -1,11 +1,11 @@
 //! The errors of reading files into batches.
 //!
-//! A message names the file and the place in it, shows the refused text (shortened) and says what
-//! the operator can do.
+//! A message names the file and the place in it, shows the refused text (shortened) and names a
+//! remedy.
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zillion_feature::SchemaError;
 
@@ -16,12 +16,12 @@ pub type Result<T> = std::result::Result<T, ReaderError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
-    /// A setting of the `[data]` section, or a value that a schema and the data do not agree on.
+    /// A setting that is wrong, or that does not fit the schema or the data.
     #[error("`{key}`: {problem}")]
     Setting {
-        /// The problem, and what to do.
+        /// The problem, and the remedy.
         problem: String,
-        /// The key of the job file.
+        /// The key of the job file, or the name of the file.
         key: String,
     },
     /// A pattern that is not a valid glob.
@@ -50,7 +50,7 @@ pub enum ReaderError {
     },
     /// A file whose ending names no format.
     #[error(
-        "{path} has an ending that names no format; set `data.format` to parquet, arrow, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`"
+        "{path} has an ending that is not known as a format; set `data.format` to parquet, arrow, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`"
     )]
     UnknownFormat {
         /// The path of the file.
@@ -74,17 +74,17 @@ pub enum ReaderError {
     },
     /// A list of files without a single row.
     #[error(
-        "{path} has no rows, only a header or metadata ({files} file(s) looked at); give a file with rows"
+        "{path} has no rows, only a header or metadata ({files} file(s) read); give a file with rows"
     )]
     NoRows {
-        /// The number of files that were looked at.
+        /// The number of files that were read.
         files: usize,
         /// The path of the first of these files.
         path: PathBuf,
     },
     /// A Parquet or Arrow file that cannot be decoded.
     #[error(
-        "{path}: {what} ({reason}); the file was probably cut off while it was written or copied, write it again"
+        "{path}: {what} ({reason}); write or copy the file again, because it is probably incomplete"
     )]
     Damaged {
         /// The part of the file that is damaged.
@@ -109,7 +109,7 @@ pub enum ReaderError {
         column: String,
         /// The feature, label or setting that reads it.
         used_by: String,
-        /// The most similar columns, and what else may help.
+        /// The most similar columns, and other remedies.
         hint: String,
         /// The path of the file.
         path: PathBuf,
@@ -129,8 +129,8 @@ pub enum ReaderError {
     ColumnType {
         /// The name of the column.
         column: String,
-        /// The type of the column, the type that the feature, label or setting needs, and what to
-        /// do.
+        /// The type of the column, the type that the feature, label or setting needs, and the
+        /// remedy.
         mismatch: String,
         /// The path of the file.
         path: PathBuf,
@@ -142,7 +142,7 @@ pub enum ReaderError {
         column: String,
         /// The row, and its byte or row group.
         place: Place,
-        /// The text, what is wrong with it and what to do.
+        /// The text, its problem and the remedy.
         problem: String,
         /// The path of the file.
         path: PathBuf,
@@ -164,7 +164,7 @@ pub enum ReaderError {
     Record {
         /// The row and its byte.
         place: Place,
-        /// The problem of the row, and what to do.
+        /// The problem of the row, and the remedy.
         problem: String,
         /// The path of the file.
         path: PathBuf,
@@ -199,7 +199,7 @@ pub enum ReaderError {
     },
     /// A cursor behind the last row.
     #[error(
-        "row {row} is beyond the data, which has {rows} rows; the files are not the ones that this position was taken from"
+        "row {row} is beyond the end of the data, which has {rows} rows; give the same files as in the run that this position comes from"
     )]
     BeyondEnd {
         /// The row from which reading should have gone on.
@@ -225,7 +225,7 @@ pub enum ReaderError {
     },
     /// A number of bad rows above the limit of a pass.
     #[error(
-        "more than {limit} bad row(s) in one pass; mend the data or raise `data.max_bad_rows`. The first: {}",
+        "more than {limit} bad row(s) in one pass; repair the data, or raise `data.max_bad_rows`. The first: {}",
         examples.join("; ")
     )]
     TooManyBadRows {
@@ -236,7 +236,7 @@ pub enum ReaderError {
     },
     /// An output of a conversion that holds other files, or parts of another conversion.
     #[error(
-        "{}: {what}; convert to another place, or set `force` to make all of it anew",
+        "{}: {what}; choose another output path, or set `force` to write all parts again",
         path.display()
     )]
     OtherConversion {
@@ -245,19 +245,34 @@ pub enum ReaderError {
         /// The path of the manifest of the conversion.
         path: PathBuf,
     },
-    /// A schema whose statistics are absent.
+    /// An error of the schema, such as absent statistics.
     #[error(transparent)]
     Schema(#[from] SchemaError),
 }
 
 impl ReaderError {
+    /// Returns the error about a setting or a file with the name `key`.
+    pub(crate) fn setting(key: impl fmt::Display, problem: impl Into<String>) -> Self {
+        Self::Setting { problem: problem.into(), key: key.to_string() }
+    }
+
+    /// Returns a function that makes the error about a failed action on a file.
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Io { what, source, path: path.to_owned() }
+    }
+
+    /// Returns a function that makes the error about a damaged file.
+    pub(crate) fn damaged(what: &'static str, path: &Path) -> impl Fn(String) -> Self + Copy {
+        move |reason| Self::Damaged { what: what.to_owned(), reason, path: path.to_owned() }
+    }
+
     /// Returns whether the error is about one row, which can be left out ([`data.max_bad_rows`])
-    /// without a doubt about the rows behind it: a value that cannot be used, a record that is not
-    /// what its format says or has too many or too few cells.
+    /// because the rows behind it are certain: a value that cannot be used, a record that does not
+    /// follow its format, or a record with too many or too few cells.
     ///
-    /// Everything else ends the reading: a file that cannot be opened or decoded, a column that is
-    /// missing or of another type, a quote that is never closed (it is not known where the next row
-    /// starts), and limits of this program that rows meet together.
+    /// All other errors end the reading: a file that cannot be opened or decoded, a column that is
+    /// missing or of another type, a quote that is never closed (the start of the next row is then
+    /// unknown), and limits that many rows exceed together.
     ///
     /// [`data.max_bad_rows`]: crate::DataConfig::max_bad_rows
     #[must_use]
@@ -296,7 +311,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Returns the message about a record that has another number of cells than the header.
+/// Returns the message about a record whose number of cells differs from the header's.
 pub(crate) fn cell_count(found: usize, expected: usize) -> String {
     format!(
         "{found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row"

@@ -1,12 +1,12 @@
-//! The estimation of the number of distinct values from less than all of them.
+//! The estimation of the number of distinct values without a set of all values.
 //!
-//! The two estimators answer different questions. [`Sketch`] has seen every value and must not keep
-//! them: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier 2007), with linear counting for small
-//! counts. [`extrapolate`] has kept every value of a sample and estimates how many the rest will
-//! add: between the lower bound of Chao's estimator (the extrapolation of Colwell et al. 2012) and
-//! the power law that the end of the sample follows (Heaps), with their geometric mean as the
-//! estimate. Logs are skewed, so the truth lies between the two: new ids keep coming for longer
-//! than Chao assumes and come more and more slowly than a power law.
+//! There are two estimators. [`Sketch`] sees every value and keeps none of them: HyperLogLog
+//! (Flajolet, Fusy, Gandouet, Meunier 2007), with linear counting for small counts. [`extrapolate`]
+//! knows every value of a sample and estimates the number of new values in the rest. Its lower
+//! bound is Chao's estimator (the extrapolation of Colwell et al. 2012), its upper bound is the
+//! power law that the end of the sample follows (Heaps), and its estimate is their geometric mean.
+//! The truth lies between the two bounds, because logs are skewed: new ids appear for longer than
+//! Chao assumes, but more and more slowly than in a power law.
 //!
 //! [`extrapolate`]: Frequencies::extrapolate
 
@@ -75,7 +75,7 @@ pub struct Estimate {
 }
 
 impl Frequencies {
-    /// Counts how often each count occurs.
+    /// Computes the frequencies of a sample from the count of each distinct value.
     pub fn of(counts: impl IntoIterator<Item = u64>) -> Self {
         let mut all = Self::default();
         for count in counts {
@@ -87,8 +87,8 @@ impl Frequencies {
         all
     }
 
-    /// Estimates the number of distinct values among `total` values, of which these are a sample.
-    /// The result is exact if the sample holds all of them.
+    /// Estimates the number of distinct values among `total` values from this sample of them. The
+    /// result is exact if the sample holds all values.
     pub fn extrapolate(&self, total: u64) -> Estimate {
         let seen = self.distinct as f64;
         if total <= self.values || self.distinct == 0 {

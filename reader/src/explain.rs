@@ -23,7 +23,7 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         Refusal::Raw(ValueError::NotNumber) => says(&format!(
             "is not a number, which {used_by} needs; add it to `data.null` if it stands for a missing value{}",
             if text.is_some_and(|t| t.contains(&b',')) {
-                ", or set `data.decimal = \",\"` if its comma stands before a fraction"
+                ", or set `data.decimal = \",\"` if the comma stands before a fraction"
             } else {
                 ""
             }
@@ -38,21 +38,22 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
             Role::Numeric { .. } | Role::Number { .. } => format!(
                 "the value is missing; give {used_by} a `missing = <number>` or clean the data"
             ),
-            _ => format!("the value is missing, and {used_by} needs one in every row"),
+            _ => format!(
+                "the value is missing, but {used_by} needs one in every row; clean the data"
+            ),
         },
         Refusal::NotLabel => says(&format!(
             "is not 0 or 1, which {used_by} needs; map the labels to 0 and 1 first, or give it \
              `at_least = <number>`"
         )),
-        Refusal::NotWeight => says("is not a weight; weights are finite and not negative"),
-        Refusal::NotTime => says("is not a time; event times are whole numbers"),
-        Refusal::NotInUnit => match field.role {
-            Role::EventTime { unit: Some(unit) } => says(&format!(
-                "is not a number of {unit} since 1970 between 1980 and 2199; set \
-                 `columns.event_time_unit` to what the column counts, or remove it if that is something else"
-            )),
-            _ => unreachable!("only event times have a unit"),
-        },
+        Refusal::NotWeight => {
+            says("is not a weight; write weights as finite numbers that are not negative")
+        }
+        Refusal::NotTime => says("is not an event time; write event times as whole numbers"),
+        Refusal::NotInUnit(unit) => says(&format!(
+            "is not a number of {unit} since 1970 between 1980 and 2199; set \
+             `columns.event_time_unit` to the unit of the column, or remove it if the column has another meaning"
+        )),
         Refusal::Raw(ValueError::NotUtf8) => {
             says("is not UTF-8; convert the file (`iconv -t UTF-8`)")
         }
@@ -61,21 +62,21 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
             other => unreachable!("{other:?} looks nothing up"),
         },
         Refusal::Raw(ValueError::NoText) => says(&format!(
-            "is a number with a fraction, which {used_by} cannot tell from other spellings of it; write it as a string"
+            "is a number with a fraction, which {used_by} cannot read, because such a number has several spellings; write it as a string"
         )),
         Refusal::List => match field.role {
             Role::Id { .. } | Role::RawId { .. } => says(&format!(
-                "is a list or has a weight, but {used_by} reads one plain id a row; declare `kind = \"ids\"`"
+                "is a list or has a weight, but {used_by} reads one plain id in each row; declare `kind = \"ids\"`"
             )),
             _ => says(&format!(
-                "is a list, but {used_by} reads one value a row; name another column"
+                "is a list, but {used_by} reads one value in each row; name another column"
             )),
         },
         Refusal::Object => says(&format!(
-            "is an object, which {used_by} cannot read; write its parts as keys of their own"
+            "is an object, which {used_by} cannot read; write each part of the object under a key of the row"
         )),
         Refusal::Weighted => says(&format!(
-            "has weights other than 1, which a request for {used_by} has no place for; rows like this can be scored from files alone"
+            "has weights other than 1, which a request for {used_by} cannot contain; score such rows from files"
         )),
         Refusal::TooManyIds => {
             "more than 2^31 ids in one window; lower `data.shuffle_window`".to_owned()

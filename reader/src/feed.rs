@@ -1,9 +1,9 @@
 //! The feed: units in order, decoded ahead by the pool and returned as windows of rows.
 //!
 //! # Invariants
-//! * The rows of the windows, one after another, are the rows of the units in their order, whatever
-//!   the number of threads and however decoding was divided.
-//! * An error is the one that reading row by row would meet first.
+//! * The rows of the windows, one after another, are the rows of the units in their order. Neither
+//!   the number of threads nor the division of the work changes them.
+//! * An error is always the first one in the order of rows.
 //! * Memory is bounded: at most one window plus [`Feed::in_flight`] chunks of text are decoded.
 //!
 //! # Concurrency
@@ -33,24 +33,24 @@ const FIELDS_OF_A_PART: usize = 4;
 pub(crate) struct Feed {
     reading: Arc<Reading>,
     workers: Arc<Workers>,
-    /// Whether the rows are no longer wanted.
+    /// Whether the reading was cancelled, because no rows are needed any more.
     cancelled: Arc<AtomicBool>,
     order: Vec<u32>,
     /// The position in `order` of the next unit to open.
     next_unit: usize,
     open: Option<Open>,
-    /// Whether a piece of a row group is in flight while more of the group follows. The piece holds
-    /// the decoders until it ends, and nothing may overtake it.
+    /// Whether a piece of a row group is in flight that is not the last piece of its group. The
+    /// piece holds the decoders until it ends, so no later piece can start before.
     awaiting: bool,
     flight: VecDeque<Flight>,
     /// The decoded rows behind the last window.
     spill: VecDeque<Piece>,
-    /// An error that is reported after everything launched before it has landed.
+    /// An error that is reported after all tasks that were spawned before it have been joined.
     failed: Option<ReaderError>,
-    /// The number of rows that have landed, of the text file at the front of the flight.
+    /// The number of joined rows of the text file at the front of the flight.
     rows_of_file: u64,
-    /// The number of rows whose decoding has been launched, of the text file that is open; counted
-    /// only where a row's number decides whether the row is drawn.
+    /// The number of rows of the open text file whose decoding has begun; counted only if a row's
+    /// number decides whether the row is drawn.
     launched: u64,
     /// The number of rows to skip before the first window.
     skip: u64,
@@ -201,7 +201,7 @@ impl Feed {
         match &reading.plans[file] {
             FilePlan::Groups(plan) => {
                 let count = self.parts(rows);
-                reading.counts.read(plan.bytes(group));
+                reading.counts.add_bytes(plan.source.bytes(group, &plan.columns));
                 let bound = |part: usize| part * reading.fields.len() / count;
                 let start = Start { group, rows_before, row };
                 let path = reading.files[file].path();
@@ -216,7 +216,7 @@ impl Feed {
                 Ok(Open::RowGroup { unit, row, parts })
             }
             FilePlan::Text(plan) => {
-                Ok(Open::Text { unit, plan: plan.clone(), chunks: plan.chunks()? })
+                Ok(Open::Text { unit, plan: plan.clone(), chunks: plan.file.chunks()? })
             }
         }
     }
@@ -255,7 +255,7 @@ impl Feed {
     ) {
         let reading = self.reading.clone();
         let file = reading.units[unit].file;
-        reading.counts.read(chunk.bytes.len() as u64);
+        reading.counts.add_bytes(chunk.bytes.len() as u64);
         if starts_file {
             self.launched = 0;
         }
@@ -273,22 +273,20 @@ impl Feed {
     fn land(&mut self, flight: Flight) -> Result<Piece> {
         let block = match flight {
             Flight::RowGroup { unit, end, rows, tasks } => {
-                let mut whole: Option<Decoded> = None;
+                let mut decoded = Decoded::default();
                 let mut parts = Vec::with_capacity(tasks.len());
-                let mut first_error = None;
+                let mut errors = Vec::new();
                 for task in tasks {
-                    let (decoded, part) = task.join();
+                    let (columns, part) = task.join();
                     parts.extend(part);
-                    match (decoded, &mut whole) {
-                        (Ok(decoded), None) => whole = Some(decoded),
-                        (Ok(decoded), Some(whole)) => whole.beside(decoded),
-                        (Err(error), _) => first_error = Some(earlier(first_error, error)),
+                    match columns {
+                        Ok(columns) => decoded.append_columns(columns),
+                        Err(error) => errors.push(error),
                     }
                 }
-                if let Some(error) = first_error {
+                if let Some(error) = errors.into_iter().min_by_key(row_of_error) {
                     return Err(error);
                 }
-                let decoded = whole.unwrap_or_default();
                 if !parts.is_empty() {
                     self.open = Some(Open::RowGroup { unit, row: end, parts });
                     self.awaiting = false;
@@ -314,7 +312,7 @@ impl Feed {
         Ok(Piece::whole(block))
     }
 
-    /// Returns a decoded piece of a row group without the rows that are bad in some column.
+    /// Returns a decoded piece of a row group without the rows that are bad in any column.
     fn without_bad(&self, file: usize, decoded: Decoded) -> Result<Block> {
         let Decoded { mut columns, mut kept, mut bad } = decoded;
         // If a row has several bad values, the one of the first column is reported, as it would be
@@ -325,18 +323,17 @@ impl Feed {
             self.reading.reject(file, &bad.error, None);
         }
         self.refuse_many(bad.len())?;
-        let mut rejected = Vec::with_capacity(bad.len());
-        if !bad.is_empty() {
-            let gone: Vec<u32> = bad.iter().map(|bad| bad.row).collect();
-            rejected.extend(gone.iter().map(|&row| kept.place(row as usize) as u32));
-            columns.iter_mut().for_each(|column| column.remove(&gone));
+        let gone: Vec<u32> = bad.iter().map(|bad| bad.row).collect();
+        let rejected = gone.iter().map(|&row| kept.place(row as usize) as u32).collect();
+        if !gone.is_empty() {
+            columns.iter_mut().for_each(|column| column.as_rows().drop_rows(&gone));
             kept.remove(&gone);
         }
         Ok(Block { rows: kept.rows, columns, span: kept.span, kept: kept.places, rejected })
     }
 
-    /// Returns an error if one block has more bad rows than it may have. The bad rows of the whole
-    /// pass are counted where the pass takes windows.
+    /// Returns an error if one block alone has more bad rows than the pass may have. The bad rows
+    /// of the whole pass are counted by the stream that takes the windows.
     fn refuse_many(&self, bad: usize) -> Result<()> {
         match bad as u64 > self.reading.max_bad() {
             true => Err(self.reading.too_many_bad_rows()),
@@ -387,10 +384,10 @@ impl Feed {
         Ok(())
     }
 
-    /// Skips up to `rows` rows of a text file; returns how many are still to be skipped behind the
-    /// file.
+    /// Skips up to `rows` rows of a text file; returns the number of rows that must still be
+    /// skipped behind the file.
     fn pass_over_text(&mut self, unit: usize, plan: Arc<TextPlan>, rows: u64) -> Result<u64> {
-        let mut chunks = plan.chunks()?;
+        let mut chunks = plan.file.chunks()?;
         let mut left = rows;
         self.rows_of_file = 0;
         self.launched = 0;
@@ -411,14 +408,10 @@ impl Feed {
     }
 }
 
-/// Returns the error, of two errors of a row group, that belongs to the earlier row.
-fn earlier(known: Option<ReaderError>, new: ReaderError) -> ReaderError {
-    let row = |error: &ReaderError| match error {
+/// Returns the row of an error of a row group, or 0 if the error is about the whole group.
+fn row_of_error(error: &ReaderError) -> u64 {
+    match error {
         ReaderError::Value { place, .. } => place.row,
         _ => 0,
-    };
-    match known {
-        Some(known) if row(&known) <= row(&new) => known,
-        _ => new,
     }
 }

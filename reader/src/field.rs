@@ -13,7 +13,7 @@ use crate::value::Transform;
 /// One use of one column of the data. Two features that read the same column are two fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// The use of the column in messages: "feature `user`", "label `click`", "`columns.weight`".
+    /// The name of the use in messages: "feature `user`", "label `click`", "`columns.weight`".
     pub(crate) used_by: String,
     /// The column of the data.
     pub(crate) column: String,
@@ -26,60 +26,36 @@ pub(crate) struct Field {
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
     /// One id for each row.
-    Id {
-        raw: RawType,
-        missing: FeatureKey,
-    },
+    Id { raw: RawType, missing: FeatureKey },
     /// Any number of ids for each row.
-    Ids {
-        raw: RawType,
-    },
+    Ids { raw: RawType },
     /// One id for each row as the file has it, for a request.
-    RawId {
-        raw: RawType,
-    },
-    RawIds {
-        raw: RawType,
-    },
+    RawId { raw: RawType },
+    /// Any number of ids for each row as the file has them. If they are not `weighted`, an id with a
+    /// weight other than 1 is refused.
+    RawIds { raw: RawType, weighted: bool },
     /// A text as the file has it, for a conversion: one buffer holds all texts, whereas a request
     /// has a separate text for each row.
     Text,
-    /// Ids as in [`Role::RawIds`] with a weight for each, for a conversion.
-    WeightedIds {
-        raw: RawType,
-    },
     /// A number, which is transformed.
-    Numeric {
-        map: Transform,
-        missing: Option<f32>,
-    },
+    Numeric { map: Transform, missing: Option<f32> },
     /// A number that becomes the key of its bucket.
-    Bucket {
-        buckets: Bucketizer,
-        missing: FeatureKey,
-    },
+    Bucket { buckets: Bucketizer, missing: FeatureKey },
     /// A number as the file has it, NaN where it is missing (an error if `needed`): the number of a
     /// side table, or a number from which statistics are made.
-    Number {
-        needed: bool,
-    },
+    Number { needed: bool },
     /// A key of a side table, which becomes the number of the row that has the key.
     SideRow(SideLookup),
     /// A label: 0 or 1, or a number that is compared with a threshold. If the label is `optional`,
     /// a row without one is masked instead of refused.
-    Label {
-        optional: bool,
-        at_least: Option<f64>,
-    },
+    Label { optional: bool, at_least: Option<f64> },
     /// A sample weight, which is finite and not negative.
     Weight,
     /// A group id: any value that can be compared for equality.
     Group,
     /// An event time: an integer, or a date or timestamp in its own unit. If the job names the
     /// unit, a number that is not plausible in it is refused.
-    EventTime {
-        unit: Option<TimeUnit>,
-    },
+    EventTime { unit: Option<TimeUnit> },
 }
 
 /// The place of a decoded column in a [`Batch`](zillion_feature::Batch).
@@ -140,9 +116,9 @@ pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
 }
 
 /// Returns the fields of a schema before its statistics are known; files are checked against them.
-/// A feature that needs statistics stands as [`Role::Number`], which accepts the same columns and
-/// refuses the same rows. The only other refusal, a number that leaves the range of `f32` when it
-/// is standardised, does not occur in the data that the statistics are computed from.
+/// A feature that needs statistics has [`Role::Number`] here, which accepts the same columns and
+/// refuses the same rows. The only other refusal, a standardised number that does not fit an `f32`,
+/// does not occur in the data that the statistics are computed from.
 pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Field>> {
     let role = |feature: &FeatureSpec| match feature.needs_statistics() {
         true => Ok(Role::Number { needed: feature.needs_value() }),
@@ -164,8 +140,7 @@ pub(crate) fn resolved(
     Ok(fields)
 }
 
-/// Returns the fields that the chosen features read, by their positions in the schema, and no
-/// others.
+/// Returns the fields of the features for which `wanted` is true, by their positions in the schema.
 pub(crate) fn resolved_where(
     schema: &Schema,
     sides: &SideTables,
@@ -182,13 +157,8 @@ fn of_features(
     role_of: impl Fn(&FeatureSpec) -> Result<Role>,
 ) -> Result<Vec<Field>> {
     let mut fields = Vec::new();
-    let mut sparse = 0;
-    for (index, feature) in schema.features.iter().enumerate() {
-        let slot = match feature.table() {
-            Some(_) => Slot::Sparse(sparse),
-            None => Slot::Numeric(index - sparse),
-        };
-        sparse += usize::from(feature.table().is_some());
+    for (index, (feature, at)) in schema.features.iter().zip(schema.column_positions()).enumerate()
+    {
         if !wanted(index) || feature.side.is_some() || feature.is_cross() {
             continue;
         }
@@ -196,7 +166,7 @@ fn of_features(
             used_by: format!("feature `{}`", feature.name),
             column: feature.column.clone(),
             role: role_of(feature)?,
-            slot,
+            slot: feature.table().map_or(Slot::Numeric(at), |_| Slot::Sparse(at)),
         });
     }
     for (number, join) in joins(schema).iter().enumerate() {
@@ -207,7 +177,7 @@ fn of_features(
     Ok(fields)
 }
 
-/// Returns the field that finds the rows of a join.
+/// Returns the field that looks up the rows of a join.
 pub(crate) fn side_row(schema: &Schema, sides: &SideTables, number: usize, join: &Join) -> Field {
     let side = &schema.sides[join.side];
     Field {
@@ -250,10 +220,6 @@ fn of_rows(schema: &Schema) -> Vec<Field> {
 
 fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
     Ok(match feature.kind {
-        FeatureKind::Id { raw, .. } => {
-            Role::Id { raw, missing: FeatureKey::missing(&feature.name) }
-        }
-        FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => Role::Ids { raw },
         FeatureKind::Numeric { transform, missing } => {
             let map = NumericMap::resolve(&feature.name, transform, statistics)?;
             Role::Numeric { map: Transform::new(map), missing: missing.map(|x| map.apply(x)) }
@@ -262,21 +228,19 @@ fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
             buckets: Bucketizer::resolve(feature, statistics)?,
             missing: FeatureKey::missing(&feature.name),
         },
-        FeatureKind::Cross { .. } => unreachable!("a cross reads no column"),
+        _ => role_in_side_table(feature),
     })
 }
 
-/// Returns the role that decodes a feature's column in the file of its side table. The values stay
-/// as they are, because transforms need statistics, which are computed from the joined values.
+/// Returns the role that decodes a feature's column in the file of its side table. The values are
+/// not transformed here, because a transform needs statistics of the joined values.
 pub(crate) fn role_in_side_table(feature: &FeatureSpec) -> Role {
     match feature.kind {
         FeatureKind::Id { raw, .. } => {
             Role::Id { raw, missing: FeatureKey::missing(&feature.name) }
         }
         FeatureKind::Ids { raw, .. } | FeatureKind::Sequence { raw, .. } => Role::Ids { raw },
-        FeatureKind::Numeric { .. } | FeatureKind::Bucketized { .. } => {
-            Role::Number { needed: feature.needs_value() }
-        }
-        FeatureKind::Cross { .. } => unreachable!("a cross reads no column"),
+        // A cross reads no column and has no role.
+        _ => Role::Number { needed: feature.needs_value() },
     }
 }

@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ReaderError, Result};
 
-/// Returns the files that `entries` stand for. The entries keep their order; the files of each
-/// entry are sorted.
+/// Returns the files that the entries of a list match. The entries keep their order; the files of
+/// each entry are sorted.
+///
+/// # Errors
+/// Returns an error if an entry is not a valid glob or matches no file, or if two entries match the
+/// same file.
 pub(crate) fn expand(root: &Path, entries: &[String]) -> Result<Vec<PathBuf>> {
     let mut seen = BTreeSet::new();
     let mut files = Vec::new();
@@ -47,10 +51,9 @@ fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
     })?;
     let mut files = Vec::new();
     for found in matches {
-        let found = found.map_err(|e| ReaderError::Io {
-            what: "list the folder",
-            path: e.path().to_owned(),
-            source: e.into(),
+        let found = found.map_err(|e| {
+            let path = e.path().to_owned();
+            ReaderError::io("list the folder", &path)(e.into())
         })?;
         if found.is_dir() {
             files.extend(list_directory(&found)?);
@@ -66,8 +69,7 @@ fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
 /// Returns every file below a directory, sorted. Names that start with `.` or `_` are skipped:
 /// writers leave such files beside their data (`_SUCCESS`, `.part-0.crc`).
 fn list_directory(directory: &Path) -> Result<Vec<PathBuf>> {
-    let failed =
-        |source| ReaderError::Io { what: "list the folder", source, path: directory.to_owned() };
+    let failed = ReaderError::io("list the folder", directory);
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;

@@ -64,10 +64,10 @@ pub enum FileFormat {
     Text(TextFormat, Compression),
 }
 
-/// Returns the format of a file, by the job's setting and the file's ending.
+/// Returns the format of a file according to the job's setting and the file's ending.
 ///
 /// # Errors
-/// The setting leaves it to the ending, and the ending names no format.
+/// Returns an error if the setting is [`Format::Auto`] and the ending is not known.
 pub fn format_of(path: &Path, setting: Format) -> Result<FileFormat> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let (stem, compression) = match name.rsplit_once('.') {

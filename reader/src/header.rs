@@ -8,8 +8,11 @@ use crate::field::Field;
 /// The number of names that a message lists if no name is similar.
 const LISTED: usize = 12;
 
-/// Returns the position of the field's column. `first` is the first file of the list, if this is
-/// another one: the first file has the column.
+/// Returns the position of the field's column among the names of a file's columns. `first` is the
+/// first file of the list if this is a later one; the first file has the column.
+///
+/// # Errors
+/// Returns an error if no column or several columns have the name.
 pub(crate) fn find<S: AsRef<str>>(
     names: &[S],
     field: &Field,
@@ -47,7 +50,7 @@ fn hint<S: AsRef<str>>(names: &[S], column: &str, first: Option<&Path>) -> Strin
         }
     };
     if let Some(first) = first {
-        hint.push_str(&format!(" The header differs from that of {}", first.display()));
+        hint.push_str(&format!(" The columns differ from those of {}", first.display()));
     }
     hint
 }

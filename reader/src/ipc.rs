@@ -1,5 +1,5 @@
-//! Arrow IPC files (Feather V2): memory-mapped and decoded record batch by record batch, without a
-//! copy of buffers that are not compressed.
+//! The reader of Arrow IPC files (Feather V2), which maps a file into memory and decodes it record
+//! batch by record batch, without a copy of buffers that are not compressed.
 //!
 //! The mapping of a batch lives as long as the batch, so memory does not grow with the file. Every
 //! size and position in the file is checked before it is used.
@@ -33,40 +33,35 @@ const LARGEST_BUFFER: i64 = 1 << 32;
 const ROWS: usize = 8192;
 
 /// An Arrow file whose footer has been read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct IpcFile {
     pub(crate) path: PathBuf,
     schema: SchemaRef,
     version: MetadataVersion,
+    /// The dictionaries, which any projection of the schema may use.
     dictionaries: Vec<Block>,
     batches: Vec<Block>,
     /// The number of rows of each record batch.
     pub(crate) groups: Vec<u64>,
 }
 
-/// The columns of a file and the types that they are decoded into.
+/// A file and the types that its columns are decoded into.
 #[derive(Clone, Debug)]
 struct IpcGroups {
-    path: PathBuf,
-    schema: SchemaRef,
-    version: MetadataVersion,
-    batches: Arc<Vec<Block>>,
-    /// The dictionaries, decoded once for all batches, because any projection of the schema may use
-    /// them.
-    dictionaries: Arc<Vec<(Block, Bytes)>>,
-    /// The type, text or a number, that each column of the file is read as if its own type is null.
+    file: Arc<IpcFile>,
+    /// The type as which each column of the file is read if its own type is the null type.
     null_types: Vec<DataType>,
-    /// Whether the dictionary of each string column is kept: such columns are hashed entry by
-    /// entry.
+    /// The flag of each column that tells whether a dictionary of strings is kept, so that each
+    /// entry is hashed once.
     keep_dictionary: Vec<bool>,
 }
 
 impl GroupSource for IpcGroups {
     fn bytes(&self, group: usize, _columns: &[usize]) -> u64 {
-        u64::try_from(self.batches[group].bodyLength()).unwrap_or_default()
+        u64::try_from(self.file.batches[group].bodyLength()).unwrap_or_default()
     }
 
-    fn open(&self, roots: Vec<usize>, start: Start) -> Result<Box<dyn GroupBatches>> {
+    fn open(&self, roots: Vec<usize>, start: Start) -> Result<GroupBatches> {
         Ok(Box::new(IpcBatches::open(self, roots, start.group, start.row)?))
     }
 
@@ -76,33 +71,26 @@ impl GroupSource for IpcGroups {
 
     fn damaged(&self, group: usize, reason: String) -> ReaderError {
         let what = format!("record batch {group} cannot be decoded");
-        ReaderError::Damaged { what, reason, path: self.path.clone() }
+        ReaderError::Damaged { what, reason, path: self.file.path.clone() }
     }
 }
 
 impl IpcFile {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let failed =
-            |source| ReaderError::Io { what: "open the file", source, path: path.to_owned() };
-        let length = File::open(path).and_then(|f| f.metadata()).map_err(failed)?.len();
-        if length == 0 {
+        let metadata = File::open(path).and_then(|file| file.metadata());
+        if metadata.map_err(ReaderError::io("open the file", path))?.len() == 0 {
             return Err(ReaderError::EmptyFile { path: path.to_owned() });
         }
         let bytes = map(path)?;
         if bytes.starts_with(b"FEA1") || bytes.starts_with(&[0xff; 4]) {
             let what = if bytes[0] == 0xff { "an Arrow stream" } else { "Feather version 1" };
-            return Err(ReaderError::Setting {
-                problem: format!(
-                    "the file is {what}, which has no directory of its batches; write it as an Arrow IPC file (`pyarrow.feather.write_feather`, `pyarrow.ipc.new_file`)"
-                ),
-                key: path.display().to_string(),
-            });
+            let problem = format!(
+                "the file is {what}, which has no list of its batches; write it as an Arrow IPC file (`pyarrow.feather.write_feather`, `pyarrow.ipc.new_file`)"
+            );
+            return Err(ReaderError::setting(path.display(), problem));
         }
-        without_panic(|| Self::read(path, &bytes)).map_err(|reason| ReaderError::Damaged {
-            what: "not a readable Arrow IPC file".to_owned(),
-            reason,
-            path: path.to_owned(),
-        })
+        without_panic(|| Self::read(path, &bytes))
+            .map_err(ReaderError::damaged("not a readable Arrow IPC file", path))
     }
 
     fn read(path: &Path, bytes: &Bytes) -> std::result::Result<Self, String> {
@@ -130,7 +118,7 @@ impl IpcFile {
     pub(crate) fn group_plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
         let path = self.path.as_path();
         let width = self.schema.fields().len();
-        let names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let names = self.names();
         let mut columns = Vec::with_capacity(fields.len());
         let mut null_types = vec![DataType::Int64; width];
         let mut uses = vec![0; width];
@@ -149,34 +137,8 @@ impl IpcFile {
         for (field, &column) in fields.iter().zip(&columns) {
             keep_dictionary[column] = uses[column] == 1 && matches!(field.role, Role::Id { .. });
         }
-        let source = Arc::new(self.groups_as(null_types, keep_dictionary)?);
-        Ok(GroupPlan { source, columns })
-    }
-
-    fn groups_as(
-        &self,
-        null_types: Vec<DataType>,
-        keep_dictionary: Vec<bool>,
-    ) -> Result<IpcGroups> {
-        let path = self.path.as_path();
-        let damaged = |reason| ReaderError::Damaged {
-            what: "its dictionaries cannot be read".to_owned(),
-            reason,
-            path: path.to_owned(),
-        };
-        let bytes = map(path)?;
-        let block = |block: &Block| Ok((*block, within(&bytes, block)?));
-        let dictionaries: std::result::Result<Vec<_>, String> =
-            self.dictionaries.iter().map(block).collect();
-        Ok(IpcGroups {
-            path: path.to_owned(),
-            schema: self.schema.clone(),
-            version: self.version,
-            batches: Arc::new(self.batches.clone()),
-            dictionaries: Arc::new(dictionaries.map_err(damaged)?),
-            null_types,
-            keep_dictionary,
-        })
+        let source = IpcGroups { file: Arc::new(self.clone()), null_types, keep_dictionary };
+        Ok(GroupPlan { source: Arc::new(source), columns })
     }
 
     /// Returns the names of the columns.
@@ -184,7 +146,7 @@ impl IpcFile {
         self.schema.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// Returns the columns with the types of their values, whatever the encoding.
+    /// Returns the columns with the types of their values, without the encoding.
     pub(crate) fn plain_schema(&self) -> SchemaRef {
         let plain = |field: &Arc<ArrowField>| {
             field.as_ref().clone().with_data_type(plain_type(field.data_type()))
@@ -192,28 +154,24 @@ impl IpcFile {
         Arc::new(ArrowSchema::new(self.schema.fields().iter().map(plain).collect::<Vec<_>>()))
     }
 
-    /// Reads all columns of the file, batch after batch.
-    pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+    /// Reads all columns of the file, batch after batch. The iterator returns an error if a batch
+    /// cannot be decoded.
+    pub(crate) fn all_batches(&self) -> impl Iterator<Item = Result<RecordBatch>> + use<> {
         let width = self.schema.fields().len();
-        let source = self.groups_as(vec![DataType::Int64; width], vec![false; width])?;
-        let mut groups = 0..self.groups.len();
-        let mut open: Option<(usize, IpcBatches)> = None;
-        Ok(std::iter::from_fn(move || {
-            loop {
-                if let Some((group, batches)) = &mut open {
-                    match batches.next_batch() {
-                        Ok(Some(batch)) => return Some(Ok(batch)),
-                        Ok(None) => open = None,
-                        Err(reason) => return Some(Err(source.damaged(*group, reason))),
-                    }
-                }
-                let group = groups.next()?;
-                match IpcBatches::open(&source, (0..width).collect(), group, 0) {
-                    Ok(batches) => open = Some((group, batches)),
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-        }))
+        let source = IpcGroups {
+            file: Arc::new(self.clone()),
+            null_types: vec![DataType::Int64; width],
+            keep_dictionary: vec![false; width],
+        };
+        (0..self.groups.len()).flat_map(move |group| {
+            let (batches, error) = match IpcBatches::open(&source, (0..width).collect(), group, 0) {
+                Ok(batches) => (Some(batches), None),
+                Err(error) => (None, Some(Err(error))),
+            };
+            let source = source.clone();
+            let damaged = move |reason| source.damaged(group, reason);
+            batches.into_iter().flatten().map(move |batch| batch.map_err(&damaged)).chain(error)
+        })
     }
 }
 
@@ -221,57 +179,61 @@ impl IpcFile {
 struct IpcBatches {
     source: IpcGroups,
     roots: Vec<usize>,
-    block: Block,
-    /// The mapped block, until it is decoded.
+    group: usize,
+    /// The mapped file, until the record batch is decoded.
     bytes: Bytes,
     batch: Option<RecordBatch>,
     row: usize,
+}
+
+impl Iterator for IpcBatches {
+    type Item = std::result::Result<RecordBatch, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        without_panic(|| self.next_rows()).transpose()
+    }
 }
 
 impl IpcBatches {
     /// Opens the columns `roots` (ascending) of record batch `group` at its row `row`. Nothing is
     /// decoded yet.
     fn open(source: &IpcGroups, roots: Vec<usize>, group: usize, row: u64) -> Result<Self> {
-        let block = source.batches[group];
-        let bytes = within(&map(&source.path)?, &block);
-        let bytes = bytes.map_err(|reason| source.damaged(group, reason))?;
+        let bytes = map(&source.file.path)?;
         let row = usize::try_from(row).unwrap_or(usize::MAX);
-        Ok(Self { source: source.clone(), roots, block, bytes, batch: None, row })
+        Ok(Self { source: source.clone(), roots, group, bytes, batch: None, row })
     }
 
     /// Decodes the next rows; returns `None` at the end. Damaged bytes may make this function
     /// panic.
-    fn next(&mut self) -> Option<std::result::Result<RecordBatch, String>> {
-        let batch = match &self.batch {
+    fn next_rows(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        let batch = match self.batch.take() {
             Some(batch) => batch,
-            None => match self.decode() {
-                Ok(batch) => self.batch.insert(batch),
-                Err(reason) => return Some(Err(reason)),
-            },
+            None => self.decode()?,
         };
         let rows = batch.num_rows().saturating_sub(self.row).min(ROWS);
-        if rows == 0 {
-            return None;
-        }
-        let slice = batch.slice(self.row, rows);
+        let slice = (rows > 0).then(|| batch.slice(self.row, rows));
         self.row += rows;
-        Some(self.plain(&slice))
+        self.batch = Some(batch);
+        slice.map(|slice| self.plain(&slice)).transpose()
     }
 
     fn decode(&mut self) -> std::result::Result<RecordBatch, String> {
-        let IpcGroups { schema, version, dictionaries, .. } = &self.source;
+        let IpcFile { schema, version, dictionaries, batches, .. } = self.source.file.as_ref();
+        let bytes = std::mem::take(&mut self.bytes);
+        let read = |block: &Block| -> std::result::Result<Buffer, String> {
+            let bytes = within(&bytes, block)?;
+            check_sizes(&bytes, block)?;
+            Ok(Buffer::from(bytes))
+        };
         let mut decoder = FileDecoder::new(schema.clone(), *version);
         if self.roots.iter().any(|&root| has_dictionary(schema.field(root).data_type())) {
-            for (block, bytes) in dictionaries.iter() {
-                check_sizes(bytes, block)?;
-                let buffer = Buffer::from(bytes.clone());
-                decoder.read_dictionary(block, &buffer).map_err(|e| e.to_string())?;
+            for block in dictionaries {
+                decoder.read_dictionary(block, &read(block)?).map_err(|e| e.to_string())?;
             }
         }
         let decoder = decoder.with_projection(self.roots.clone());
-        let bytes = std::mem::take(&mut self.bytes);
-        check_sizes(&bytes, &self.block)?;
-        let batch = decoder.read_record_batch(&self.block, &Buffer::from(bytes));
+        let block = &batches[self.group];
+        let batch = decoder.read_record_batch(block, &read(block)?);
         batch.map_err(|e| e.to_string())?.ok_or_else(|| "it holds no record batch".to_owned())
     }
 
@@ -292,12 +254,6 @@ impl IpcBatches {
     }
 }
 
-impl GroupBatches for IpcBatches {
-    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
-        without_panic(|| self.next().transpose())
-    }
-}
-
 fn has_dictionary(found: &DataType) -> bool {
     match found {
         DataType::Dictionary(..) => true,
@@ -309,10 +265,9 @@ fn has_dictionary(found: &DataType) -> bool {
 }
 
 fn map(path: &Path) -> Result<Bytes> {
-    zillion_device::mmap::map(path).map_err(|error| ReaderError::Io {
-        what: "map the file into memory",
-        source: std::io::Error::other(error.to_string()),
-        path: path.to_owned(),
+    zillion_device::mmap::map(path).map_err(|error| {
+        let error = std::io::Error::other(error.to_string());
+        ReaderError::io("map the file into memory", path)(error)
     })
 }
 
@@ -344,8 +299,8 @@ fn message<'a>(
 fn rows_of(bytes: &Bytes, block: &Block) -> std::result::Result<u64, String> {
     let bytes = within(bytes, block)?;
     let (message, _) = message(&bytes, block)?;
-    let batch = message.header_as_record_batch().ok_or("a block is no record batch")?;
-    u64::try_from(batch.length()).map_err(|_| "a record batch of less than zero rows".to_owned())
+    let batch = message.header_as_record_batch().ok_or("a block is not a record batch")?;
+    u64::try_from(batch.length()).map_err(|_| "a record batch has a negative length".to_owned())
 }
 
 /// Refuses buffers that lie outside of the body or that declare an impossible size.
@@ -353,7 +308,7 @@ fn check_sizes(bytes: &[u8], block: &Block) -> std::result::Result<(), String> {
     let (message, body) = message(bytes, block)?;
     let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());
     let Some(batch) = message.header_as_record_batch().or(dictionary) else {
-        return Err("a block is no record batch".to_owned());
+        return Err("a block is not a record batch".to_owned());
     };
     for buffer in batch.buffers().iter().flatten() {
         let range =

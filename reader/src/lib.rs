@@ -1,10 +1,10 @@
-//! Files to batches.
+//! The reader of data files, which makes batches of a schema.
 //!
 //! Parquet and Arrow files, CSV and TSV, JSON lines and libsvm (the text ones plain, gzip or zstd)
 //! become [`Batch`]es of a [`Schema`]: columns are projected, ids become keys, numbers are
 //! transformed, rows are put into an order that is a pure function of (seed, epoch, files), and
 //! everything that does not fit is refused with the file, the row, the column and a remedy.
-//! [`RawRows`] has the same rows as requests have them. What it is *not*: it knows no tables and no
+//! [`RawRows`] returns the same rows in the form of requests. The crate does not know tables or
 //! models.
 //!
 //! ```

@@ -1,5 +1,5 @@
-//! Parquet files: checked against the schema from their metadata alone, decoded row group by row
-//! group.
+//! The reader of Parquet files, which checks a file against the schema by its metadata alone and
+//! decodes it row group by row group.
 
 mod batches;
 mod groups;
@@ -7,15 +7,15 @@ mod pages;
 mod positioned;
 mod runs;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::Encoding;
-use parquet::errors::ParquetError;
+
 use parquet::file::metadata::ParquetMetaData;
+use parquet::file::reader::Length;
 
 use crate::arrays::{GroupPlan, check_type, without_panic};
 use crate::error::{ReaderError, Result};
@@ -42,20 +42,14 @@ impl ParquetFile {
     /// Opens a file and reads its metadata.
     ///
     /// # Errors
-    /// The file cannot be read, is empty or is not Parquet.
+    /// Returns an error if the file cannot be read, is empty or is not Parquet.
     pub fn open(path: &Path) -> Result<Self> {
-        let failed =
-            |source| ReaderError::Io { what: "open the file", source, path: path.to_owned() };
-        let file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.len() == 0 {
+        let file = PositionedFile::open(path)?;
+        if file.len() == 0 {
             return Err(ReaderError::EmptyFile { path: path.to_owned() });
         }
-        let damaged = |reason: String| ReaderError::Damaged {
-            what: "not a readable Parquet file".to_owned(),
-            reason,
-            path: path.to_owned(),
-        };
-        let file = PositionedFile::new(file).map_err(failed)?;
+        let damaged = ReaderError::damaged("not a readable Parquet file", path);
+
         let options = || ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let metadata =
             without_panic(|| ArrowReaderMetadata::load(&file, options())).map_err(damaged)?;
@@ -65,14 +59,15 @@ impl ParquetFile {
             path: path.to_owned(),
             metadata: metadata.metadata().clone(),
             schema: metadata.schema().clone(),
-            groups: groups.map_err(|_| damaged("a row group of less than zero rows".to_owned()))?,
+            groups: groups
+                .map_err(|_| damaged("a row group has a negative number of rows".to_owned()))?,
         })
     }
 
     /// Finds the columns of the fields and checks their types.
     pub(crate) fn group_plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
         let path = self.path.as_path();
-        let names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let names = self.names();
         let mut types: Vec<DataType> =
             self.schema.fields().iter().map(|f| f.data_type().clone()).collect();
         let mut columns = Vec::with_capacity(fields.len());
@@ -102,18 +97,14 @@ impl ParquetFile {
         let schema = ArrowSchema::new_with_metadata(schema, self.schema.metadata().clone());
         let options =
             ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(schema));
-        let metadata = ArrowReaderMetadata::try_new(self.metadata.clone(), options).map_err(
-            |e: ParquetError| ReaderError::Damaged {
-                what: "its schema cannot be read".to_owned(),
-                reason: e.to_string(),
-                path: path.to_owned(),
-            },
-        )?;
+        let metadata = ArrowReaderMetadata::try_new(self.metadata.clone(), options);
+        let damaged = ReaderError::damaged("its schema cannot be read", path);
+        let metadata = metadata.map_err(|error| damaged(error.to_string()))?;
         let source = ParquetGroups { path: self.path.clone(), metadata };
         Ok(GroupPlan { source: Arc::new(source), columns })
     }
 
-    /// Returns whether all of a column is written as a dictionary.
+    /// Returns whether all pages of a column are encoded with a dictionary.
     fn is_dictionary(&self, column: usize) -> bool {
         let descriptor = self.metadata.file_metadata().schema_descr();
         let Some(leaf) =

@@ -12,7 +12,7 @@ use zillion_feature::{
 };
 
 use crate::assembly::Assembly;
-use crate::block::{Block, Column};
+use crate::block::Block;
 use crate::dataset::Dataset;
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
@@ -34,7 +34,7 @@ const QUANTILES_OF_A_PASS: usize = 4;
 /// sample beyond that.
 ///
 /// # Errors
-/// An error of reading the rows, or a feature without a single present value.
+/// Returns an error if rows cannot be read, or if a feature has no present value.
 pub fn statistics(dataset: &Dataset, workers: &Arc<Workers>) -> Result<Statistics> {
     let mut statistics = Statistics::default();
     let features = &dataset.schema().features;
@@ -69,17 +69,16 @@ struct Input<'a> {
 impl Input<'_> {
     /// Passes the present values of a block to `show`, in the order of its rows.
     fn visit(&self, block: &Block, mut show: impl FnMut(f64)) {
-        match (&block.columns[self.field], self.side) {
-            (Column::Numbers(values), None) => {
-                values.iter().filter(|x| !x.is_nan()).for_each(|&x| show(x));
-            }
+        let column = &block.columns[self.field];
+        match self.side {
+            None => column.view::<[f64]>().iter().filter(|x| !x.is_nan()).for_each(|&x| show(x)),
             // The row behind the last one stands for a key that the side table does not have.
-            (Column::Rows(rows), Some(numbers)) => rows
+            Some(numbers) => column
+                .view::<[u32]>()
                 .iter()
                 .filter_map(|&row| numbers.get(row as usize))
                 .filter(|x| !x.is_nan())
                 .for_each(|&x| show(x)),
-            (column, _) => unreachable!("a pass over numbers has decoded {column:?}"),
         }
     }
 }
@@ -147,17 +146,18 @@ fn one_pass(
     })?;
     let mut columns = Vec::with_capacity(features.len());
     for ((feature, moments), sample) in features.iter().zip(moments).zip(samples) {
-        let refuse = |problem: &str| ReaderError::Setting {
-            problem: problem.to_owned(),
-            key: format!("features.{}", feature.name),
+        let refuse = |problem: &str| {
+            ReaderError::setting(format_args!("features.{}", feature.name), problem)
         };
         if moments.count == 0 {
-            return Err(refuse("no row of the training data has a value; leave the feature out"));
+            return Err(refuse(
+                "no row of the training data has a value; remove the feature from the job",
+            ));
         }
         let std = moments.std();
         if !std.is_finite() {
             return Err(refuse(
-                "the values spread too far for a standard deviation; scale the column",
+                "the values are too large for a standard deviation; scale the column",
             ));
         }
         let boundaries = sample.zip(quantiles(feature)).map(|(s, count)| s.boundaries(count));
@@ -177,7 +177,7 @@ fn one_pass(
 /// before the first step. Each table is given with the maximum number of keys that it may have.
 ///
 /// # Errors
-/// An error of reading the rows, or a table with more keys than it may have.
+/// Returns an error if rows cannot be read, or if a table has more keys than its maximum.
 pub fn vocabulary(
     dataset: &Dataset,
     tables: &[(TableId, usize)],
@@ -217,12 +217,13 @@ pub fn vocabulary(
     Ok(keys.into_iter().map(sorted).collect())
 }
 
-/// Decodes every row to columns (keys mixed or hashed, numbers transformed), drops them and returns
-/// their number. It measures the cost of reading before batches are assembled.
+/// Decodes every row to columns (keys mixed or hashed, numbers transformed), drops the columns and
+/// returns the number of rows. A benchmark measures with it the cost of reading without the
+/// assembly of batches.
 ///
 /// # Errors
-/// An error of reading the rows, or statistics that a transform needs and the dataset was not
-/// given.
+/// Returns an error if rows cannot be read, or if the dataset was not given statistics that a
+/// transform needs.
 pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> {
     let mut fields = field::resolved(dataset.schema(), dataset.sides(), dataset.statistics())?;
     fields.retain(|field| !dataset.lacks(field));
@@ -238,14 +239,14 @@ pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> 
 /// `feature` is its position in the schema.
 ///
 /// # Errors
-/// An error of reading the rows.
+/// Returns an error if rows cannot be read.
 pub fn frequencies(
     dataset: &Dataset,
     feature: usize,
     workers: &Arc<Workers>,
 ) -> Result<Vec<(FeatureKey, u64)>> {
     let schema = dataset.schema();
-    let column = schema.features[..feature].iter().filter(|f| f.table().is_some()).count();
+    let column = schema.column_positions()[feature];
     let statistics = dataset.statistics();
     let fields = field::resolved_where(schema, dataset.sides(), statistics, |f| f == feature)?;
     let assembly = Assembly::new(schema, dataset.sides(), statistics, |f| f == feature)?;
@@ -274,8 +275,8 @@ fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<b
     read
 }
 
-/// Returns the fields that a pass wants. If bad rows may be left out, all other fields follow,
-/// although their values are not used: a row is bad in every pass or in none.
+/// Returns the fields that a pass reads. If bad rows may be left out, all other fields follow,
+/// although their values are not used, because a row must be bad in every pass or in none.
 fn with_all(
     dataset: &Dataset,
     mut fields: Vec<Field>,
@@ -293,7 +294,7 @@ fn with_all(
     Ok(fields)
 }
 
-/// Decodes `fields` of every row and passes them on window by window, in file order.
+/// Decodes `fields` of every row and calls `show` with each window, in file order.
 fn visit(
     dataset: &Dataset,
     fields: Vec<Field>,

@@ -1,16 +1,17 @@
 //! The permutation of the rows of a window.
 //!
-//! A window is permuted as a whole, column by column, before batches are cut from it. Gathering
-//! each batch out of the unordered window was rejected: every batch would touch every page of every
-//! column, far beyond what caches and translation buffers hold. A single column nearly fits the
-//! second-level cache.
+//! A window is permuted as a whole, column by column, before batches are cut from it. To gather
+//! each batch from the unordered window was rejected: every batch would touch every page of every
+//! column, which is far more than caches and translation buffers hold. A single column nearly fits
+//! the second-level cache.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_feature::FeatureKey;
+use zillion_feature::{FeatureKey, LabelColumn};
 
-use crate::block::{Block, Column, Piece, end_list};
+use crate::block::{Block, Column, ColumnView, Lists, Piece};
 use crate::error::{ReaderError, Result};
 
 /// A column of one piece, moved out of its block if no other piece needs the block.
@@ -73,72 +74,46 @@ struct Part<'a> {
     rows: usize,
 }
 
-/// Gathers one column, which has the same variant in all parts.
+/// Gathers one column, which has the same variant in all parts. There is at least one part, because
+/// columns come from pieces.
 fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
-    macro_rules! values {
-        ($variant:pat => $values:expr) => {
-            permute_values(parts, order, |column| match column {
-                $variant => $values,
-                // `Column::with_capacity` chose the variant by the field's role.
-                other => unreachable!("a column of another role: {other:?}"),
-            })
-        };
-    }
-    let Some(first) = parts.first() else {
-        unreachable!("a column of a window comes from a piece")
-    };
-    Ok(match first.column {
-        Column::Keys(_) => Column::Keys(values!(Column::Keys(x) => x)),
-        Column::Floats(_) => Column::Floats(values!(Column::Floats(x) => x)),
-        Column::Words(_) => Column::Words(values!(Column::Words(x) => x)),
-        Column::Rows(_) => Column::Rows(values!(Column::Rows(x) => x)),
-        Column::Times(_) => Column::Times(values!(Column::Times(x) => x)),
-        Column::Labels { mask, .. } => Column::Labels {
-            values: values!(Column::Labels { values, .. } => values),
-            mask: mask.is_some().then(
-                || values!(Column::Labels { mask, .. } => mask.as_deref().unwrap_or_default()),
-            ),
-        },
-        Column::Lists { .. } => permute_lists(parts, order)?,
-        Column::Numbers(_)
-        | Column::Raws(_)
-        | Column::Texts(_)
-        | Column::RawLists { .. }
-        | Column::WeightedLists { .. } => {
+    Ok(match parts[0].column {
+        Column::Keys(_) => Column::Keys(permute_values(parts, order)),
+        Column::Floats(_) => Column::Floats(permute_values(parts, order)),
+        Column::Words(_) => Column::Words(permute_values(parts, order)),
+        Column::Rows(_) => Column::Rows(permute_values(parts, order)),
+        Column::Times(_) => Column::Times(permute_values(parts, order)),
+        Column::Labels(labels) => Column::Labels(LabelColumn {
+            values: permute_values(parts, order),
+            mask: labels.mask.is_some().then(|| permute_values(parts, order)),
+        }),
+        Column::Lists(_) => Column::Lists(permute_lists(parts, order)?),
+        Column::Numbers(_) | Column::Raws(_) | Column::Texts(_) | Column::RawLists(_) => {
             unreachable!("a pass over values as they stand keeps the file order")
         }
     })
 }
 
-fn permute_values<T: Copy>(
-    parts: &[Part<'_>],
-    order: &[u32],
-    values_of: impl Fn(&Column) -> &[T],
-) -> Vec<T> {
-    let range = |part: &Part<'_>| part.start..part.start + part.rows;
-    let joined: Vec<T>;
-    let all: &[T] = match parts {
-        [only] => &values_of(only.column)[range(only)],
-        parts => {
-            let mut values = Vec::with_capacity(order.len());
-            for part in parts {
-                values.extend_from_slice(&values_of(part.column)[range(part)]);
-            }
-            joined = values;
-            &joined
-        }
+fn permute_values<T: Copy>(parts: &[Part<'_>], order: &[u32]) -> Vec<T>
+where
+    [T]: ColumnView,
+{
+    let own = parts.iter().map(|part| &part.column.view::<[T]>()[part.start..][..part.rows]);
+    let parts: Vec<&[T]> = own.collect();
+    let all: Cow<'_, [T]> = match &parts[..] {
+        [only] => Cow::Borrowed(*only),
+        parts => Cow::Owned(parts.concat()),
     };
+    let all = &all[..];
     order.iter().map(|&row| all[row as usize]).collect()
 }
 
-fn permute_lists(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
+fn permute_lists(parts: &[Part<'_>], order: &[u32]) -> Result<Lists<FeatureKey>> {
     // A table of the list of each row: one lookup instead of a search for the row's part.
     let mut lists: Vec<(&[FeatureKey], Option<&[f32]>)> = Vec::with_capacity(order.len());
     let mut weighted = false;
     for part in parts {
-        let Column::Lists { offsets, keys, weights } = part.column else {
-            unreachable!("a column of another role: {:?}", part.column)
-        };
+        let Lists { offsets, values: keys, weights } = part.column.view();
         weighted |= weights.is_some();
         let rows = offsets[part.start..=part.start + part.rows].windows(2);
         lists.extend(rows.map(|ends| {
@@ -147,21 +122,19 @@ fn permute_lists(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
         }));
     }
     let values = lists.iter().map(|(keys, _)| keys.len()).sum();
-    let mut offsets = Vec::with_capacity(order.len() + 1);
-    let mut keys = Vec::with_capacity(values);
-    let mut weights = weighted.then(|| Vec::with_capacity(values));
-    offsets.push(0);
+    let mut permuted = Lists::with_capacity(order.len());
+    permuted.values = Vec::with_capacity(values);
+    permuted.weights = weighted.then(|| Vec::with_capacity(values));
     for &row in order {
         let (list, own) = lists[row as usize];
-        keys.extend_from_slice(list);
-        if let Some(weights) = &mut weights {
+        permuted.values.extend_from_slice(list);
+        if let Some(weights) = &mut permuted.weights {
             match own {
                 Some(own) => weights.extend_from_slice(own),
-                None => weights.resize(keys.len(), 1.0),
+                None => weights.resize(permuted.values.len(), 1.0),
             }
         }
-        end_list(&mut offsets, &keys)
-            .map_err(|_| ReaderError::BatchTooLarge { rows: order.len() })?;
+        permuted.end().map_err(|_| ReaderError::BatchTooLarge { rows: order.len() })?;
     }
-    Ok(Column::Lists { offsets, keys, weights })
+    Ok(permuted)
 }

@@ -27,16 +27,9 @@ pub(crate) struct Thinning {
     pub(crate) seed: u64,
     /// The share of all rows that is drawn.
     pub(crate) sample: Option<f64>,
-    /// The share of the rows with label 0 that is drawn, if not all are.
-    pub(crate) negatives: Option<Negatives>,
-}
-
-/// A share of the rows with label 0.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Negatives {
-    /// The position among the schema's labels.
-    pub(crate) label: usize,
-    pub(crate) keep: f64,
+    /// The position of a label among the schema's labels, and the share of the rows with label 0
+    /// that is drawn, if not all are.
+    pub(crate) negatives: Option<(usize, f64)>,
 }
 
 /// The choice of the rows of one file in one pass.
@@ -75,15 +68,15 @@ impl RowPolicy {
         Picker {
             max_bad: self.max_bad,
             sample: sample.map(|keep| Draw { stream: stream(SAMPLE, 0), keep }),
-            negatives: negatives.zip(label_field).map(|(negatives, field)| {
-                (field, Draw { stream: stream(NEGATIVES, epoch), keep: negatives.keep })
-            }),
+            negatives: negatives
+                .zip(label_field)
+                .map(|((_, keep), field)| (field, Draw { stream: stream(NEGATIVES, epoch), keep })),
         }
     }
 }
 
 impl Picker {
-    /// Returns whether any rows are sampled, so that their numbers must be known.
+    /// Returns whether rows are sampled, so that the number of each row must be known.
     pub(crate) fn thins(&self) -> bool {
         self.sample.is_some() || self.negatives.is_some()
     }
@@ -95,8 +88,8 @@ impl Picker {
     }
 }
 
-/// The rows of a block that are kept, recorded row by row. Recording costs nothing until the first
-/// row is not kept.
+/// The record of the rows of a block that are kept. The record needs no memory until the first row
+/// is left out.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// The number of rows that were recorded.
@@ -162,7 +155,7 @@ mod tests {
     use super::*;
 
     fn policy(sample: Option<f64>, keep: Option<f64>) -> RowPolicy {
-        let negatives = keep.map(|keep| Negatives { label: 0, keep });
+        let negatives = keep.map(|keep| (0, keep));
         RowPolicy { max_bad: 0, thinning: Thinning { seed: 3, sample, negatives } }
     }
 

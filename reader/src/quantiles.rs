@@ -5,10 +5,10 @@ use zillion_feature::random::mix64;
 /// The number of values that are kept. Up to this number, boundaries are exact.
 const CAPACITY: usize = 1 << 24;
 
-/// The values of a column, or an even sample of them.
+/// The values of a column, or a uniform sample of them.
 ///
-/// Whether a value is kept depends only on its number in the column: beyond the capacity, a value
-/// is kept if its mixed number starts with `level` zero bits, and `level` grows by one whenever the
+/// The choice of a value depends only on its position in the column: beyond the capacity, a value
+/// is kept if its mixed position starts with `level` zero bits. `level` grows by one whenever the
 /// sample is full.
 #[derive(Debug)]
 pub struct Sample {
@@ -16,7 +16,7 @@ pub struct Sample {
     level: u32,
     seen: u64,
     values: Vec<f32>,
-    /// The number of each kept value in the column, once not all values are kept.
+    /// The positions of the kept values in the column; empty as long as all values are kept.
     numbers: Vec<u64>,
 }
 
@@ -65,9 +65,8 @@ impl Sample {
         }
     }
 
-    /// Returns at most `buckets - 1` boundaries, ascending: boundary k is the value before which k
-    /// of `buckets` parts of the values lie. There are fewer boundaries if one value fills a whole
-    /// bucket.
+    /// Returns at most `buckets - 1` boundaries, ascending: a share of `k / buckets` of the values
+    /// lies before boundary k. There are fewer boundaries if one value fills a whole bucket.
     pub(crate) fn boundaries(mut self, buckets: u32) -> Vec<f32> {
         self.values.sort_unstable_by(f32::total_cmp);
         let Some(&smallest) = self.values.first() else { return Vec::new() };

@@ -1,17 +1,16 @@
-//! The conversion of files to requests: the rows of data files as the backend of a product would
-//! send them.
+//! The conversion of data files to requests: the rows in the form in which a client sends them.
 //!
 //! Everything else in this crate makes batches. A request has raw values, because a model encodes
-//! them itself ([`Encoder`](zillion_feature::Encoder)). This module gives the rows for predictions,
-//! and the rows that are published with a version so that a server can check itself. The decoders
-//! of training decide the meaning of a cell, a missing value or a list, so that encoding these rows
-//! gives the batches of the same files bit for bit.
+//! them itself ([`Encoder`](zillion_feature::Encoder)). This module returns the rows for
+//! predictions, and the rows that are published with a version so that a server can check itself.
+//! Cells, missing values and lists are decoded as in training. Therefore encoding these rows
+//! results in the same batches as reading the files, bit for bit.
 //!
 //! # Invariants
-//! * All rows come, in the order of the files: nothing is shuffled, drawn or left out. A bad row is
-//!   an error whatever `data.max_bad_rows` says, because other data (such as scores) is matched to
-//!   the rows by their numbers.
-//! * A block has exactly the inputs that the encoder of the schema wants. Side tables are not read:
+//! * All rows are returned, in the order of the files: no row is shuffled, drawn or left out. A bad
+//!   row is always an error, and `data.max_bad_rows` is ignored, because other data (such as
+//!   scores) is matched to the rows by their numbers.
+//! * A block has exactly the inputs that the encoder of the schema needs. Side tables are not read:
 //!   for a joined feature, the request has the key.
 
 mod inputs;
@@ -23,17 +22,18 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_feature::{LabelColumn, RawColumns, Schema};
 
+use crate::arrays::TextRules;
 use crate::assembly::gather_label;
 use crate::config::DataConfig;
 use crate::error::{ReaderError, Result};
 use crate::feed::Feed;
 use crate::field::{self, Field};
-use crate::reading::{Reading, text_rules};
+use crate::reading::Reading;
 use crate::source::DataFile;
 use crate::text::{OtherColumns, count_rows};
 use inputs::Inputs;
 
-/// Rows of data files in file order, as requests have them.
+/// A reader of the rows of data files in the form of requests, in file order.
 ///
 /// ```
 /// use zillion_feature::{RawValues, Schema};
@@ -59,7 +59,7 @@ use inputs::Inputs;
 pub struct RawRows {
     reading: Arc<Reading>,
     inputs: Inputs,
-    /// The number of each label's field, if the files have the label and it is wanted.
+    /// The number of each label's field; `None` if the label is not read or some file lacks it.
     labels: Vec<Option<usize>>,
     feed: Feed,
     /// The number of rows that were returned.
@@ -68,7 +68,7 @@ pub struct RawRows {
     is_over: bool,
 }
 
-/// Some consecutive rows as one request.
+/// A run of consecutive rows as one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawBlock {
     /// The number of rows, over all files, before the first row of the block.
@@ -84,13 +84,14 @@ pub struct RawBlock {
 }
 
 impl RawRows {
-    /// Opens files (see [`DataConfig::files`]), which are written as the job's data is. They need
-    /// only the columns that features read. The settings of `config` about the order and the choice
-    /// of rows are ignored.
+    /// Opens files (see [`DataConfig::files`]) in the formats of the job's data. They need only the
+    /// columns that features read. The settings of `config` about the order and the choice of rows
+    /// are ignored.
     ///
     /// # Errors
-    /// A file cannot be read, is empty or truncated, or lacks a column; a column has a type that
-    /// does not fit; there is no row at all; a request cannot distinguish two features.
+    /// Returns an error if a file cannot be read, is empty or truncated, or lacks a column, if the
+    /// type of a column does not fit, if there is no row, or if a request cannot distinguish two
+    /// features.
     pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         let no_labels = schema.labels.iter().map(|_| None).collect();
         Self::open_with(config, files, schema, |_| no_labels)
@@ -99,7 +100,7 @@ impl RawRows {
     /// Opens files as [`RawRows::open`] does, with the labels that all the files have.
     ///
     /// # Errors
-    /// See [`RawRows::open`].
+    /// Returns an error in the same cases as [`RawRows::open`].
     pub fn open_labelled(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         Self::open_with(config, files, schema, |sources| {
             let labels = field::labels(schema, true).map(|field| {
@@ -115,35 +116,24 @@ impl RawRows {
         schema: &Schema,
         labels_of: impl FnOnce(&[DataFile]) -> Vec<Option<Field>>,
     ) -> Result<Self> {
-        config.check()?;
-        let sources: Vec<DataFile> =
-            files.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
+        let sources = DataFile::open_all(config, files)?;
         let (inputs, mut fields) = Inputs::of(schema)?;
         let mut labels = Vec::with_capacity(schema.labels.len());
         for field in labels_of(&sources) {
             labels.push(field.is_some().then_some(fields.len()));
             fields.extend(field);
         }
-        let reading =
-            Reading::new(&Arc::new(sources), fields, text_rules(config), OtherColumns::PassOver)?;
-        if reading.units.is_empty() {
-            let Some(first) = reading.files.first() else {
-                return Err(ReaderError::Setting {
-                    problem: "no files are given; name at least one".to_owned(),
-                    key: "data".to_owned(),
-                });
-            };
-            return Err(ReaderError::NoRows {
-                files: reading.files.len(),
-                path: first.path().to_owned(),
-            });
-        }
+        let reading = Reading::new(
+            &Arc::new(sources),
+            fields,
+            TextRules::new(config),
+            OtherColumns::PassOver,
+        )?;
+        reading.refuse_empty()?;
         let reading = Arc::new(reading);
         // A pool of one thread does not start a thread.
-        let workers = Workers::new(NonZeroUsize::MIN).map_err(|error| ReaderError::Setting {
-            problem: error.to_string(),
-            key: "run.threads".to_owned(),
-        })?;
+        let workers = Workers::new(NonZeroUsize::MIN)
+            .map_err(|error| ReaderError::setting("run.threads", error.to_string()))?;
         let order = (0..reading.units.len() as u32).collect();
         let feed = Feed::new(reading.clone(), Arc::new(workers), Arc::default(), order, 0);
         Ok(Self { reading, inputs, labels, feed, rows: 0, is_over: false })
@@ -153,8 +143,8 @@ impl RawRows {
     /// end and after an error.
     ///
     /// # Errors
-    /// A row that cannot be read or that lacks a value that a feature needs, by file, row and
-    /// column; or a row whose list has weights, because a request has no place for weights.
+    /// Returns an error with file, row and column if a row cannot be read, if it lacks a value that
+    /// a feature needs, or if one of its lists has weights, which a request cannot contain.
     pub fn next_block(&mut self, limit: usize) -> Result<Option<RawBlock>> {
         if self.is_over {
             return Ok(None);
@@ -165,12 +155,11 @@ impl RawRows {
         if rows == 0 {
             return Ok(None);
         }
-        let label =
-            |field: usize| gather_label(&pieces, rows, field, &self.reading.fields[field].role);
+        let label = |field: usize| gather_label(&pieces, field, &self.reading.fields[field].role);
         let block = RawBlock {
             first: self.rows,
             rows,
-            columns: self.inputs.columns(&pieces, rows),
+            columns: self.inputs.columns(&pieces, &self.reading.fields),
             labels: self.labels.iter().map(|field| field.map(label)).collect(),
         };
         self.rows += rows as u64;
@@ -178,11 +167,11 @@ impl RawRows {
         Ok(Some(block))
     }
 
-    /// Counts the rows of all files, whatever has been read of them. For text, this reads all bytes
-    /// of the files but decodes no value.
+    /// Counts the rows of all files, including rows that have already been read. For text, this
+    /// reads all bytes of the files but decodes no value.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Returns an error if a file cannot be read.
     pub fn count(&self) -> Result<u64> {
         let mut rows = 0;
         for file in self.reading.files.iter() {

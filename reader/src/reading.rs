@@ -1,10 +1,10 @@
-//! One pass over the data: the state that all its tasks share.
+//! The state of one pass over the data, which all tasks of the pass share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::arrays::TextRules;
-use crate::config::DataConfig;
+
 use crate::counts::Counts;
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Slot};
@@ -13,7 +13,7 @@ use crate::rejects::RejectLog;
 use crate::source::{DataFile, FilePlan, Unit};
 use crate::text::OtherColumns;
 
-/// One pass over a list of files.
+/// The state of one pass over a list of files.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) files: Arc<Vec<DataFile>>,
@@ -31,17 +31,12 @@ pub(crate) struct Reading {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Returns the rules for strings in Parquet and Arrow files, which are the rules of text files.
-pub(crate) fn text_rules(config: &DataConfig) -> TextRules {
-    let null = config.null.iter().map(|text| text.clone().into_bytes()).collect();
-    TextRules::new(Arc::new(null), config.list_separator.byte())
-}
-
 impl Reading {
     /// Plans a pass that decodes `fields` of every row.
     ///
     /// # Errors
-    /// A file lacks the column of a field, or the column has a type that does not fit.
+    /// Returns an error if a file lacks the column of a field, or if the type of the column does
+    /// not fit.
     pub(crate) fn new(
         files: &Arc<Vec<DataFile>>,
         fields: Vec<Field>,
@@ -51,9 +46,9 @@ impl Reading {
         let mut plans = Vec::with_capacity(files.len());
         for (index, file) in files.iter().enumerate() {
             let first = (index > 0).then(|| files[0].path());
-            plans.push(file.0.clone().plan(&fields, first, others)?);
+            plans.push(file.plan(&fields, first, others)?);
         }
-        let units = files.iter().enumerate().flat_map(|(i, file)| file.0.units(i)).collect();
+        let units = files.iter().enumerate().flat_map(|(i, file)| file.units(i)).collect();
         Ok(Self {
             files: files.clone(),
             plans,
@@ -67,7 +62,15 @@ impl Reading {
         })
     }
 
-    /// Makes the pass leave out rows in this epoch and log the bad ones.
+    /// Returns an error if the files have no row.
+    pub(crate) fn refuse_empty(&self) -> Result<()> {
+        match self.units.is_empty() {
+            true => Err(DataFile::no_rows(&self.files)),
+            false => Ok(()),
+        }
+    }
+
+    /// Sets the rows that the pass leaves out in this epoch, and the log for the bad ones.
     pub(crate) fn leave_out(
         &mut self,
         policy: &RowPolicy,
@@ -75,7 +78,7 @@ impl Reading {
         rejects: &Arc<RejectLog>,
         root: &Path,
     ) {
-        let label = policy.thinning.negatives.map(|negatives| Slot::Label(negatives.label));
+        let label = policy.thinning.negatives.map(|(label, _)| Slot::Label(label));
         let field = label.and_then(|slot| self.fields.iter().position(|f| f.slot == slot));
         self.pickers =
             (0..self.files.len()).map(|file| policy.of_file(file, epoch, field)).collect();
@@ -90,7 +93,7 @@ impl Reading {
 
     /// Counts and logs a bad row.
     pub(crate) fn reject(&self, file: usize, error: &ReaderError, line: Option<&[u8]>) {
-        self.counts.left_out(error);
+        self.counts.add_bad_row(error);
         let path = self.files[file].path();
         let name = path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy();
         self.rejects.add(file, &name, error, line);

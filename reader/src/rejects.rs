@@ -30,14 +30,14 @@ pub struct Reject {
     /// The column, if the problem lies in one column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// The problem of the row, and what to do.
+    /// The problem of the row, and the remedy.
     pub reason: String,
     /// The row as a text file has it, without its line end, cut to 64 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
 }
 
-/// The bad rows that the passes over a dataset have met, each once.
+/// The log of the bad rows that the passes over a dataset have met, each once.
 #[derive(Debug, Default)]
 pub(crate) struct RejectLog {
     keeps: bool,
@@ -51,13 +51,14 @@ struct Inner {
 }
 
 impl RejectLog {
-    /// Returns an empty log. If `keeps` is false, only the first few messages are kept and no rows.
+    /// Returns an empty log. If `keeps` is false, the log keeps only the first few messages and no
+    /// rows.
     pub(crate) fn new(keeps: bool) -> Self {
         Self { keeps, inner: Mutex::default() }
     }
 
-    /// Records a bad row of the numbered file, which messages call `name`. `error` is the error
-    /// that the row would be if no bad rows were allowed.
+    /// Records a bad row. `file` is the number of the file and `name` its name in messages; `error`
+    /// is the error that would end the pass if no bad rows were allowed.
     pub(crate) fn add(&self, file: usize, name: &str, error: &ReaderError, line: Option<&[u8]>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.examples.len() < EXAMPLES {
@@ -86,16 +87,9 @@ impl RejectLog {
             Near::RowGroup(group) | Near::RecordBatch(group) => (None, Some(group)),
         };
         let line = line.map(|line| String::from_utf8_lossy(line).into_owned());
-        let file_name = name.to_owned();
-        inner.rows.entry((file, row)).or_insert(Reject {
-            file: file_name,
-            row,
-            byte,
-            row_group,
-            column,
-            reason,
-            line,
-        });
+        let (key, file) = ((file, row), name.to_owned());
+        let reject = Reject { file, row, byte, row_group, column, reason, line };
+        inner.rows.entry(key).or_insert(reject);
     }
 
     /// Returns the bad rows, sorted by file and row.

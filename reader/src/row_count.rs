@@ -1,4 +1,4 @@
-//! The number of rows of files, counted or estimated before the rows are read.
+//! The estimation of the number of rows of files before the rows are read.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::text::count_rows;
 /// files it is not known.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// Returns an error if a file cannot be read.
 pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
     if let Some(rows) = dataset.rows() {
         return Ok(Some((rows, true)));
@@ -21,14 +21,12 @@ pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
     estimate_rows(dataset.files())
 }
 
-/// Returns the number of rows, exact or estimated, of files that no schema describes.
+/// Returns the number of rows, exact or estimated, of files without a schema.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// Returns an error if a file cannot be read.
 pub fn estimated_rows_of(config: &DataConfig, files: &[PathBuf]) -> Result<Option<u64>> {
-    let files: Vec<DataFile> =
-        files.iter().map(|path| DataFile::open(config, path)).collect::<Result<_>>()?;
-    Ok(estimate_rows(&files)?.map(|(rows, _)| rows))
+    Ok(estimate_rows(&DataFile::open_all(config, files)?)?.map(|(rows, _)| rows))
 }
 
 fn estimate_rows(files: &[DataFile]) -> Result<Option<(u64, bool)>> {

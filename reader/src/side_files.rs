@@ -1,4 +1,4 @@
-//! The reading of a side table's files, as a whole, with the decoders of the data.
+//! The reading of all files of a side table, with the decoders of the data.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,14 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, Schema, SideColumn, SideIndex, SideSpec, SideTable};
 
-use crate::block::{Column, Piece, column_of, lists, values};
+use crate::arrays::TextRules;
+use crate::block::{Piece, lists, values};
 use crate::config::{DataConfig, Header, Paths};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
 use crate::format::{Format, format_of};
 use crate::order::Order;
-use crate::reading::{Reading, text_rules};
+use crate::reading::Reading;
 use crate::side_lookup::{Rule, SideLookup};
 use crate::side_tables::SideTables;
 use crate::source::DataFile;
@@ -29,8 +30,8 @@ impl SideTables {
     /// they have their own header.
     ///
     /// # Errors
-    /// An error of reading a file; a key that is missing or stands in two rows; a numeric feature
-    /// without `missing` for which some row has no value.
+    /// Returns an error if a file cannot be read, if a key is missing or stands in two rows, or if
+    /// some row has no value for a numeric feature without `missing`.
     pub fn load(config: &DataConfig, schema: &Schema) -> Result<Self> {
         let tables =
             (0..schema.sides.len()).map(|side| load_table(config, schema, side).map(Arc::new));
@@ -63,7 +64,7 @@ fn load_table(config: &DataConfig, schema: &Schema, side: usize) -> Result<SideT
         let read = file.read(fields.clone())?;
         starts.push((index.len(), path.clone()));
         for piece in &read {
-            for &key in piece.part(column_of!(piece.block, 0, Column::Keys(keys) => keys)) {
+            for &key in piece.values(0) {
                 if key == no_key(spec) {
                     return Err(file.refuse(key, String::new()));
                 }
@@ -74,16 +75,15 @@ fn load_table(config: &DataConfig, schema: &Schema, side: usize) -> Result<SideT
         }
         pieces.extend(read);
     }
-    let rows = pieces.iter().map(|piece| piece.rows).sum();
     let mut columns = Vec::with_capacity(features.len());
     for (field, feature) in (1..).zip(features) {
-        columns.push((feature, column(&pieces, rows, field, &fields[field].role)?));
+        columns.push((feature, column(&pieces, field, &fields[field].role)?));
     }
     Ok(SideTable { index: Arc::new(index), columns })
 }
 
-/// Returns the name of the other row for the message about a key that stands in rows `first` and
-/// `second`. The message itself is about the first row of the last file that has the key.
+/// Returns the name of the other row for the message about a key that stands in the rows `first`
+/// and `second`. The message is about the first row with the key in the last file.
 fn other_row(starts: &[(u32, PathBuf)], first: u32, second: u32) -> String {
     let file = starts.partition_point(|&(start, _)| start <= first) - 1;
     let (start, path) = &starts[file];
@@ -112,7 +112,7 @@ impl SideFile<'_> {
         let config = DataConfig { header: Header::Yes, format, ..self.config.clone() };
         let file = Arc::new(vec![DataFile::open(&config, self.path)?]);
         let reading =
-            Arc::new(Reading::new(&file, fields, text_rules(&config), OtherColumns::PassOver)?);
+            Arc::new(Reading::new(&file, fields, TextRules::new(&config), OtherColumns::PassOver)?);
         let workers = Workers::new(NonZeroUsize::MIN);
         let workers = Arc::new(workers.expect("a pool of one thread starts none"));
         let order = Order { seed: 0, epoch: 0, shuffle: false };
@@ -125,18 +125,17 @@ impl SideFile<'_> {
         Ok(pieces)
     }
 
-    /// Returns the error about a key that is missing or stands in `other` too. The key as it is
-    /// written is only in the file, so the file is read again.
+    /// Returns the error about a key that is missing, or that the row `other` has too. The file is
+    /// read again, because only the file has the text of the key.
     fn refuse(&self, twice: FeatureKey, other: String) -> ReaderError {
         let rule = Rule::Unique { twice, other };
         let lookup = SideLookup { raw: self.spec.raw, rule };
         match self.read(vec![key_field(self.spec, Role::SideRow(lookup))]) {
             Err(error) => error,
-            Ok(_) => ReaderError::Setting {
-                problem: "the file of the side table has changed while it was read; read it again"
-                    .to_owned(),
-                key: format!("side.{}", self.spec.name),
-            },
+            Ok(_) => ReaderError::setting(
+                format_args!("side.{}", self.spec.name),
+                "the file of the side table has changed while it was read; try again",
+            ),
         }
     }
 }
@@ -155,17 +154,13 @@ fn key_field(spec: &SideSpec, role: Role) -> Field {
     }
 }
 
-fn column(pieces: &[Piece], rows: usize, field: usize, role: &Role) -> Result<SideColumn> {
+fn column(pieces: &[Piece], field: usize, role: &Role) -> Result<SideColumn> {
     Ok(match role {
-        Role::Id { .. } => {
-            SideColumn::Keys(values(pieces, rows, |b| column_of!(b, field, Column::Keys(x) => x)))
+        Role::Id { .. } => SideColumn::Keys(values(pieces, field)),
+        Role::Ids { .. } => {
+            let rows = pieces.iter().map(|piece| piece.rows).sum();
+            SideColumn::Lists(lists(pieces, rows, field)?)
         }
-        Role::Ids { .. } => SideColumn::Lists(lists(pieces, rows, field)?),
-        Role::Number { .. } => SideColumn::Numbers(values(
-            pieces,
-            rows,
-            |b| column_of!(b, field, Column::Numbers(x) => x),
-        )),
-        other => unreachable!("{other:?} is not a role of a side table's feature"),
+        _ => SideColumn::Numbers(values(pieces, field)),
     })
 }

@@ -13,13 +13,14 @@ pub(crate) struct SideLookup {
     pub(crate) rule: Rule,
 }
 
+/// The treatment of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
-    /// A key of the data: one that the side table does not have reads as the row behind the last
-    /// one, or is refused if a value is needed.
+    /// The rule for a key of the data: a key that the side table does not have becomes the row
+    /// behind the last one, or is refused if a value is needed.
     Find { index: Arc<SideIndex>, needed: bool },
-    /// A key in the side table's own file: it must not be missing, and must not be the key `twice`,
-    /// which the row `other` has too.
+    /// The rule for a key in the side table's own file: the key must not be missing, and must not
+    /// be the key `twice`, which the row `other` has too.
     Unique { twice: FeatureKey, other: String },
 }
 
@@ -46,7 +47,7 @@ impl SideLookup {
     pub(crate) fn explain(&self, used_by: &str) -> String {
         match &self.rule {
             Rule::Find { .. } => format!(
-                "has no row there, but {used_by} needs one in every row, because a numeric feature has no `missing = <number>`; give it one, or add the row"
+                "has no row in the side table, but {used_by} needs one for every row, because a numeric feature has no `missing = <number>`; set it, or add the row"
             ),
             Rule::Unique { other, .. } => {
                 format!("is the key of {other} too; keep one of the two rows")

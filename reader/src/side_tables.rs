@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use zillion_feature::{SideColumn, SideIndex, SideTable};
 
-/// The side tables of a schema, as their files have them. A clone is cheap: the datasets of one job
-/// share the tables.
+/// The side tables of a schema, with the values of their files. A clone is cheap, because the
+/// datasets of one job share the tables.
 #[derive(Clone, Debug, Default)]
 pub struct SideTables(Arc<Vec<Arc<SideTable>>>);
 

@@ -1,13 +1,11 @@
-//! A trait for opened files of every format.
+//! The opened files of every format, as text or as row groups of typed columns.
 //!
-//! Each format is one file in this folder. It says which columns and rows a file has and how fields
-//! are decoded from it. All other code in the crate uses a [`Source`] and never asks which format
-//! it is.
+//! A format of row groups implements [`GroupFile`] in a file of this folder. All other code of the
+//! crate uses a [`DataFile`] and does not depend on the format.
 
 mod arrow;
 mod open;
 mod parquet;
-mod text;
 
 use std::fmt;
 use std::path::Path;
@@ -19,7 +17,7 @@ use arrow_schema::SchemaRef;
 use crate::arrays::GroupPlan;
 use crate::error::Result;
 use crate::field::Field;
-use crate::text::{OtherColumns, TextFile, TextPlan};
+use crate::text::{TextFile, TextPlan};
 
 pub use open::DataFile;
 
@@ -27,49 +25,41 @@ pub use open::DataFile;
 pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch>>>;
 
 /// A file that has been opened and checked.
-pub(crate) trait Source: fmt::Debug + Send + Sync {
-    /// Returns the path of the file, or the name of the stream.
+#[derive(Clone, Debug)]
+pub(crate) enum Opened {
+    Text(Arc<TextFile>),
+    Groups(Arc<dyn GroupFile>),
+}
+
+/// A file of row groups, whose columns have types of their own.
+pub(crate) trait GroupFile: ArraySource + fmt::Debug + Send + Sync {
+    /// Returns the path of the file.
     fn path(&self) -> &Path;
 
     /// Returns the names of the columns in the order of the file.
     fn columns(&self) -> Vec<&str>;
 
-    /// Returns the number of rows, if it is known before the rows are read.
-    fn rows(&self) -> Option<u64>;
+    /// Returns the number of rows of each row group.
+    fn groups(&self) -> &[u64];
 
-    /// Returns the units of the file, which has the number `file` in its list. Units without rows
-    /// are left out.
-    fn units(&self, file: usize) -> Vec<Unit>;
-
-    /// Finds and checks the columns of the fields. `first` is the first file of the list, if this
-    /// is another one. `others` says what happens to columns of a text file that no field reads.
-    fn plan(
-        self: Arc<Self>,
-        fields: &[Field],
-        first: Option<&Path>,
-        others: OtherColumns,
-    ) -> Result<FilePlan>;
-
-    /// Returns the file as text, if it is a text file.
-    fn text(&self) -> Option<&TextFile> {
-        None
-    }
-
-    /// Returns the file as typed columns, if its format has types.
-    fn arrays(&self) -> Option<&dyn ArraySource> {
-        None
-    }
+    /// Finds and checks the columns of the fields. `first` is the first file of the list if this is
+    /// a later one.
+    ///
+    /// # Errors
+    /// Returns an error if a column is missing or has a type that does not fit its field.
+    fn plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan>;
 }
 
 /// A file whose columns have types of their own and are read as Arrow arrays.
 pub trait ArraySource {
-    /// Returns the columns with the types of their values, whatever the encoding.
+    /// Returns the columns with the types of their values, without the encoding.
     fn schema(&self) -> SchemaRef;
 
     /// Reads all columns of the file from its beginning, batch after batch.
     ///
     /// # Errors
-    /// The file cannot be opened; the iterator returns an error if a batch cannot be decoded.
+    /// Returns an error if the file cannot be opened; the iterator returns an error if a batch
+    /// cannot be decoded.
     fn batches(&self) -> Result<Batches>;
 }
 
@@ -93,17 +83,4 @@ pub(crate) struct Unit {
     pub(crate) rows_before: u64,
     /// The number of rows of the unit; 0 for text, whose rows are counted while they are read.
     pub(crate) rows: u64,
-}
-
-/// Returns the units of a file with these row groups.
-fn group_units(file: usize, groups: &[u64]) -> Vec<Unit> {
-    let mut rows_before = 0;
-    let mut units = Vec::with_capacity(groups.len());
-    for (group, &rows) in groups.iter().enumerate() {
-        if rows > 0 {
-            units.push(Unit { file, group, rows_before, rows });
-        }
-        rows_before += rows;
-    }
-    units
 }

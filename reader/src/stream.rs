@@ -26,10 +26,10 @@ pub struct BatchOrder {
     pub drop_last: bool,
 }
 
-/// The batches from a cursor to the end of its epoch, each with the cursor behind it.
+/// The stream of the batches from a cursor to the end of its epoch, each with the cursor behind it.
 ///
 /// The stream decodes one window ahead on the pool; `next` waits for the window, gathers a batch
-/// and returns it. After an error the stream has ended. It is [`Send`], so that a task can also
+/// and returns it. The stream ends after an error. The stream is [`Send`], so that a task can also
 /// prepare the next batch ahead.
 pub struct BatchStream {
     reading: Arc<Reading>,
@@ -88,8 +88,8 @@ impl BatchStream {
         self
     }
 
-    /// Returns the positions in the order of rows, ascending, of the bad rows that the cursor has
-    /// passed since the last call; at the end of the epoch it returns all that are left.
+    /// Returns the positions, ascending in the order of rows, of the bad rows that the cursor has
+    /// passed since the last call. At the end of the epoch, the function returns all that are left.
     pub fn take_rejected(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.passed)
     }

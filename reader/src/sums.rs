@@ -1,5 +1,5 @@
-//! The sums of many numbers with almost no rounding error, so that a mean does not depend on the
-//! order.
+//! The summation of many numbers with almost no rounding error, so that a mean hardly depends on
+//! their order.
 
 /// The count, extremes, mean and spread of a column.
 #[derive(Clone, Debug, Default)]

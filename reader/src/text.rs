@@ -1,5 +1,5 @@
-//! The text formats CSV and TSV, JSON lines and libsvm: bytes become chunks of whole records (one
-//! after another), and chunks become rows (in parallel).
+//! The text formats CSV and TSV, JSON lines and libsvm: one thread cuts the bytes into chunks of
+//! whole records, and the pool decodes the chunks in parallel.
 //!
 //! The tokenisers ([`Chunks`], [`Records`], [`Lines`], [`JsonRow`], [`SvmRow`]) are public for
 //! tools that read files without a schema.

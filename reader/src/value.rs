@@ -1,10 +1,10 @@
-//! The conversion of one raw value to its form in a batch, for text and Parquet alike, so that they
-//! agree.
+//! The conversion of one raw value to its form in a batch, which text and Parquet share so that
+//! their batches agree.
 
 use std::sync::Arc;
 
 use zillion_feature::raw_value::{ValueError, finite, parse_f64, parse_i64};
-use zillion_feature::{NumericMap, TimeUnit};
+use zillion_feature::{Bucketizer, FeatureKey, LabelColumn, NumericMap, TimeUnit};
 
 /// The reason why a value cannot be used. The type is small, because inner loops return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,8 @@ pub(crate) enum Refusal {
     NotLabel,
     NotWeight,
     NotTime,
-    NotInUnit,
+    /// The event time is not plausible in the unit that the job names.
+    NotInUnit(TimeUnit),
     TooManyIds,
     NoSideRow,
     List,
@@ -32,17 +33,18 @@ impl From<ValueError> for Refusal {
 
 pub(crate) type Outcome<T> = Result<T, Refusal>;
 
-/// The length of the longest piece of a refused text that a message shows.
+/// The maximum number of characters of a refused text that a message shows.
 const SHOWN: usize = 48;
 
 impl Refusal {
-    /// Returns whether the problem is of this row alone, so that the row can be left out. Only
-    /// [`Refusal::TooManyIds`] is a problem of several rows together.
+    /// Returns whether the problem concerns one row alone, so that the row can be left out. Only
+    /// [`Refusal::TooManyIds`] concerns several rows together.
     pub(crate) fn is_about_one_row(self) -> bool {
         self != Self::TooManyIds
     }
 }
 
+/// Returns a refused text for a message, escaped and cut to [`SHOWN`] characters.
 pub(crate) fn shorten(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(SHOWN) {
@@ -96,13 +98,46 @@ pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
 }
 
-/// Returns a number as a label: 0 or 1 itself, or the result of comparing it with a threshold.
+/// Returns the label of a number: the number itself, which must be 0 or 1, or the result of
+/// comparing it with a threshold.
 #[inline]
 pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
     match at_least {
         Some(threshold) => Ok(f32::from(u8::from(finite(x)? >= threshold))),
         None if x == 0.0 || x == 1.0 => Ok(x.abs() as f32),
         None => Err(Refusal::NotLabel),
+    }
+}
+
+/// Appends a label, or marks its absence in the mask.
+#[inline]
+pub(crate) fn push_label(labels: &mut LabelColumn, label: Option<f32>) -> Outcome<()> {
+    match &mut labels.mask {
+        Some(mask) => mask.push(label.is_some()),
+        None if label.is_none() => return Err(Refusal::Missing),
+        None => {}
+    }
+    labels.values.push(label.unwrap_or_default());
+    Ok(())
+}
+
+/// Returns the key of a number's bucket.
+#[inline]
+pub(crate) fn bucket(
+    buckets: &Bucketizer,
+    x: Option<f64>,
+    missing: FeatureKey,
+) -> Outcome<FeatureKey> {
+    x.map_or(Ok(missing), |x| Ok(buckets.key(finite(x)?)))
+}
+
+/// Returns a finite number, or NaN for a missing value that is not needed.
+#[inline]
+pub(crate) fn number(x: Option<f64>, needed: bool) -> Outcome<f64> {
+    match x {
+        Some(x) => Ok(finite(x)?),
+        None if needed => Err(Refusal::Missing),
+        None => Ok(f64::NAN),
     }
 }
 
@@ -131,7 +166,7 @@ pub(crate) fn time_from_cell(cell: &[u8]) -> Outcome<i64> {
 #[inline]
 pub(crate) fn time(time: i64, unit: Option<TimeUnit>) -> Outcome<i64> {
     match unit {
-        Some(unit) if unit.to_ms(time).is_none() => Err(Refusal::NotInUnit),
+        Some(unit) if unit.to_ms(time).is_none() => Err(Refusal::NotInUnit(unit)),
         _ => Ok(time),
     }
 }

@@ -1,4 +1,4 @@
-//! The windows of rows of an epoch, of which one is decoded ahead.
+//! The windows of rows of an epoch; one window is decoded ahead.
 //!
 //! # Concurrency
 //! At most one task runs ahead. It owns the feed and gives it back with its window. The task holds
@@ -19,7 +19,7 @@ use crate::order::Order;
 use crate::permute::permute;
 use crate::reading::Reading;
 
-/// Some rows that have been decoded together, in the order in which they are taken.
+/// A set of rows that were decoded together, in the order in which batches take them.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) pieces: VecDeque<Piece>,
@@ -45,7 +45,7 @@ pub(crate) struct Windows {
     /// The number of the next window, and its first row in the order.
     next: u64,
     start: u64,
-    /// The number of rows of the first window that were taken before.
+    /// The number of rows of the first window that an earlier run has taken.
     taken_before: usize,
     feed: Option<Feed>,
     ahead: Option<Task<(Feed, Result<Window>)>>,
@@ -117,8 +117,8 @@ impl Windows {
         self.start
     }
 
-    /// Begins to decode the next window in the background, if there is one and it has not begun
-    /// yet.
+    /// Starts to decode the next window in the background, if there is one and its decoding has not
+    /// started yet.
     pub(crate) fn read_ahead(&mut self) {
         if !self.reads_ahead || self.ahead.is_some() {
             return;
@@ -165,8 +165,8 @@ impl Drop for Windows {
     }
 }
 
-/// Returns the places, among the rows of a window in file order, of the rows that the pieces hold
-/// (`None` for all) and of the rows that were left out as bad.
+/// Returns the places in the window of the rows that the pieces hold (`None` for all), and those of
+/// the rows that were left out as bad. The places count rows in file order.
 fn left_out(pieces: &[Piece], rows: usize, span: usize) -> (Option<Vec<u32>>, Vec<u32>) {
     if rows == span {
         return (None, Vec::new());

@@ -1,4 +1,4 @@
-//! A folder for files of versions on the machine that reads them. A file is fetched once, hashed
+//! The cache of a model's versions: a local folder with their files. A file is fetched once, hashed
 //! once, and mapped.
 //!
 //! ```text
@@ -7,13 +7,13 @@
 //! ```
 //!
 //! # Crash consistency
-//! A file gets its name after its hash was found right, and a merge gets its entry after its files
-//! are synced. An interrupted fetch or merge leaves only files whose names are never looked up. The
-//! folder can be removed while no process uses it, because all of it can be made again.
+//! A file gets its name after its hash was verified, and a merge gets its entry after its files are
+//! synced. An interrupted fetch or merge leaves only files whose names are never read. The folder
+//! can be removed while no process uses it, because all its files can be made again.
 //!
 //! # Concurrency
-//! Several processes may share a cache. Names follow from contents, so that two processes at worst
-//! do the same work twice.
+//! Several processes can share a cache. Names follow from contents, so at worst two processes do
+//! the same work.
 
 mod fetch;
 
@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use zillion_device::{Files, Workers, mmap};
+use zillion_rows::TableLayout;
 use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Throttle, merge_layers};
-use zillion_rows::{TableLayout, TableSpec};
 
 pub(crate) use fetch::describe_other_bytes;
 
@@ -43,7 +43,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The age after which an unfinished file is a leftover of a process that was killed.
 const LONGEST_WRITE: Duration = Duration::from_secs(3600);
 
-/// The number of files that are looked at between two calls of [`Throttle::piece`].
+/// The number of files that are listed between two calls of [`Throttle::piece`].
 const LISTED_AT_ONCE: usize = 64;
 /// The number of letters of a chain hash in the name of a merge.
 const LINK_LETTERS: usize = 24;
@@ -54,9 +54,9 @@ pub struct Cache {
     files_dir: PathBuf,
     merges_dir: PathBuf,
     files: Files,
-    /// The open layers, by the run of versions that each of them stands for.
+    /// The open layers, by the name of the run of versions that each layer has the rows of.
     open: HashMap<String, Layer>,
-    /// The manifests that were read. A manifest never changes.
+    /// The manifests that were read, which never change.
     manifests: BTreeMap<VersionId, Arc<VersionManifest>>,
     fetched_files: AtomicU64,
     fetched_bytes: AtomicU64,
@@ -71,13 +71,13 @@ pub struct CacheCounts {
     pub fetched_files: u64,
     /// The number of bytes of the fetched files.
     pub fetched_bytes: u64,
-    /// The number of runs of layers that were merged to one.
+    /// The number of runs of layers that were merged to one layer.
     pub merges: u64,
     /// The number of bytes that the merges wrote.
     pub merged_bytes: u64,
 }
 
-/// The contents of the folder of a cache, whichever process put them there.
+/// The size of the folder of a cache, including the files of other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheSize {
     /// The number of files of versions and of merges.
@@ -90,7 +90,7 @@ impl Cache {
     /// Opens the cache of `model` below `folder`, which is created if it does not exist.
     ///
     /// # Errors
-    /// A disk that refuses.
+    /// Returns an error if the folder cannot be created.
     pub fn open(folder: &Path, model: &str, files: Files) -> Result<Self> {
         let files_dir = folder.join(model).join("files");
         let merges_dir = folder.join(model).join("merges");
@@ -119,10 +119,10 @@ impl Cache {
         }
     }
 
-    /// Measures the folder, file by file.
+    /// Counts the files of the folder and their bytes.
     ///
     /// # Errors
-    /// A folder that cannot be listed.
+    /// Returns an error if the folder cannot be listed.
     pub fn size(&self, pace: &mut dyn Throttle) -> Result<CacheSize> {
         let mut size = CacheSize::default();
         for (number, name) in list_names(&self.files_dir)?.into_iter().enumerate() {
@@ -138,15 +138,15 @@ impl Cache {
         Ok(size)
     }
 
-    /// Returns the folder of the files.
+    /// Returns the folder that holds the files of versions and of merges.
     pub fn folder(&self) -> &Path {
         &self.files_dir
     }
 
-    /// Returns the chain of a version, as [`Model::chain`] does, and reads no manifest twice.
+    /// Returns the chain of a version like [`Model::chain`], but reads no manifest twice.
     ///
     /// # Errors
-    /// The errors of [`Model::chain`].
+    /// Returns the errors of [`Model::chain`].
     pub fn chain(
         &mut self,
         model: &Model,
@@ -164,10 +164,11 @@ impl Cache {
     }
 
     /// Returns the rows of the last version of `chain`, which [`Model::chain`] has returned.
-    /// Fetches the files, merges them to a few layers unless that was done before, and maps them.
+    /// Fetches the files, merges them to a few layers unless they were merged before, and maps
+    /// them.
     ///
     /// # Errors
-    /// [`Error::File`] names a file that is missing or differs from what was published.
+    /// Returns [`Error::File`] for a file that is missing or damaged.
     pub fn rows(
         &mut self,
         model: &Model,
@@ -177,11 +178,10 @@ impl Cache {
     ) -> Result<LayerSource> {
         let Some(newest) = chain.last() else {
             return Err(Error::Refused(
-                "the chain of versions is empty; it must hold at least the version itself"
-                    .to_owned(),
+                "the chain of versions is empty; give it at least the version itself".to_owned(),
             ));
         };
-        let layouts: Vec<TableLayout> = newest.tables.iter().map(TableSpec::layout).collect();
+        let layouts = newest.layouts();
         let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
         let mut layers = Vec::new();
         for run in stack(&rows) {
@@ -190,24 +190,23 @@ impl Cache {
         Ok(LayerSource::new(&newest.tables, layers, workers.clone())?)
     }
 
-    /// Returns the layer of one version alone.
+    /// Returns the layer of one version, without the rows of its ancestors.
     ///
     /// # Errors
-    /// The errors of [`Cache::rows`].
+    /// Returns the errors of [`Cache::rows`].
     pub fn layer(
         &mut self,
         model: &Model,
         version: &VersionManifest,
         pace: &mut dyn Throttle,
     ) -> Result<Layer> {
-        let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
-        self.open_single(model, version, &layouts, pace)
+        self.open_single(model, version, &version.layouts(), pace)
     }
 
-    /// Fetches a file of a version, hashes it, and reads it.
+    /// Fetches a file of a version, verifies its hash, and maps it.
     ///
     /// # Errors
-    /// The errors of [`Cache::rows`].
+    /// Returns the errors of [`Cache::rows`].
     pub fn read(
         &self,
         model: &Model,
@@ -223,12 +222,12 @@ impl Cache {
         Ok(mmap::map(self.files_dir.join(name))?)
     }
 
-    /// Closes the layers that are not used elsewhere, and removes merges and files that none of
-    /// `chains` needs. Returns the number of bytes that became free. Other processes must not be
-    /// using the cache for other versions.
+    /// Closes the layers that are not used elsewhere, and removes the merges and files that none of
+    /// `chains` needs. Returns the number of freed bytes. Other processes must not use the cache
+    /// for other versions.
     ///
     /// # Errors
-    /// A disk that refuses.
+    /// Returns an error if a folder cannot be listed or a file cannot be removed.
     pub fn trim(&mut self, chains: &[&[Arc<VersionManifest>]]) -> Result<u64> {
         self.open.retain(|_, layer| layer.is_shared());
         let oldest = chains.iter().filter_map(|chain| chain.first()).map(|base| base.version).min();
@@ -278,29 +277,20 @@ impl Cache {
     /// because another process may be writing a new one.
     fn sweep(&self) -> Result<u64> {
         let mut freed = 0;
-        let entries = match fs::read_dir(&self.files_dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-            Err(error) => {
-                let reason = format!("cannot list the folder: {error}");
-                return Err(Error::File { path: self.files_dir.clone(), reason });
-            }
-        };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let is_unfinished = name.starts_with('.') && name.ends_with(".tmp");
-            let Some(metadata) = entry.metadata().ok().filter(|_| is_unfinished) else { continue };
+        let is_unfinished = |name: &String| name.starts_with('.') && name.ends_with(".tmp");
+        for name in list_all_names(&self.files_dir)?.into_iter().filter(is_unfinished) {
+            let path = self.files_dir.join(name);
+            let Ok(metadata) = fs::metadata(&path) else { continue };
             let age = metadata.modified().ok().and_then(|at| at.elapsed().ok());
             if age.is_some_and(|age| age > LONGEST_WRITE) {
-                self.files.remove_file(entry.path())?;
+                self.files.remove_file(path)?;
                 freed += metadata.len();
             }
         }
         Ok(freed)
     }
 
-    /// Returns one run of a chain as one layer.
+    /// Opens one run of a chain as one layer, which is merged unless it was merged before.
     fn open_run(
         &mut self,
         model: &Model,
@@ -353,14 +343,14 @@ impl Cache {
         Ok(layer)
     }
 
-    /// Opens a merge that was made before. Returns `None` if there is none, or if it is incomplete.
+    /// Opens an existing merge. Returns `None` if there is no such merge, or if it is incomplete.
     fn open_merge(&mut self, name: &str, layouts: &[TableLayout]) -> Result<Option<Layer>> {
         if let Some(layer) = self.open.get(name) {
             return Ok(Some(layer.clone()));
         }
         let path = self.merges_dir.join(format!("{name}.json"));
         let Some(manifest) = self.read_merge(&path)? else { return Ok(None) };
-        // A merge that cannot be opened is no error, because it can be made again.
+        // A merge that cannot be opened is not an error, because it can be made again.
         let Ok(layer) = Layer::open(self.files_dir.as_path(), &manifest, layouts) else {
             return Ok(None);
         };
@@ -404,7 +394,8 @@ impl Cache {
     }
 }
 
-/// Returns the name of a run of versions, made of the links where it begins and where it ends.
+/// Returns the name of a run of versions, made from the chain hashes before its first version and
+/// of its last version.
 fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
     let short = |hash: &str| hash.chars().take(LINK_LETTERS).collect::<String>();
     let from = match run.start {
@@ -414,9 +405,16 @@ fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
     format!("{from}-{}", short(&chain[run.end - 1].chain))
 }
 
-/// Lists the names in a folder, in ascending order. Leaves out hidden names, which belong to
+/// Returns the names in a folder in ascending order, without hidden names, which belong to
 /// unfinished files.
 fn list_names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = list_all_names(folder)?;
+    names.retain(|name| !name.starts_with('.'));
+    Ok(names)
+}
+
+/// Returns the names in a folder in ascending order. A folder that does not exist has no names.
+fn list_all_names(folder: &Path) -> Result<Vec<String>> {
     let failed = |error: std::io::Error| Error::File {
         path: folder.to_owned(),
         reason: format!("cannot list the folder: {error}"),
@@ -429,7 +427,7 @@ fn list_names(folder: &Path) -> Result<Vec<String>> {
     };
     for entry in entries {
         let name = entry.map_err(failed)?.file_name();
-        names.extend(name.to_str().filter(|n| !n.starts_with('.')).map(str::to_owned));
+        names.extend(name.into_string());
     }
     names.sort_unstable();
     Ok(names)

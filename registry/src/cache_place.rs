@@ -1,4 +1,4 @@
-//! The default folder for files of versions.
+//! The default folder for the cache of a registry.
 
 use std::path::PathBuf;
 
@@ -6,15 +6,16 @@ use zillion_store::{Environment, Error as StoreError, Location};
 
 use crate::error::Result;
 
-/// The number of letters of the hash that stands for a registry.
+/// The number of letters of a registry's hash in the name of its cache.
 const LETTERS: usize = 16;
 
-/// Returns the folder for the cache of a registry: `.cache` in a local registry, and `zillion/<hash
-/// of the URL>` in the user's folder for caches (`XDG_CACHE_HOME`, or `.cache` in the home) for a
-/// remote one.
+/// Returns the default folder for the cache of a registry: `.cache` in a local registry; for a
+/// remote registry, `zillion/<hash of the URL>` in the user's folder for caches (`XDG_CACHE_HOME`,
+/// or `.cache` in the home folder).
 ///
 /// # Errors
-/// An invalid URL, or a remote registry if the environment names neither folder.
+/// Returns an error if the URL is invalid, or if the registry is remote and the environment names
+/// neither folder.
 pub fn default_cache(url: &str, environment: &Environment) -> Result<PathBuf> {
     if let Location::Folder(folder) = Location::parse(url)? {
         return Ok(folder.join(".cache"));
@@ -25,8 +26,8 @@ pub fn default_cache(url: &str, environment: &Environment) -> Result<PathBuf> {
     let Some(caches) = caches.or_else(|| environment.home().map(|home| home.join(".cache"))) else {
         return Err(StoreError::StoreSetting {
             setting: "cache".to_owned(),
-            reason: "a remote registry needs a folder for its files, and neither XDG_CACHE_HOME nor HOME is set; \
-                     name the folder"
+            reason: "a remote registry needs a folder for its files, but neither XDG_CACHE_HOME nor HOME is set; \
+                     set one of them, or name the folder"
                 .to_owned(),
         }
         .into());

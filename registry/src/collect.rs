@@ -1,16 +1,16 @@
 //! Garbage collection: removes files that no version in use needs, and leftovers of killed writers.
 //!
-//! Manifests and the logs of pointers are small and stay for ever: a number is never used twice,
-//! and the history can be read. A collection removes files: rows, parameters and graphs that only
-//! versions out of use name.
+//! Manifests and the logs of pointers are small and are never removed: a number is never used
+//! twice, and the history stays readable. A collection removes the files (rows, parameters and
+//! graphs) that only versions out of use need.
 //!
-//! In use are the versions that a pointer points to, those that are pinned, those that a running
-//! server has leased, and the newest few, each with all its ancestors.
+//! The versions in use are the versions that a pointer points to, the pinned versions, the versions
+//! that a running server has leased, and the newest few, each with all its ancestors.
 //!
 //! # Crash consistency
-//! A file that a publisher has written and that no manifest names yet is young. Files are left
-//! alone for [`Retention::grace`] after they were written, and a publisher writes an existing file
-//! anew. A collection that is killed has removed only files that no version in use needs.
+//! A publisher writes files before the manifest that names them. So files are kept for
+//! [`Retention::grace`] after they were written, and a publisher writes existing files again. A
+//! collection that is killed has removed only files that no version in use needs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::model::{Model, check_name};
 use crate::version::VersionId;
 
-/// The rules of a garbage collection for versions and files that are not in use.
+/// The rules by which a garbage collection keeps versions and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// The number of newest versions to keep.
@@ -62,11 +62,11 @@ pub struct Lease {
 }
 
 impl Model {
-    /// Removes files that no version in use needs. With `dry_run` it only counts them.
+    /// Removes files that no version in use needs. With `dry_run`, the files are only counted.
     ///
     /// # Errors
-    /// A broken chain of a version in use, in which case nothing is removed, or a store that
-    /// refuses.
+    /// Returns an error if the chain of a version in use is broken (then nothing is removed), or if
+    /// the store fails.
     pub fn collect(&self, retention: Retention, dry_run: bool) -> Result<Collected> {
         let mut sum = Collected::default();
         let needed = self.needed_files(retention.keep, &mut sum)?;
@@ -98,25 +98,25 @@ impl Model {
     /// Keeps the files of a version until it is unpinned.
     ///
     /// # Errors
-    /// A version that does not exist.
+    /// Returns an error if the version does not exist.
     pub fn pin(&self, version: VersionId, by: &str) -> Result<()> {
         self.chain(version)?;
         let pin = serde_json::json!({ "by": by, "at_ms": self.now_ms() });
         Ok(self.store.put(&self.pin_object(version), pin.to_string().into())?)
     }
 
-    /// Unpins a version. A version that is not pinned is no error.
+    /// Unpins a version, if it is pinned.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the store fails.
     pub fn unpin(&self, version: VersionId) -> Result<()> {
         Ok(self.store.delete(&self.pin_object(version))?)
     }
 
-    /// Lists the pinned versions, in ascending order.
+    /// Returns the pinned versions in ascending order.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the store fails.
     pub fn pins(&self) -> Result<Vec<VersionId>> {
         let listing = self.store.list(&format!("{}/pins", self.name))?;
         let version = |name: &str| name.strip_suffix(".json")?.parse().ok();
@@ -126,10 +126,10 @@ impl Model {
         Ok(pins)
     }
 
-    /// Records the versions that a server has loaded, for the next `time`.
+    /// Writes a lease for the versions that a server has loaded, which is valid for `time`.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name of the server is not allowed, or if the store fails.
     pub fn lease(&self, server: &str, versions: Vec<VersionId>, time: Duration) -> Result<()> {
         check_name("server", server)?;
         let until_ms =
@@ -139,19 +139,19 @@ impl Model {
         Ok(self.store.put(&format!("{}/leases/{server}.json", self.name), lease.into())?)
     }
 
-    /// Ends the lease of a server.
+    /// Removes the lease of a server.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name of the server is not allowed, or if the store fails.
     pub fn end_lease(&self, server: &str) -> Result<()> {
         check_name("server", server)?;
         Ok(self.store.delete(&format!("{}/leases/{server}.json", self.name))?)
     }
 
-    /// Lists the versions that running servers have loaded, in ascending order.
+    /// Returns the versions that running servers have loaded, in ascending order.
     ///
     /// # Errors
-    /// A lease that cannot be read.
+    /// Returns an error if a lease cannot be read.
     pub fn leased_versions(&self) -> Result<Vec<VersionId>> {
         let folder = format!("{}/leases", self.name);
         let mut leased = BTreeSet::new();

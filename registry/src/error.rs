@@ -7,14 +7,14 @@ use crate::version::VersionId;
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A version that cannot be published, found or read.
+/// An error of publishing, finding or reading versions.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Rows of a version that cannot be read.
     #[error(transparent)]
     Rows(#[from] zillion_rows::Error),
-    /// A store that cannot be opened, or that refuses an operation.
+    /// A store that cannot be opened, or whose operation fails.
     #[error(transparent)]
     Store(#[from] zillion_store::Error),
     /// A name that is not allowed.
@@ -67,8 +67,8 @@ pub enum Error {
     },
     /// A publication that came second: another publisher took the number at the same time.
     #[error(
-        "version {version} of model `{model}` was published by another process at the same time, and \
-         nothing of this one became visible; publish again on top of it"
+        "version {version} of model `{model}` was published by another process at the same time, so nothing \
+         of this publication became visible; publish again on top of that version"
     )]
     VersionTaken {
         /// The name of the model.
@@ -96,7 +96,7 @@ pub enum Error {
         /// The problem with the link.
         reason: String,
     },
-    /// A file of a version that is missing, or that differs from what was published.
+    /// A file of a version that is missing or damaged.
     #[error(
         "{path}: {reason}; move a whole copy into its place (never write into a file of a registry, because \
          servers map it), go back with `zillion model rollback`, or publish a base"

@@ -1,10 +1,10 @@
 //! Versions of models on an object store.
 //!
-//! A [`Registry`] keeps versions: published whole or not at all, named by numbers, chained by
-//! hashes, pointed to by names that operators move. A [`Cache`] holds the files of versions on the
-//! machine that reads them.
+//! A [`Registry`] keeps versions of models. A version is published whole or not at all, has a
+//! number, and is linked to its parent by a hash. Pointers are names of versions that operators
+//! move. A [`Cache`] holds the files of versions on the machine that reads them.
 //!
-//! It is *not* a trainer, it does not compute scores, and it does not know HTTP.
+//! The crate does not train, does not compute scores, and does not depend on HTTP.
 
 mod cache;
 mod cache_place;

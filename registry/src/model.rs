@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use zillion_device::{Clock, Files};
-use zillion_store::{Environment, Store, StoreStop};
+use zillion_store::{Store, StoreStop};
 
 use crate::error::{Error, Result};
 use crate::numbered::Numbered;
 use crate::pointer::{MoveKind, PointerLog, PointerMove};
 use crate::version::{Link, VersionId, VersionManifest};
 
-/// The pointer that servers follow unless they are told otherwise.
+/// The pointer that servers follow by default.
 pub const STABLE: &str = "stable";
-/// The pointer for a version on trial.
+/// The pointer to a version that gets a part of the traffic, as a trial.
 pub const CANARY: &str = "canary";
 
-/// The models of a store.
+/// A registry of models in a store.
 #[derive(Clone)]
 pub struct Registry {
     store: Store,
@@ -40,45 +40,22 @@ impl Registry {
     /// (`s3://bucket/prefix`, `gs://…`, `az://…`) with the credentials of the process.
     ///
     /// # Errors
-    /// The errors of [`Store::open`].
+    /// Returns the errors of [`Store::open`].
     pub fn open(url: &str, files: Files, clock: Arc<dyn Clock>) -> Result<Self> {
-        Ok(Self { store: Store::open(url, files)?, clock })
+        Ok(Self::new(Store::open(url, files)?, clock))
     }
 
     /// Opens the registry at a URL for a publisher, and creates it if it does not exist.
     ///
     /// # Errors
-    /// The errors of [`Store::create_at`].
+    /// Returns the errors of [`Store::create_at`].
     pub fn create(url: &str, files: Files, clock: Arc<dyn Clock>) -> Result<Self> {
-        Ok(Self { store: Store::create_at(url, files)?, clock })
+        Ok(Self::new(Store::create_at(url, files)?, clock))
     }
 
-    /// Opens a registry as [`Registry::open`] does, with other credentials and settings than the
-    /// process has.
-    ///
-    /// # Errors
-    /// The errors of [`Store::open_in`].
-    pub fn open_in(
-        environment: &Environment,
-        url: &str,
-        files: Files,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        Ok(Self { store: Store::open_in(environment, url, files)?, clock })
-    }
-
-    /// Opens a registry as [`Registry::create`] does, with other credentials and settings than the
-    /// process has.
-    ///
-    /// # Errors
-    /// The errors of [`Store::create_in`].
-    pub fn create_in(
-        environment: &Environment,
-        url: &str,
-        files: Files,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        Ok(Self { store: Store::create_in(environment, url, files)?, clock })
+    /// Makes the registry of a store that is open.
+    pub fn new(store: Store, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock }
     }
 
     /// Returns the store of the registry.
@@ -86,10 +63,10 @@ impl Registry {
         &self.store
     }
 
-    /// Returns the model of a name, which need not have a version yet.
+    /// Returns the model with this name, which may not have a version yet.
     ///
     /// # Errors
-    /// A name that is not allowed.
+    /// Returns an error if the name is not allowed.
     pub fn model(&self, name: &str) -> Result<Model> {
         check_name("model", name)?;
         Ok(Model {
@@ -100,10 +77,10 @@ impl Registry {
         })
     }
 
-    /// Lists the names of all models, in ascending order.
+    /// Returns the names of all models in ascending order.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the store fails.
     pub fn models(&self) -> Result<Vec<String>> {
         let listing = self.store.list("")?;
         Ok(listing.folders.into_iter().filter(|n| check_name("model", n).is_ok()).collect())
@@ -143,10 +120,10 @@ impl Model {
         Self { name: self.name.clone(), store, clock: self.clock.clone(), versions }
     }
 
-    /// Returns the number that was published last.
+    /// Returns the number of the version that was published last.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the store fails.
     pub fn latest(&self) -> Result<Option<VersionId>> {
         Ok(self.versions.last()?.map(VersionId))
     }
@@ -154,7 +131,8 @@ impl Model {
     /// Reads the manifest of a version, and verifies it against its own hash.
     ///
     /// # Errors
-    /// [`Error::NoVersion`], or [`Error::Manifest`] for a manifest that was changed.
+    /// Returns [`Error::NoVersion`] if there is no such version, or [`Error::Manifest`] if the
+    /// manifest was changed.
     pub fn version(&self, version: VersionId) -> Result<VersionManifest> {
         match self.versions.get(version.0)? {
             Some(bytes) => {
@@ -166,10 +144,10 @@ impl Model {
         }
     }
 
-    /// Lists up to `limit` versions below `end`, the newest first. The first page has no `end`.
+    /// Returns up to `limit` versions below `end`, the newest first. The first page has no `end`.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the store fails.
     pub fn page(&self, end: Option<VersionId>, limit: usize) -> Result<Vec<VersionId>> {
         let Some(last) = self.versions.last()? else { return Ok(Vec::new()) };
         let end = end.map_or(last + 1, |end| end.0.min(last + 1));
@@ -179,13 +157,13 @@ impl Model {
     /// Returns a version and its ancestors, the base first.
     ///
     /// # Errors
-    /// [`Error::Chain`] names the version whose parent is missing, has another hash than recorded,
-    /// or has another schema.
+    /// Returns [`Error::Chain`] for a version whose parent is missing, or has a hash or a schema
+    /// that differs.
     pub fn chain(&self, version: VersionId) -> Result<Vec<Arc<VersionManifest>>> {
         self.chain_by(version, |version| self.version(version).map(Arc::new))
     }
 
-    /// Returns the chain of a version as [`Model::chain`] does, with manifests from `read`.
+    /// Returns the chain of a version like [`Model::chain`], with manifests that `manifest` reads.
     pub(crate) fn chain_by(
         &self,
         version: VersionId,
@@ -195,7 +173,7 @@ impl Model {
         let mut chain = vec![newest.clone()];
         let mut child = newest.clone();
         while let Some(link) = child.parent.clone() {
-            let parent = self.parent(&child, &link, &newest, &mut manifest)?;
+            let parent = self.read_parent(&child, &link, &newest, &mut manifest)?;
             chain.push(parent.clone());
             child = parent;
         }
@@ -203,7 +181,8 @@ impl Model {
         Ok(chain)
     }
 
-    fn parent(
+    /// Reads the parent of `child` and checks that it belongs to the chain of `newest`.
+    fn read_parent(
         &self,
         child: &VersionManifest,
         link: &Link,
@@ -218,19 +197,24 @@ impl Model {
         let parent = match manifest(link.version) {
             Ok(parent) => parent,
             Err(Error::NoVersion { .. }) => {
-                return Err(broken(format!("the parent, version {}, is missing", link.version)));
+                return Err(broken(format!(
+                    "the parent, version {}, is missing; publish a new base",
+                    link.version
+                )));
             }
             Err(other) => return Err(other),
         };
         if parent.chain != link.chain {
             return Err(broken(format!(
-                "the manifest names version {} with hash {} as its parent, and that version has hash {}",
+                "the manifest names version {} with hash {} as its parent, but that version has hash {}; publish a new base",
                 link.version, link.chain, parent.chain
             )));
         }
         if parent.schema_hash != newest.schema_hash {
             let version = link.version;
-            return Err(broken(format!("the parent, version {version}, has another schema")));
+            return Err(broken(format!(
+                "the parent, version {version}, has a different schema; publish a new base"
+            )));
         }
         Ok(parent)
     }
@@ -238,16 +222,16 @@ impl Model {
     /// Returns the last move of a pointer.
     ///
     /// # Errors
-    /// [`Error::NoPointer`] if the pointer was never set.
+    /// Returns [`Error::NoPointer`] if the pointer was never set.
     pub fn pointer(&self, pointer: &str) -> Result<PointerMove> {
         let last = self.pointer_log(pointer)?.last()?;
         last.ok_or_else(|| Error::NoPointer { pointer: pointer.to_owned() })
     }
 
-    /// Lists up to `limit` moves of a pointer before number `end`, the newest first.
+    /// Returns up to `limit` moves of a pointer before number `end`, the newest first.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the store fails.
     pub fn moves(&self, pointer: &str, end: Option<u64>, limit: usize) -> Result<Vec<PointerMove>> {
         let log = self.pointer_log(pointer)?;
         match log.last()? {
@@ -259,19 +243,20 @@ impl Model {
         }
     }
 
-    /// Lists the names of all pointers that were set, in ascending order.
+    /// Returns the names of all pointers that were set, in ascending order.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the store fails.
     pub fn pointers(&self) -> Result<Vec<String>> {
         Ok(self.store.list(&format!("{}/pointers", self.name))?.folders)
     }
 
-    /// Moves a pointer to a version, whose chain must hold. Returns the move, or the earlier move
-    /// if the pointer already points to the version.
+    /// Moves a pointer to a version. Returns the move, or the earlier move if the pointer already
+    /// points to the version.
     ///
     /// # Errors
-    /// A version that does not exist, or [`Error::PointerMoved`] if another operator came first.
+    /// Returns an error if the version does not exist, or [`Error::PointerMoved`] if another
+    /// operator moved the pointer at the same time.
     pub fn promote(
         &self,
         pointer: &str,
@@ -300,10 +285,10 @@ impl Model {
         log.append(last.as_ref(), entry)
     }
 
-    /// Moves a pointer back: to `to`, or to the version before the present one.
+    /// Moves a pointer back to `to`, or to the version before the present one.
     ///
     /// # Errors
-    /// The errors of [`Model::promote`], or a pointer without an earlier version.
+    /// Returns the errors of [`Model::promote`], or an error if the pointer has no earlier version.
     pub fn rollback(
         &self,
         pointer: &str,
@@ -318,15 +303,15 @@ impl Model {
         };
         if to == now.to.version {
             return Err(Error::Refused(format!(
-                "pointer `{pointer}` of model `{}` already points to version {to}",
+                "pointer `{pointer}` of model `{}` already points to version {to}; name an earlier version",
                 self.name
             )));
         }
         self.promote(pointer, to, MoveKind::Rollback, by, note)
     }
 
-    /// Finds the version before the present one: the one that the pointer left when it came, not by
-    /// a rollback, to the present version. Rolling back twice therefore goes back two versions.
+    /// Finds the version to which the pointer pointed before it was moved to the present version.
+    /// Moves by rollbacks do not count, so rolling back twice goes back two versions.
     fn previous_version(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
         const PAGE: usize = 64;
         let mut end = None;
@@ -339,8 +324,8 @@ impl Model {
             }
             match page.last() {
                 Some(oldest) if oldest.number > 1 => end = Some(oldest.number),
-                // The pointer came to the present version by rollbacks only, so that its parent is
-                // the version before it.
+                // The pointer was moved to the present version by rollbacks only. Then the parent
+                // is the version before.
                 _ => {
                     let parent = self.version(now.to.version)?.parent;
                     let before = parent.map(|parent| parent.version);
@@ -352,17 +337,17 @@ impl Model {
 
     fn no_previous_version(&self, pointer: &str, version: VersionId) -> Error {
         Error::Refused(format!(
-            "pointer `{pointer}` of model `{}` pointed to nothing before version {version}; name the \
+            "pointer `{pointer}` of model `{}` pointed to no version before version {version}; name the \
              version to go back to",
             self.name
         ))
     }
 
-    /// Checks that the store has every file of a version and of its ancestors, in its size.
+    /// Checks that the store has every file of a version and of its ancestors, with the right size.
     ///
     /// # Errors
-    /// [`Error::Chain`], or [`Error::File`] names the first file that is missing: collected, or
-    /// lost.
+    /// Returns [`Error::Chain`] if the chain is broken, or [`Error::File`] for the first file that
+    /// is missing, because it was collected or lost.
     pub fn check_files(&self, version: VersionId) -> Result<()> {
         let mut seen = std::collections::BTreeSet::new();
         let mut wanted = Vec::new();
@@ -407,7 +392,7 @@ impl Model {
     }
 }
 
-/// Checks a name. Names become parts of paths, and must not lead elsewhere.
+/// Checks a name, which becomes a part of paths and must not lead to another folder.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     let begins = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());

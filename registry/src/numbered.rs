@@ -1,8 +1,8 @@
 //! Numbered objects in folders that fan out: versions, and the moves of a pointer.
 //!
 //! The name is `<folder>/<number / 10⁶>/<number / 10³ mod 10³>/<number>.json`, with leading zeros.
-//! A folder holds at most a thousand names, so that the last of a hundred thousand objects is found
-//! by three short listings. Numbers are given without a gap, by create-if-absent.
+//! A folder holds at most a thousand names, so three short listings find the last of a hundred
+//! thousand objects. Numbers are assigned without a gap, by create-if-absent.
 
 use bytes::Bytes;
 use zillion_store::{Error as StoreError, Store};
@@ -23,7 +23,7 @@ impl Numbered {
         Self { store, folder }
     }
 
-    /// Returns the name of an object.
+    /// Returns the name of the object with this number.
     pub(crate) fn name(&self, number: u64) -> String {
         let (high, middle) = (number / (FAN * FAN), number / FAN % FAN);
         format!("{}/{high:014}/{middle:03}/{number:020}.json", self.folder)
@@ -43,7 +43,7 @@ impl Numbered {
         self.last_before(before * FAN * FAN)
     }
 
-    /// Returns up to `limit` numbers below `end`, in descending order: a page of the list.
+    /// Returns up to `limit` numbers below `end`, in descending order.
     pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<u64>> {
         let mut page = Vec::new();
         let mut end = end;
@@ -63,7 +63,7 @@ impl Numbered {
         Ok(self.store.get(&self.name(number))?)
     }
 
-    /// Writes the object of this number. Returns `false` if the object exists already.
+    /// Writes the object with this number. Returns `false` if the object exists already.
     pub(crate) fn create(&self, number: u64, bytes: Vec<u8>) -> Result<bool> {
         Ok(self.store.create(&self.name(number), bytes.into())?)
     }

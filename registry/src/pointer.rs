@@ -1,8 +1,8 @@
 //! Pointers: names of versions that operators move, each with the log of its moves.
 //!
-//! A move is a small object of its own, the next number, written with create-if-absent. Two
-//! operators at once cannot both make the next move, and the second one is told about the first.
-//! The last move is the present version, and all moves together are the audit trail.
+//! Each move is a small object with the next number, written with create-if-absent. If two
+//! operators move a pointer at the same time, one of them gets an error that names the other. The
+//! last move gives the present version, and all moves together are the audit trail.
 
 use serde::{Deserialize, Serialize};
 use zillion_store::Store;
@@ -27,19 +27,19 @@ pub enum MoveKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointerMove {
-    /// The number of the move, from 1.
+    /// The number of the move, counted from 1.
     pub number: u64,
-    /// The version that the pointer points to from now on.
+    /// The version to which the pointer was moved.
     pub to: Link,
-    /// The version that the pointer pointed to before.
+    /// The version to which the pointer pointed before; absent in the first move.
     pub from: Option<VersionId>,
-    /// The reason of the move.
+    /// The reason for the move.
     pub kind: MoveKind,
     /// The time of the move, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The name of the operator on that machine.
+    /// The name of the operator or of the run that moved the pointer.
     pub by: String,
-    /// The remark of the operator.
+    /// A remark of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -70,7 +70,7 @@ impl PointerLog {
         self.moves.page(end, limit)?.into_iter().map(|number| self.get(number)).collect()
     }
 
-    /// Makes the next move after `last`.
+    /// Writes the next move after `last`.
     pub(crate) fn append(
         &self,
         last: Option<&PointerMove>,
@@ -97,7 +97,7 @@ impl PointerLog {
             .map_err(|e| refuse(format!("the entry of the pointer's log cannot be parsed: {e}")))?;
         if entry.number != number {
             return Err(refuse(format!(
-                "the entry of the pointer's log has number {} in it",
+                "the entry of the pointer's log contains number {} instead of its own",
                 entry.number
             )));
         }

@@ -1,4 +1,4 @@
-//! Publishing a version: files first, the manifest last.
+//! Publishing a version, which writes the files first and the manifest last.
 
 use std::path::PathBuf;
 
@@ -15,39 +15,39 @@ use crate::version::{Link, Origin, ScoreSettings, VersionFile, VersionId, Versio
 /// The contents of a version that is to be published.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// The version that this delta changes. A base has none.
+    /// The version that this delta changes; absent in a base.
     pub parent: Option<Link>,
-    /// The meaning of rows.
+    /// The schema of the rows.
     pub schema: Schema,
-    /// The tables of the version.
+    /// The specs of the version's tables.
     pub tables: Vec<TableSpec>,
     /// The statistics of the first pass over the training data.
     pub statistics: Statistics,
-    /// The description of the rows.
+    /// The manifest of the layer with the rows.
     pub layer: LayerManifest,
-    /// The folder of the layer's files, which lie there under their names.
+    /// The folder that contains the layer's files.
     pub folder: PathBuf,
     /// The dense graph, as `Graph::to_json` of `zillion-nn` writes it.
     pub graph: Vec<u8>,
-    /// The way the trainer cuts batches when it scores.
+    /// The settings by which the trainer divides batches when it scores.
     pub settings: ScoreSettings,
     /// The dense parameters, as safetensors.
     pub dense: Vec<u8>,
-    /// Raw rows and their scores, as `ParityRows` of `zillion-scorer` writes them.
+    /// The parity rows, as `ParityRows` of `zillion-scorer` writes them.
     pub parity: Vec<u8>,
-    /// Side tables, in the schema's order, as [`write_side`](crate::write_side) writes them.
+    /// The side tables in the schema's order, as [`write_side`](crate::write_side) writes them.
     pub sides: Vec<Vec<u8>>,
-    /// The place in training where the version was made.
+    /// The run and the step of the training that made the version.
     pub origin: Origin,
 }
 
 impl Model {
-    /// Publishes a version. The version becomes visible as a whole with the last step, and not
-    /// before.
+    /// Publishes a version. The version becomes visible when its manifest is written, after all its
+    /// files.
     ///
     /// # Errors
-    /// A parent that is missing, or that has another schema or another training;
-    /// [`Error::VersionTaken`] if another process published at the same time; a store that refuses.
+    /// Returns an error if the parent is missing or has a different schema or run, or if the store
+    /// fails. Returns [`Error::VersionTaken`] if another process published at the same time.
     pub fn publish(&self, draft: Draft) -> Result<VersionManifest> {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
         let schema_hash = hash_schema(&schema);
@@ -112,16 +112,18 @@ impl Model {
         };
         if parent.chain != link.chain {
             return refuse(
-                "the registry holds another version of this number than the parent of the delta"
+                "its hash in the registry differs from the hash of the delta's parent; publish a base"
                     .into(),
             );
         }
         if parent.schema_hash != schema_hash {
-            return refuse("the delta has another schema than its parent; publish a base".into());
+            return refuse(
+                "its schema differs from the schema of the delta; publish a base".into(),
+            );
         }
         if parent.origin.run != draft.origin.run {
             return refuse(
-                "the delta comes from another training run than its parent; publish a base".into(),
+                "its training run differs from the run of the delta; publish a base".into(),
             );
         }
         Ok(())

@@ -1,8 +1,8 @@
-//! A side table as a file of a version: an Arrow file of keys and of the values that each feature
+//! The file of a side table in a version: an Arrow file of keys and of the values that each feature
 //! reads.
 //!
-//! The values are those before the transforms, as [`SideColumn`] has them: ids as keys, lists of
-//! keys, numbers (NaN for a missing one). A column has the name of the feature that reads it.
+//! The values are those of [`SideColumn`], before the transforms: ids as keys, lists of keys, and
+//! numbers (NaN for a missing number). A column has the name of the feature that reads it.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -22,19 +22,21 @@ use crate::error::{Error, Result};
 /// Writes the file of a side table. The same table gives the same bytes.
 ///
 /// # Errors
-/// A table that is too large for an Arrow file.
+/// Returns an error if the table is too large for an Arrow file.
 pub fn write_side(schema: &Schema, table: &SideTable) -> Result<Vec<u8>> {
     encode(schema, table)
-        .map_err(|e| Error::Refused(format!("cannot write the file of a side table: {e}")))
+        .map_err(|e| Error::Refused(format!("the file of a side table cannot be written: {e}")))
 }
 
 /// Reads a file that [`write_side`] wrote.
 ///
 /// # Errors
-/// The problem with the file.
+/// Returns an error if the bytes are not such a file.
 pub fn read_side(schema: &Schema, bytes: Bytes) -> Result<SideTable> {
     decode(schema, bytes).map_err(|reason| {
-        Error::Refused(format!("cannot read a side table of the version: {reason}"))
+        Error::Refused(format!(
+            "a side table of the version cannot be read: {reason}; publish a new version"
+        ))
     })
 }
 

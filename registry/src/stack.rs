@@ -1,24 +1,24 @@
 //! The stack of layers that a server reads for a chain of versions.
 //!
-//! A chain may have hundreds of deltas and a lookup probes at most four layers, so that neighbours
-//! are merged. The choice is a function of the chain's row counts alone: every server computes the
-//! same stack, a restarted server finds the merges it made before, and a new delta changes as
-//! little as possible.
+//! A chain can have hundreds of deltas, but a lookup probes at most four layers, so neighbours are
+//! merged. The choice depends only on the row counts of the chain: every server computes the same
+//! stack, a restarted server finds its earlier merges, and a new delta changes as little as
+//! possible.
 //!
-//! The rule is that of log-structured merge trees: a run that is not much smaller than the one
-//! before it joins it, so that a row is rewritten a logarithmic number of times. If more than four
-//! layers remain, they are joined from the newest end. Deltas join the base once they have a
+//! The rule is that of log-structured merge trees: a run that is not much smaller than the run
+//! before is joined to it, so a row is rewritten a logarithmic number of times. If more than four
+//! layers remain, the newest ones are joined. Deltas are joined to the base when they have a
 //! quarter of its rows.
 
 use std::ops::Range;
 
 use zillion_rows::layer::MAX_LAYERS;
 
-/// The factor of sizes: a run joins the run before it unless that one is larger by this factor.
+/// The factor by which a run must be larger than the next run, so that the two are not joined.
 const RATIO: u64 = 4;
 
-/// Returns the runs of neighbours in a chain whose layers have these numbers of rows, the base
-/// first. Each run is read as one layer, and a run of one version needs no merge.
+/// Returns the runs of versions that are merged to one layer each. `rows` has the number of rows of
+/// each layer of the chain, the base first. A run of one version needs no merge.
 pub(crate) fn stack(rows: &[u64]) -> Vec<Range<usize>> {
     let size = |run: &Range<usize>| rows[run.clone()].iter().sum::<u64>();
     let mut runs: Vec<Range<usize>> = Vec::new();

@@ -1,25 +1,21 @@
-//! Verification: reads everything that a version consists of, and reports the first problem.
-
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+//! Verification: reads all files of a version and of its ancestors, and reports the first problem.
 
 use zillion_device::Files;
 use zillion_rows::layer::{LayerFile, Throttle, Unthrottled, verify_layer};
-use zillion_rows::{TableLayout, TableSpec};
 
 use crate::cache::{Cache, describe_other_bytes};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::version::{VersionId, VersionManifest};
 
-/// The amount of verified data.
+/// The counts of the verified versions, files and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// The number of versions of the chain.
     pub versions: u64,
-    /// The number of files.
+    /// The number of files of these versions.
     pub files: u64,
-    /// The number of bytes of the files.
+    /// The number of bytes of these files.
     pub bytes: u64,
     /// The number of keys in the layers.
     pub rows: u64,
@@ -27,10 +23,10 @@ pub struct Verified {
 
 impl Model {
     /// Verifies a version and its ancestors, the base first: the chain of hashes, the bytes of
-    /// every file, the order of keys, the directories. Calls `seen` before each version.
+    /// every file, the order of keys, and the directories. Calls `seen` before each version.
     ///
     /// # Errors
-    /// The first version, file and row with a problem.
+    /// Returns an error that names the first version, file or row with a problem.
     pub fn verify(
         &self,
         version: VersionId,
@@ -65,47 +61,22 @@ impl Model {
             check_bytes(&bytes.ok_or_else(|| refuse("the file is missing".into()))?, file)
                 .map_err(refuse)?;
         }
-        let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
-        Ok(verify_layer(&place, &version.layer, &layouts, pace)?)
+        Ok(verify_layer(&place, &version.layer, &version.layouts(), pace)?)
     }
 
-    /// Verifies a version in a bucket: fetches its files to a folder of their own, which hashes
-    /// them on arrival, and looks at them there.
+    /// Verifies a version in a bucket. Fetches its files into a temporary cache, which verifies
+    /// their hashes, and verifies the layer there.
     fn verify_remote(&self, version: &VersionManifest, pace: &mut dyn Throttle) -> Result<()> {
-        let scratch = Scratch::new()?;
-        let cache = Cache::open(&scratch.0, &self.name, Files::new().scratch())?;
+        // Files that cannot be removed are left to the cleaning of the temporary folder.
+        let scratch = tempfile::tempdir().map_err(|e| Error::File {
+            path: std::env::temp_dir(),
+            reason: format!("cannot create a temporary folder for the verified files: {e}"),
+        })?;
+        let cache = Cache::open(scratch.path(), &self.name, Files::new().scratch())?;
         for (name, file) in version.files() {
             cache.read(self, &name, &file, pace)?;
         }
-        let layouts: Vec<TableLayout> = version.tables.iter().map(TableSpec::layout).collect();
-        let folder = cache.folder().to_owned();
-        verify_layer(folder.as_path(), &version.layer, &layouts, pace)?;
-        Ok(())
-    }
-}
-
-/// A folder for temporary files, removed when dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("zillion-verify-{}-{count}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        // An existing folder belongs to another process and is refused.
-        std::fs::create_dir(&path).map_err(|e| Error::File {
-            path: path.clone(),
-            reason: format!("cannot create a temporary folder for the verified files: {e}"),
-        })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Files that cannot be removed are left to the cleaning of the temporary folder.
-        let _ = std::fs::remove_dir_all(&self.0);
+        Ok(verify_layer(cache.folder(), &version.layer, &version.layouts(), pace)?)
     }
 }
 

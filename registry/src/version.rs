@@ -1,4 +1,4 @@
-//! Versions: their manifests, their numbers, and their places in the chain.
+//! The manifests and the numbers of versions, and the links between them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,79 +6,83 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::{Cursor, HASH_ID, Statistics};
-use zillion_rows::TableSpec;
 use zillion_rows::layer::{LayerFile, LayerManifest};
+use zillion_rows::{TableLayout, TableSpec};
 
 use crate::error::{Error, Result};
 
 /// The version of the format of manifests.
 const FORMAT: u32 = 1;
 
-/// The number of a version: the next `u64` of its model, from 1, never used twice.
+/// The number of a version. The versions of a model are numbered from 1, and no number is used
+/// twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VersionId(pub u64);
 
-/// A published version. Its files lie in the folder `files` of the model, named by their hashes.
+/// The manifest of a published version. Its files are in the folder `files` of the model, and their
+/// names are their hashes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionManifest {
-    /// The format of this object.
+    /// The number of the manifest's format.
     pub format: u32,
     /// The name of the model.
     pub model: String,
     /// The number of the version.
     pub version: VersionId,
-    /// The version that this delta changes. A base has none.
+    /// The version that this delta changes; absent in a base.
     pub parent: Option<Link>,
-    /// The BLAKE3 hash over the parent's chain hash and everything here but this field, in
-    /// hexadecimal.
+    /// The BLAKE3 hash of the manifest without this field, in hexadecimal. It includes the chain
+    /// hash of the parent.
     pub chain: String,
     /// The time of publication, in milliseconds since 1970.
     pub published_ms: u64,
     /// The name of the rules that hash the keys.
     pub hash: String,
-    /// The BLAKE3 hash of the schema, in hexadecimal. The versions of one chain have the same.
+    /// The BLAKE3 hash of the schema, in hexadecimal. All versions of a chain have the same schema.
     pub schema_hash: String,
-    /// The sections of the job that define the meaning of rows.
+    /// The sections of the job that define features, labels and columns.
     pub schema: toml::Value,
-    /// The tables, with the row that an unknown key reads as.
+    /// The specs of the tables.
     pub tables: Vec<TableSpec>,
     /// The statistics of the first pass over the training data.
     pub statistics: Statistics,
-    /// The rows: all of them in a base, the changed ones in a delta.
+    /// The layer with the rows: all rows in a base, the changed rows in a delta.
     pub layer: LayerManifest,
-    /// The dense graph, built for inference.
+    /// The file of the dense graph, built for inference.
     pub graph: VersionFile,
-    /// The way the trainer cuts batches when it scores. The same cut gives the same bits.
+    /// The settings by which the trainer divides batches when it scores. The same division gives
+    /// the same bits.
     pub settings: ScoreSettings,
-    /// The dense parameters, as safetensors.
+    /// The file of the dense parameters, as safetensors.
     pub dense: VersionFile,
-    /// Raw rows and the scores that they must have.
+    /// The file of the parity rows.
     pub parity: VersionFile,
-    /// The side tables that rows are joined with, in the order of the schema.
+    /// The files of the side tables that are joined to rows, in the order of the schema.
     pub sides: Vec<VersionFile>,
-    /// The place in training where the version was made.
+    /// The run and the step of the training that made the version.
     pub origin: Origin,
-    /// A signature over the chain hash. Versions are not signed yet.
+    /// A signature of the chain hash. Versions are not signed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
 }
 
-/// The place in training where a version was made.
+/// The run and the step of the training that made a version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Origin {
-    /// The name of the training run. A delta must come from the same run as its parent.
+    /// The id of the training run. A delta must come from the same run as its parent.
     pub run: String,
     /// The number of steps that were done.
     pub step: u64,
     /// The position in the order of rows.
     pub cursor: Cursor,
-    /// The dirty epoch that ended with this version. A delta has the rows that were written later.
+    /// The dirty epoch that ended with this version. The next delta has the rows that changed
+    /// later.
     pub dirty_epoch: u32,
-    /// The time of the newest event of the training data, in milliseconds since 1970. Absent if the
-    /// job does not say which column has the time.
+    /// The time of the newest event in the training data, in milliseconds since 1970; absent if the
+    /// job does not give the unit of event times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_event_ms: Option<u64>,
     /// The metrics that training measured, by name.
@@ -86,17 +90,17 @@ pub struct Origin {
     pub metrics: std::collections::BTreeMap<String, f64>,
 }
 
-/// The way batches are cut when they are scored.
+/// The settings by which batches are divided when they are scored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreSettings {
-    /// The number of lanes that rows are dealt to.
+    /// The number of lanes that share the rows of a batch.
     pub lanes: usize,
-    /// The number of rows of a tile.
+    /// The number of rows in a tile.
     pub tile_rows: usize,
 }
 
-/// A version as other objects name it.
+/// A reference to a version, by its number and its chain hash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
@@ -106,11 +110,11 @@ pub struct Link {
     pub chain: String,
 }
 
-/// A file of a version that belongs to no layer. Its name is `<blake3>.<kind>`.
+/// A file of a version that does not belong to a layer. Its name is `<blake3>.<kind>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionFile {
-    /// The ending of the name: `json`, `safetensors`.
+    /// The extension of the name, for example `json` or `safetensors`.
     pub kind: String,
     /// The BLAKE3 hash of the bytes, in hexadecimal.
     pub blake3: String,
@@ -119,7 +123,7 @@ pub struct VersionFile {
 }
 
 impl VersionFile {
-    /// Describes the file of these bytes.
+    /// Makes the description of a file with these bytes.
     pub fn of(kind: &str, bytes: &[u8]) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -135,9 +139,14 @@ impl VersionFile {
 }
 
 impl VersionManifest {
-    /// Returns the link by which other objects name this version.
+    /// Returns the reference to this version.
     pub fn link(&self) -> Link {
         Link { version: self.version, chain: self.chain.clone() }
+    }
+
+    /// Returns the layouts of the tables' rows.
+    pub(crate) fn layouts(&self) -> Vec<TableLayout> {
+        self.tables.iter().map(TableSpec::layout).collect()
     }
 
     /// Returns whether the version is a base.
@@ -150,7 +159,7 @@ impl VersionManifest {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.published_ms)
     }
 
-    /// Lists the names, hashes and sizes of all files, those of the layer first.
+    /// Returns the names, hashes and sizes of all files, those of the layer first.
     pub fn files(&self) -> Vec<(String, LayerFile)> {
         let rows = self.layer.files().map(|file| (file.name(), file.clone()));
         let rest = [&self.graph, &self.dense, &self.parity].into_iter().chain(&self.sides);
@@ -166,7 +175,7 @@ impl VersionManifest {
         blake3::hash(&body).to_hex().to_string()
     }
 
-    /// Sets the chain hash, which is the last step of making a manifest.
+    /// Sets the format and the chain hash, as the last step of making a manifest.
     #[must_use]
     pub fn seal(mut self) -> Self {
         self.format = FORMAT;
@@ -175,13 +184,13 @@ impl VersionManifest {
         self
     }
 
-    /// Returns the bytes of the object.
+    /// Returns the manifest as the bytes of its object.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self)
             .expect("a manifest is plain data with text keys, which JSON can always hold")
     }
 
-    /// Reads an object that must be this version of this model.
+    /// Reads a manifest, and verifies that it belongs to this version of this model.
     pub(crate) fn parse(name: &str, model: &str, version: VersionId, bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: String| Err(Error::Manifest { path: name.to_owned(), reason });
         let manifest: Self = match serde_json::from_slice(bytes) {
@@ -190,7 +199,7 @@ impl VersionManifest {
         };
         if manifest.format != FORMAT {
             return refuse(format!(
-                "the manifest has format {}, and this program reads format {FORMAT}",
+                "the manifest has format {}, but this program reads format {FORMAT}",
                 manifest.format
             ));
         }
@@ -202,14 +211,14 @@ impl VersionManifest {
         }
         if manifest.hash != HASH_ID {
             return refuse(format!(
-                "the version hashes its keys with {}, and this program with {HASH_ID}",
+                "the version hashes its keys with {}, but this program uses {HASH_ID}",
                 manifest.hash
             ));
         }
         let hash = manifest.chain_hash();
         if hash != manifest.chain {
             return refuse(format!(
-                "the manifest was changed after it was published: its hash is {hash} and it records {}",
+                "the manifest was changed after it was published: its hash is {hash}, but it records {}",
                 manifest.chain
             ));
         }
@@ -217,7 +226,7 @@ impl VersionManifest {
             && parent.version >= version
         {
             return refuse(format!(
-                "the parent, version {}, does not come before it",
+                "the number of its parent, version {}, is not lower",
                 parent.version
             ));
         }

@@ -261,10 +261,10 @@ fn a_forged_chain_is_refused() {
     // A parent of another training, another schema, another hash.
     let mut foreign = fixture.draft(&rows(0..1, 1.0), Some(&third));
     foreign.origin.run = "another".into();
-    assert!(model.publish(foreign).unwrap_err().to_string().contains("another training"));
+    assert!(model.publish(foreign).unwrap_err().to_string().contains("training run differs"));
     let mut other = fixture.draft(&rows(0..1, 1.0), Some(&third));
     other.parent = Some(Link { chain: "00".into(), ..third.link() });
-    assert!(model.publish(other).unwrap_err().to_string().contains("another version"));
+    assert!(model.publish(other).unwrap_err().to_string().contains("hash in the registry differs"));
 }
 
 #[test]

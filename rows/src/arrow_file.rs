@@ -1,10 +1,11 @@
 //! An Arrow IPC file with one record batch of plain columns, read in place.
 //!
-//! This reader is our own, on top of the flatbuffers verifier: the caller knows the columns, every
-//! number is checked before it is used, and the decoder of `arrow-ipc` panics on lengths that do
-//! not add up. The results are views into the bytes; nothing is copied.
+//! This crate has its own reader on top of the flatbuffers verifier, because the caller knows the
+//! columns and because the decoder of `arrow-ipc` panics on lengths that do not add up. The reader
+//! checks every number before it uses the number. The results are views into the bytes; nothing is
+//! copied.
 //!
-//! Reasons do not contain the name of the file: the caller knows the path and the remedy.
+//! The error texts do not name the file: the caller adds the path and the remedy.
 
 use std::ops::Range;
 
@@ -14,10 +15,10 @@ use arrow_ipc::reader::read_footer_length;
 use arrow_ipc::{Block, RecordBatch, root_as_footer, root_as_message};
 use arrow_schema::Schema;
 
-/// The number of rows that no file of ours reaches: row numbers have 32 bits.
+/// The exclusive limit of the rows of a file: row numbers have 32 bits.
 pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 
-/// A file whose one record batch has been found.
+/// An opened Arrow file with one record batch.
 pub(crate) struct ArrowFile<'a> {
     /// The names and types of the columns, and the metadata of the file.
     pub(crate) schema: Schema,
@@ -33,7 +34,7 @@ impl<'a> ArrowFile<'a> {
     /// Finds the schema and the one record batch of a file.
     ///
     /// # Errors
-    /// The reason why this is not such a file.
+    /// Returns the reason if the bytes are not an Arrow file with exactly one record batch.
     pub(crate) fn open(bytes: &'a Buffer) -> Result<Self, String> {
         // The length of the footer, and the magic, are the last ten bytes.
         let end = bytes.len().saturating_sub(10);
@@ -65,14 +66,13 @@ impl<'a> ArrowFile<'a> {
         Ok(Self { schema, rows, bytes, body: frame.body, batch })
     }
 
-    /// Returns the columns, beginning with the first one.
+    /// Returns a reader that begins at the first column.
     pub(crate) fn columns(&self) -> Columns<'_> {
         Columns { file: self, node: 0, buffer: 0 }
     }
 
-    /// Returns the text that the schema's metadata have under a key; an empty one where they do not
-    /// have the key.
-    pub(crate) fn said(&self, key: &str) -> &str {
+    /// Returns the value of a key in the schema's metadata, or an empty text if the key is missing.
+    pub(crate) fn metadata(&self, key: &str) -> &str {
         self.schema.metadata().get(key).map_or("", String::as_str)
     }
 }
@@ -84,7 +84,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// Returns `None` where the batch does not lie inside the first `limit` bytes.
+    /// Computes the byte ranges of a record batch. Returns `None` if the batch does not lie inside
+    /// the first `limit` bytes.
     fn of(block: &Block, limit: usize) -> Option<Self> {
         let start = usize::try_from(block.offset()).ok()?;
         let middle = start.checked_add(usize::try_from(block.metaDataLength()).ok()?)?;
@@ -94,16 +95,16 @@ impl Frame {
     }
 }
 
-/// Reads the columns of a batch one after another, in the order of the schema.
+/// A reader of the columns of a batch, in the order of the schema.
 pub(crate) struct Columns<'a> {
     file: &'a ArrowFile<'a>,
-    /// The number of the next field node.
+    /// The index of the next field node.
     node: usize,
     buffer: usize,
 }
 
 impl Columns<'_> {
-    /// Reads a column with one number a row.
+    /// Reads a column with one number per row.
     pub(crate) fn numbers<T: ArrowNativeType>(
         &mut self,
         name: &str,
@@ -111,7 +112,7 @@ impl Columns<'_> {
         self.next(name, self.file.rows)
     }
 
-    /// Reads a column with a list of `width` numbers a row, flat.
+    /// Reads a column with a list of `width` numbers per row; the result is flat.
     pub(crate) fn lists<T: ArrowNativeType>(
         &mut self,
         name: &str,
@@ -129,12 +130,12 @@ impl Columns<'_> {
     ) -> Result<ScalarBuffer<T>, String> {
         self.node(name, length)?;
         self.values(length).ok_or_else(|| {
-            format!("column `{name}` does not have {length} values inside of its record batch")
+            format!("column `{name}` has fewer than {length} values in its record batch")
         })
     }
 
-    /// Reads the next field node, and skips the buffer with its null bits, which no column of ours
-    /// has.
+    /// Reads the next field node, and skips its buffer of null bits: the columns of our files have
+    /// no nulls.
     fn node(&mut self, name: &str, length: usize) -> Result<(), String> {
         let nodes = self.file.batch.nodes();
         let node = nodes.filter(|nodes| self.node < nodes.len()).map(|nodes| nodes.get(self.node));
@@ -147,11 +148,11 @@ impl Columns<'_> {
                 let found = node.length();
                 Err(format!("column `{name}` has {found} values instead of {length}"))
             }
-            None => Err(format!("column `{name}` is not there")),
+            None => Err(format!("column `{name}` is missing")),
         }
     }
 
-    /// Reads the next buffer of values; `None` where the buffer does not hold that many or is not
+    /// Reads `count` values from the next buffer. Returns `None` if the buffer is too short or not
     /// aligned for them.
     fn values<T: ArrowNativeType>(&mut self, count: usize) -> Option<ScalarBuffer<T>> {
         let buffers = self.file.batch.buffers().filter(|buffers| self.buffer < buffers.len())?;

@@ -1,16 +1,32 @@
-//! The parts that both writers of Arrow files share.
+//! The helpers that both writers of Arrow files share.
 
 use std::io::{self, Write};
 
-use arrow_schema::ArrowError;
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, Schema};
 
-/// Converts an error of Arrow and keeps the kind of a disk error, so that a full disk is told from
-/// other errors.
-pub(crate) fn io_error(error: ArrowError) -> io::Error {
+/// Converts an error of Arrow into an I/O error. A disk error keeps its kind, so that callers can
+/// recognise a full disk.
+fn io_error(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,
         other => io::Error::other(other),
     }
+}
+
+/// Writes a file with one record batch.
+pub(crate) fn write_batch(
+    out: impl Write,
+    schema: &Schema,
+    batch: impl FnOnce() -> Result<RecordBatch, ArrowError>,
+) -> io::Result<()> {
+    let write = || {
+        let mut writer = FileWriter::try_new(out, schema)?;
+        writer.write(&batch()?)?;
+        writer.finish()
+    };
+    write().map_err(io_error)
 }
 
 /// A writer that hashes the bytes it passes on.

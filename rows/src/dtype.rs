@@ -1,21 +1,21 @@
 //! The number types of weights in memory and in checkpoints, and the conversions between them.
 //!
-//! A rule works in f32 whatever the type: a row is widened, changed and written back. On the way
-//! back, 16 bits cannot hold the small steps that training ends with: with rounding to the nearest
-//! number, a weight stands still as soon as its steps are below half of its last place. So a push
-//! rounds *stochastically*: up with the probability of the distance that is left behind, so that
-//! the mean of the stored numbers is the computed one. The random bits are a function of the
-//! table's seed, the key, the step and the unit: the result does not depend on threads, shards or
-//! resumed runs.
+//! An optimizer computes in f32 for every type: it widens a row, updates it and rounds it again. A
+//! type of 16 bits cannot hold the small updates at the end of a training: with rounding to the
+//! nearest number, a weight does not change any more when its updates are below half of its last
+//! place. So a push rounds *stochastically*: the probability of rounding up is the distance to the
+//! lower number in units of the last place, so that the mean of the stored numbers is the computed
+//! number. The random bits are a function of the table's seed, the key, the step and the unit: the
+//! result does not depend on threads, shards or resumed runs.
 //!
-//! Initial rows are rounded to the nearest number, ties to even. A number that has the type already
-//! is stored unchanged.
+//! Initial rows are rounded to the nearest number, ties to even. A number that the type can hold is
+//! stored unchanged.
 //!
-//! A weight beyond the largest number of a type becomes that number (and a push counts it). NaN
-//! stays NaN, so that it is seen.
+//! A weight beyond the largest number of a type becomes that number, and a push counts it. NaN
+//! stays NaN, so that the error becomes visible.
 //!
-//! All conversions are plain integer and float operations without branches, for LLVM to vectorise:
-//! intrinsics would need an unsafe block and a twin for machines without them.
+//! All conversions are plain integer and float operations without branches, which LLVM vectorises.
+//! Intrinsics would need an `unsafe` block and a second version for machines without them.
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::random::{combine, mix32, text_seed};
@@ -26,10 +26,10 @@ use crate::spec::Bounds;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
-    /// Numbers of four bytes.
+    /// The IEEE 754 single precision: four bytes per number.
     #[default]
     F32,
-    /// IEEE 754 half precision: 11 significant bits, up to 65504, steps of 2⁻²⁴ around zero.
+    /// The IEEE 754 half precision: 11 significant bits, up to 65504, steps of 2⁻²⁴ around zero.
     F16,
     /// The upper half of an f32: 8 significant bits and the range of an f32.
     Bf16,
@@ -39,7 +39,7 @@ impl Dtype {
     /// All number types of weights.
     pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
 
-    /// Returns the name in job files and in the parts of checkpoints.
+    /// Returns the name of the type in job files and in the parts of checkpoints.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -48,7 +48,7 @@ impl Dtype {
         }
     }
 
-    /// Returns the number of bytes of a weight.
+    /// Returns the number of bytes of one weight.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -56,14 +56,14 @@ impl Dtype {
         }
     }
 
-    /// Returns whether this is the type that tables have unless a job says otherwise.
+    /// Returns whether this is f32, the default type of a table.
     pub fn is_f32(&self) -> bool {
         *self == Self::F32
     }
 
-    /// Returns the bounds narrowed to numbers of this type; the lower is above the upper where no
-    /// number of the type lies between them. Rounding a number between the returned bounds never
-    /// leaves them.
+    /// Returns the bounds narrowed to numbers of this type: rounding a number between the returned
+    /// bounds gives a number between them. If the type has no number in the bounds, the returned
+    /// lower bound is above the upper bound.
     pub fn inward(self, bounds: Bounds) -> Bounds {
         let Bounds { low, high } = bounds;
         // Of the type's numbers, in ascending order, the one before or behind a number.
@@ -89,8 +89,8 @@ impl Dtype {
         }
     }
 
-    /// Rounds one weight of a row to a number of the type as a push in `step` does. `seed` is the
-    /// table's.
+    /// Rounds one weight of a row to a number of the type, with the random bits of a push in
+    /// `step`. `seed` is the seed of the table.
     pub fn round_pushed(self, seed: u64, key: u64, step: u64, unit: usize, weight: f32) -> f32 {
         let bits = Rounding::new(seed).step(step).row(key).unit(unit as u32);
         match self {
@@ -101,7 +101,7 @@ impl Dtype {
     }
 }
 
-/// The source of the random bits of a table.
+/// The source of the random bits of a table, for stochastic rounding.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounding(u64);
 
@@ -138,7 +138,7 @@ pub struct RowRounding {
 }
 
 impl RowRounding {
-    /// Returns the random bits of one weight. The arithmetic has 32 bits, so that each weight is
+    /// Returns the random bits of one weight. The arithmetic has 32 bits, so that each weight takes
     /// one SIMD lane.
     #[inline(always)]
     pub fn unit(self, unit: u32) -> u32 {
@@ -146,23 +146,23 @@ impl RowRounding {
     }
 }
 
-/// A number type of 16 bits.
+/// A number type of 16 bits that rows can be stored in.
 pub trait Half {
     /// The largest number of the type.
     const MAX: f32;
 
-    /// Returns exactly the same number in f32.
+    /// Converts a number of the type to f32, without a change of its value.
     fn widen(half: u16) -> f32;
 
-    /// Returns the nearest number of the type, ties to even.
+    /// Returns the number of the type that is nearest to `x`, ties to even.
     fn nearest(x: f32) -> u16;
 
-    /// Returns one of the two numbers of the type beside `x`, chosen by random bits; `x` itself
-    /// where it is a number of the type.
+    /// Returns one of the two numbers of the type around `x`, chosen by random bits, or `x` itself
+    /// if the type can hold it.
     fn stochastic(x: f32, random: u32) -> u16;
 }
 
-/// Returns the next number above or below a finite one.
+/// Returns the next number above (`up`) or below a finite number.
 fn neighbour(half: u16, up: bool) -> u16 {
     const NEGATIVE: u16 = 1 << 15;
     match (half & !NEGATIVE, half & NEGATIVE != 0) {
@@ -174,7 +174,7 @@ fn neighbour(half: u16, up: bool) -> u16 {
 
 const SIGN: u32 = 1 << 31;
 
-/// Returns the bits of `x` without its sign, at most those of `max`; NaN is unchanged.
+/// Returns the bits of the magnitude of `x`, at most those of `max`. NaN keeps its bits.
 #[inline(always)]
 fn magnitude(x: f32, max: f32) -> u32 {
     let bits = x.to_bits() & !SIGN;
@@ -182,7 +182,7 @@ fn magnitude(x: f32, max: f32) -> u32 {
     if bits > f32::INFINITY.to_bits() { bits } else { held }
 }
 
-/// The upper half of an f32.
+/// The bfloat16 format: the upper half of an f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Bf16;
 
@@ -216,19 +216,19 @@ impl Half for Bf16 {
     }
 }
 
-/// IEEE 754 half precision.
+/// The half-precision format of IEEE 754.
 #[derive(Clone, Copy, Debug)]
 pub struct F16;
 
 impl F16 {
-    /// The bits of 2⁻¹⁴, the smallest number with all significant bits.
+    /// The f32 bits of 2⁻¹⁴, the smallest number of the type with all significant bits.
     const NORMAL: u32 = 113 << 23;
     /// The number of bits of an f32's significand that an f16 does not have.
     const DROPPED: u32 = 13;
-    /// 2²⁴: numbers below [`Self::NORMAL`] are whole multiples of its inverse.
+    /// The factor 2²⁴: numbers below [`Self::NORMAL`] are whole multiples of its inverse.
     const FINE: f32 = 16_777_216.0;
 
-    /// Returns the bits of a number of the type, given as the bits of an f32 without sign.
+    /// Packs the magnitude bits of an f32 and a sign into the 16 bits of the type.
     #[inline(always)]
     fn pack(bits: u32, sign: u32) -> u16 {
         // Adding 0.5 puts multiples of 2⁻²⁴ at the lower end of the significand.
@@ -301,7 +301,8 @@ pub fn nearest<H: Half>(row: &[f32], out: &mut [u16]) {
     }
 }
 
-/// Rounds a row stochastically. Returns how many numbers were beyond the largest one of the type.
+/// Rounds a row stochastically. Returns the number of weights beyond the largest number of the
+/// type.
 #[inline(always)]
 pub fn stochastic<H: Half>(row: &[f32], rounding: RowRounding, out: &mut [u16]) -> u32 {
     let mut beyond = 0;

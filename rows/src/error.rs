@@ -1,4 +1,4 @@
-//! The errors of rows and tables, each with its remedy.
+//! The errors of rows and tables.
 
 use std::path::PathBuf;
 
@@ -33,9 +33,9 @@ pub enum Error {
         /// The reason, and the remedy.
         reason: String,
     },
-    /// A dense table would outgrow its cap.
+    /// The vocabulary of a dense table has more rows than the table may have.
     #[error(
-        "table `{table}`: the vocabulary has {rows} rows and the table may have {cap}; raise `max_rows`, or make the \
+        "table `{table}`: the vocabulary has {rows} rows, but the table may have {cap}; raise `max_rows`, or make the \
          table dynamic (`dense = false`)"
     )]
     TooManyRows {
@@ -47,28 +47,28 @@ pub enum Error {
         cap: u64,
     },
     /// One shard of a table has used all its row numbers.
-    #[error("table `{table}`: a shard holds at most 4294967293 rows; use more shards")]
+    #[error("table `{table}`: one shard has reached its limit of 4294967293 rows; use more shards")]
     ShardFull {
         /// The name of the table.
         table: String,
     },
-    /// A vocabulary is not sorted, or has a key twice.
+    /// A vocabulary is not sorted, or contains a key twice.
     #[error(
-        "table `{table}`: the vocabulary must be sorted by key and without duplicates, and key {index} ({key:#018x}) is \
-         not above the one before it"
+        "table `{table}`: key {index} ({key:#018x}) of the vocabulary is not above the key before it; sort the \
+         vocabulary by key and remove duplicates"
     )]
     Vocabulary {
         /// The name of the table.
         table: String,
-        /// The position of the offending key.
+        /// The position of the first key that is out of order.
         index: usize,
-        /// The offending key itself.
+        /// The first key that is out of order.
         key: u64,
     },
-    /// A dynamic table was to be filled before training.
+    /// A caller tried to fill a dynamic table before training.
     #[error(
-        "table `{table}`: only a dense table is filled before training, and this one is dynamic; set `dense = true`, or \
-         do not fill it"
+        "table `{table}`: a dynamic table cannot be filled before training; set `dense = true`, or do not fill the \
+         table"
     )]
     NotDense {
         /// The name of the table.
@@ -79,18 +79,18 @@ pub enum Error {
     Part {
         /// The path of the file.
         path: PathBuf,
-        /// The fault, its position, and the remedy.
+        /// The fault, its position in the file, and the remedy.
         reason: String,
     },
-    /// The file of a table that spills is not as it was written.
+    /// A spill file differs from the bytes that were written to it.
     #[error("{path}: {reason}")]
     Spill {
         /// The path of the file.
         path: PathBuf,
-        /// The fault, its position, and the remedy.
+        /// The fault, its position in the file, and the remedy.
         reason: String,
     },
-    /// The machine has no memory, or a file cannot be read or written.
+    /// The machine is out of memory, or a file cannot be read or written.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A row source outside of this crate failed.
@@ -99,12 +99,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the error of a plan, buffer or file that does not fit `table`.
+    /// Makes the error of a plan, buffer or file that does not fit `table`.
     pub fn mismatch(table: &str, reason: impl Into<String>) -> Self {
         Self::Mismatch { table: table.to_owned(), reason: reason.into() }
     }
 
-    /// Returns the error of an operation on several tables that is not possible now.
+    /// Makes the error of an operation on several tables that is not possible now.
     pub fn misuse(reason: impl Into<String>) -> Self {
         Self::Misuse { reason: reason.into() }
     }

@@ -1,18 +1,18 @@
-//! The shape of a counting Bloom filter that keys without a row are counted in.
+//! The shape of the counting Bloom filter in which keys without a row are counted.
 //!
 //! A key has a block of one cache line in the filter of its slot, and some counters in that block;
-//! its count is the least of them. The largest load that keeps the share of too large counts within
-//! the error is found from the Poisson distribution of keys over blocks, because blocks are not
-//! filled evenly (Putze, Sanders, Singler 2007).
+//! the count of the key is the smallest of these counters. The largest load whose share of too
+//! large counts is within the error follows from the Poisson distribution of keys over blocks,
+//! because blocks are not filled evenly (Putze, Sanders, Singler 2007).
 
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, SLOTS};
 
-/// The largest threshold that counters of eight bits can count to.
+/// The largest threshold that a counter of eight bits can reach.
 pub const LARGEST_THRESHOLD: u32 = u8::MAX as u32;
-/// The largest number of expected keys; a larger one is taken for a mistake.
+/// The largest number of expected keys that a job may set; a larger number is refused as a mistake.
 pub const MOST_KEYS: u64 = 100_000_000_000;
-/// The largest threshold that counters of four bits can count to.
+/// The largest threshold that a counter of four bits can reach.
 const LARGEST_NIBBLE: u32 = 15;
 /// The largest number of counters of one key.
 const MOST_PROBES: u32 = 8;
@@ -23,7 +23,7 @@ pub const BLOCK_BYTES: usize = 64;
 /// The number of words of a block in a checkpoint.
 pub const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
 
-/// The number of bytes that the engine keeps for each slot beside its blocks.
+/// The number of bytes that the engine keeps for each slot in addition to its blocks.
 pub const SLOT_FILTER_BYTES: usize = 32;
 
 /// The sizes of a filter that follow from an admission's settings.
@@ -37,13 +37,13 @@ pub struct FilterShape {
     probes: u32,
     /// The number of blocks of one slot.
     pub blocks: usize,
-    /// The number of counters above zero at which a slot is full and its counters are halved.
+    /// The number of non-zero counters at which a slot is full and all its counters are halved.
     pub fullest: u32,
 }
 
 impl FilterShape {
-    /// Computes the shape of a filter for thresholds up to `at_least`, in which `keys` keys wait
-    /// and the share `error` of counts is too large. The arguments are in the ranges that
+    /// Computes the shape of a filter for thresholds up to `at_least`: when `keys` keys wait, the
+    /// share `error` of their counts is too large. The arguments must be in the ranges that
     /// [`Admission`](crate::Admission) allows.
     pub fn new(at_least: u32, keys: u64, error: f64) -> Self {
         let counter_bits = if at_least <= LARGEST_NIBBLE { 4 } else { 8 };
@@ -57,13 +57,13 @@ impl FilterShape {
         Self { at_least, counter_bits, probes, blocks: blocks as usize, fullest: fullest.max(1) }
     }
 
-    /// Describes everything that decides what counters mean, as checkpoints record it.
+    /// Describes the settings that give counters their meaning, as checkpoints record them.
     pub fn describe(&self) -> String {
         let Self { counter_bits, probes, blocks, .. } = self;
         format!("{counter_bits} bits, {probes} counters a key, {blocks} blocks a slot")
     }
 
-    /// Returns the number of bytes of a whole filter with all slots in use.
+    /// Returns the number of bytes of a filter with all slots in use.
     pub fn bytes(&self) -> u64 {
         (SLOTS * (self.blocks * BLOCK_BYTES + SLOT_FILTER_BYTES)) as u64
     }
@@ -74,14 +74,14 @@ impl FilterShape {
         (1 << self.counter_bits) - 1
     }
 
-    /// Returns the block of a key: the multiply-shift of the bits below its slot.
+    /// Returns the block of a key in its slot, by multiply-shift of the bits below the slot.
     #[inline(always)]
     pub fn block(&self, key: FeatureKey) -> usize {
         ((u128::from(key.0 << SLOT_BITS) * self.blocks as u128) >> 64) as usize
     }
 
-    /// Returns the counters of a key in its block. The bits that chose the block are mixed with the
-    /// others, because all keys of a block have them in common.
+    /// Yields the positions of a key's counters in its block. All bits of the key are mixed first,
+    /// because the keys of one block agree in the bits that chose the block.
     #[inline(always)]
     pub fn counters(self, key: FeatureKey) -> impl Iterator<Item = usize> {
         let bits_each = (BLOCK_BYTES as u32 * 8 / self.counter_bits).trailing_zeros();
@@ -90,8 +90,8 @@ impl FilterShape {
     }
 }
 
-/// Returns the largest mean number of keys in a block with which at most the share `error` of other
-/// keys find all of their counters above zero.
+/// Returns the largest mean number of keys per block at which at most the share `error` of new keys
+/// finds all of its counters above zero.
 fn largest_load(counters: f64, probes: u32, error: f64) -> f64 {
     let (mut low, mut high) = (0.0, counters);
     for _ in 0..40 {

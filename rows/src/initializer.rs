@@ -1,8 +1,7 @@
 //! Initial rows: pure functions of (table seed, segment, key, unit).
 //!
-//! A row that a pull reads before it exists, the row that a push then creates, and the row that a
-//! server shows for an unknown key are the same numbers, on every machine and in any order of
-//! arrival.
+//! A pull of a key without a row, the push that then creates the row, and a server that reads an
+//! unknown key all get the same numbers, on every machine and in any order of arrival.
 
 use serde::{Deserialize, Serialize};
 use zillion_device::simd::{math, vectorised};
@@ -20,10 +19,10 @@ pub enum InitializerSpec {
     Uniform {
         /// The smallest value of a weight.
         low: f32,
-        /// The bound above, which is never reached.
+        /// The exclusive upper bound of a weight.
         high: f32,
     },
-    /// A normal distribution (Box, Muller 1958; one uniform pair a weight).
+    /// A normal distribution (Box, Muller 1958; one uniform pair per weight).
     Normal {
         /// The mean of the distribution.
         #[serde(default)]
@@ -31,13 +30,14 @@ pub enum InitializerSpec {
         /// The standard deviation of the distribution.
         std: f32,
     },
-    /// A normal distribution cut at two standard deviations, by inversion. `std` is the one before
-    /// the cut, as in TensorFlow: what remains has 0.88 of it.
+    /// A normal distribution that is truncated at two standard deviations, drawn by inversion. As
+    /// in TensorFlow, `std` is the standard deviation before the truncation; the result has 0.88 of
+    /// it.
     TruncatedNormal {
         /// The mean of the distribution.
         #[serde(default)]
         mean: f32,
-        /// The standard deviation before the cut.
+        /// The standard deviation before the truncation.
         std: f32,
     },
     /// The same value for every weight.
@@ -48,7 +48,7 @@ pub enum InitializerSpec {
 }
 
 impl InitializerSpec {
-    /// Returns the first setting that is out of range: its key and what it must be.
+    /// Returns the first setting that is out of range: its key and the allowed values.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         match *self {
             Self::Uniform { low, .. } if !low.is_finite() => Some(("low", "must be finite")),
@@ -69,7 +69,7 @@ impl InitializerSpec {
     }
 }
 
-/// The initial weights of one segment.
+/// The generator of the initial weights of one segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Initializer {
     spec: InitializerSpec,
@@ -79,24 +79,24 @@ pub(crate) struct Initializer {
 
 /// The odd constant of splitmix64: the units of a row are consecutive draws of that generator.
 const UNIT_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The number of weights that are drawn together: the floats of the widest register.
+/// The number of weights that are drawn at a time: the floats of the widest register.
 const TOGETHER: usize = 16;
-/// erf(2 / sqrt(2)): the probability that a normal draw lies within two standard deviations.
+/// The probability that a normal draw lies within two standard deviations: erf(2 / sqrt(2)).
 const WITHIN_TWO_SIGMA: f32 = 0.954_499_7;
 
 impl Initializer {
-    /// Derives the stream of random numbers from the segment's name, so that adding a segment
-    /// leaves the other segments unchanged.
+    /// Makes the initializer of a segment. Its random numbers depend on the segment's name, so that
+    /// adding a segment does not change the other segments.
     pub(crate) fn new(spec: InitializerSpec, table_seed: u64, segment: &str) -> Self {
         Self { spec, seed: text_seed(table_seed, segment), bounds: None }
     }
 
-    /// Returns the same initializer with initial weights brought into the bounds.
+    /// Returns the same initializer with all weights clamped to the bounds.
     pub(crate) fn within(self, bounds: Option<Bounds>) -> Self {
         Self { bounds, ..self }
     }
 
-    /// Writes the segment's initial weights for `key`.
+    /// Writes the initial weights of the segment for `key`.
     pub(crate) fn fill(&self, key: FeatureKey, weights: &mut [f32]) {
         let row_seed = combine(self.seed, key.0);
         match self.spec {
@@ -165,7 +165,7 @@ fn draw(weights: &mut [f32], row_seed: u64, f: impl Fn(u64) -> f32) {
     );
 }
 
-/// Draws the units of a row from the one whose counter is `seed` on.
+/// Draws consecutive weights of a row; `seed` is the counter of the first one.
 #[inline(always)]
 fn units(weights: &mut [f32], seed: u64, f: &impl Fn(u64) -> f32) {
     for (unit, weight) in weights.iter_mut().enumerate() {

@@ -1,27 +1,27 @@
-//! The layout of a row: which floats belong to which segment.
+//! The layout of a row: the floats of each segment.
 
 /// The layout of the rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableLayout {
     /// The name of the table.
     pub name: String,
-    /// The number of floats from one row to the next: the segments, rounded up to a multiple of
-    /// four (16 bytes).
+    /// The number of floats from one row to the next: the width of all segments, rounded up to a
+    /// multiple of four (16 bytes).
     pub stride: usize,
     /// The segments in the order of their floats, without gaps.
     pub segments: Vec<SegmentLayout>,
-    /// The floats that a narrow row has, in their order; `None` where all rows are full.
+    /// The floats of a narrow row, in their order; `None` if all rows are full.
     pub narrow: Option<Vec<SegmentLayout>>,
 }
 
-/// The floats of one segment in a row.
+/// The place of one segment in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentLayout {
     /// The name of the segment.
     pub name: String,
-    /// The position of the first float.
+    /// The position of the segment's first float.
     pub offset: usize,
-    /// The number of floats.
+    /// The number of floats of the segment.
     pub dim: usize,
 }
 
@@ -31,7 +31,7 @@ impl TableLayout {
         self.segments.iter().map(|s| s.dim).sum()
     }
 
-    /// Returns the segment of that name.
+    /// Returns the segment with this name.
     pub fn segment(&self, name: &str) -> Option<&SegmentLayout> {
         self.segments.iter().find(|s| s.name == name)
     }

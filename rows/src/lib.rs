@@ -1,10 +1,9 @@
-//! Rows of sparse embedding tables: what a row is, and the files that hold rows.
+//! Rows of sparse embedding tables, and the files that hold rows.
 //!
-//! What it is: the settings of a table ([`TableSpec`]), the layout of its rows, their initial
+//! The crate has the settings of a table ([`TableSpec`]), the layout of its rows, their initial
 //! values and number types, the parts of a checkpoint ([`part`]), the layers of a version
-//! ([`layer`]), and the trait [`RowSource`] that scores get their rows from. What it is *not*: it
-//! has no live table and no optimizer; those are in `embedding/`, which training links and serving
-//! does not.
+//! ([`layer`]), and the trait [`RowSource`], from which scorers get their rows. It has no live
+//! table and no optimizer: those are in `embedding/`, which training links and serving does not.
 
 mod arrow_file;
 mod arrow_writer;

@@ -1,9 +1,10 @@
-//! The memory that the rows and the waiting keys of a table take, and how many fit into a limit.
+//! The memory of the rows and of the waiting keys of a table, and the number of rows that fit into
+//! a limit.
 //!
-//! Limits in bytes are turned into numbers of rows once, by an estimate of the memory of rows, and
-//! decisions are made in rows: the memory that the allocator holds depends on the number of shards,
-//! and results must not. The estimate is an upper bound for [`RECKONED_SHARDS`] shards; each
-//! further shard can add the unfilled end of a chunk in each of its slabs.
+//! A limit in bytes is converted once into a number of rows, by an estimate of the memory of rows,
+//! and all decisions are made in rows. Results must not depend on the number of shards, and the
+//! memory that the allocator holds does. The estimate is an upper bound for [`RECKONED_SHARDS`]
+//! shards; each further shard can add the unfilled end of a chunk in each of its slabs.
 
 use zillion_device::slab::{CHUNK_BYTES, Slab};
 use zillion_feature::SLOTS;
@@ -13,39 +14,40 @@ use std::num::NonZeroUsize;
 use crate::filter::FilterShape;
 use crate::spec::{Admission, ByteSize, STRIDE_UNIT, TableSpec};
 
-/// The largest number of bytes of the index for a row, and for the count of a key that waits; a
-/// test of the index holds it to this.
+/// The largest number of bytes of the index per row, and per count of a waiting key. A test of the
+/// index checks this bound.
 pub const INDEX_BYTES: u64 = 20;
 /// The number of bytes of an empty slot of the index.
 pub const SLOT_BYTES: u64 = 32;
 /// The number of bytes of a bucket of the index.
 pub const BUCKET_BYTES: u64 = 64;
 
-/// The number of shards of a set of tables unless a job says otherwise.
+/// The number of shards of a set of tables unless a job sets it.
 pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
-/// The number of shards that limits in bytes are computed for: the default of a job.
+/// The number of shards for which limits in bytes are computed: the default of a job.
 const RECKONED_SHARDS: u64 = DEFAULT_SHARDS.get() as u64;
-/// The divisor of the share of a limit that the exact counts of waiting keys may take: an eighth.
+/// The divisor of a limit: exact counts of waiting keys may take this share of it, an eighth.
 pub const CANDIDATES_PART: u64 = 8;
-/// The number of bytes of a shard's slabs beside their rows, and the number of rows per byte of
-/// their bit maps.
+/// The number of bytes of a shard's slabs in addition to their rows.
 const BOOKKEEPING_BYTES: u64 = 1024;
+/// The number of rows per byte of the bit maps of the slabs.
 const BITS_ROWS: u64 = 4;
-/// The number of bytes that a slab begins with, and that a large slab grows by.
+/// The number of bytes that a slab begins with.
 const PAGE: u64 = 4 << 10;
+/// The number of bytes that a large slab grows by.
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// The memory that the rows of a table take.
+/// The sizes that give the memory of the rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Reckoning {
     /// The number of bytes of a row's weights.
     weights: u64,
-    /// The number of bytes of a row's state and metadata.
+    /// The number of bytes of a row's optimizer state and metadata.
     companion: u64,
-    /// The number of bytes of a staged gradient, where gradients are staged by row.
+    /// The number of bytes of a row's staged gradient; 0 if gradients are not staged by row.
     staged: u64,
-    /// The number of bytes of a row's key, where a sweep needs it.
+    /// The number of bytes of a row's key; 0 if no sweep needs the key.
     key: u64,
     /// The number of bytes of the filter of waiting keys.
     filter: u64,
@@ -54,9 +56,9 @@ pub struct Reckoning {
 }
 
 impl Reckoning {
-    /// Returns an upper bound of the memory that `rows` rows take, with the index at the worst
-    /// moment of its growth and with a filter of waiting keys. Exact counts of waiting keys have
-    /// their own share and are not included.
+    /// Returns an upper bound of the memory of `rows` rows, with the index at the worst moment of
+    /// its growth and with the filter of waiting keys. Exact counts of waiting keys have a separate
+    /// share of the limit and are not included.
     pub fn memory(&self, rows: u64) -> u64 {
         let slab = |row: u64| slab_memory(rows, row);
         let staged = if self.staged > 0 { slab(self.staged) } else { 0 };
@@ -68,7 +70,7 @@ impl Reckoning {
         index_memory(most_in_slots) + slabs + rows * self.key + bookkeeping + self.filter
     }
 
-    /// Returns the number of rows whose memory is within a limit.
+    /// Returns the largest number of rows whose memory is within a limit.
     pub fn rows_within(&self, limit: u64) -> u64 {
         rows_within(limit, |rows| self.memory(rows))
     }
@@ -78,9 +80,9 @@ impl Reckoning {
 /// bytes each.
 ///
 /// Let `r` be the rows of a shard. A slab below the size of a chunk maps at most `1.5 * r * row`
-/// bytes, if its row numbers lie at most an eighth beyond `r` (as those of evicting tables do), and
-/// a page and a row more by rounding. A larger slab maps whole chunks: enough for the most rows
-/// that it ever had, of which the last chunk may hold one row.
+/// bytes, if its row numbers are below `1.125 * r` (as in tables that evict), and one page and one
+/// row more by rounding. A larger slab maps whole chunks: enough for the largest number of rows
+/// that it ever had. The last chunk may hold a single row.
 fn slab_memory(rows: u64, row: u64) -> u64 {
     let beginning = RECKONED_SHARDS * (PAGE + row);
     // Rows of a chunk take its end as well, where that is no row.
@@ -93,22 +95,22 @@ fn slab_memory(rows: u64, row: u64) -> u64 {
     }
 }
 
-/// Returns a bound of the sum, over all shards, of the most rows that each shard ever had, of a
-/// table that never has more than `rows`. Keys are mixed, so that the rows of a shard are
-/// binomially distributed; four times the standard deviation is not exceeded in practice.
+/// Returns an upper bound of the sum over all shards of the largest number of rows that a shard
+/// ever had, for a table that never has more than `rows` rows. Keys are mixed, so that the rows of
+/// a shard are binomially distributed; four standard deviations are not exceeded in practice.
 fn most_in_shards(rows: u64) -> u64 {
     let in_shard = rows.div_ceil(RECKONED_SHARDS);
     (rows + RECKONED_SHARDS * 4 * in_shard.isqrt()).min(RECKONED_SHARDS * rows)
 }
 
-/// Returns an upper bound of the index of `keys` keys. In a small slot most keys lie in a bucket
-/// that is not full.
+/// Returns an upper bound of the bytes of the index of `keys` keys. In a small slot most keys lie
+/// in a bucket that is not full.
 fn index_memory(keys: u64) -> u64 {
     INDEX_BYTES * keys + SLOTS as u64 * SLOT_BYTES + BUCKET_BYTES * keys.min(SLOTS as u64)
 }
 
-/// Returns the number of waiting keys of a slot whose exact counts, in all slots, are within a
-/// limit.
+/// Returns the number of waiting keys per slot at which the exact counts of all slots are within a
+/// limit in bytes.
 pub fn candidates_within(limit: u64) -> usize {
     (rows_within(limit, index_memory) / SLOTS as u64) as usize
 }
@@ -130,27 +132,28 @@ impl TableSpec {
         (self.layout().width() * self.dtype.bytes()).next_multiple_of(4 * STRIDE_UNIT)
     }
 
-    /// Returns the number of bytes of a row's key, where a sweep needs the key to round the row.
+    /// Returns the number of bytes of a row's key in memory: 8 if a sweep needs the key to round
+    /// the row, else 0.
     pub fn key_bytes(&self) -> u64 {
         if self.has_whole_table_rule() && !self.dtype.is_f32() { 8 } else { 0 }
     }
 
-    /// Returns the number of bytes that a row takes in memory: weights, state, metadata, its share
-    /// of the index at the worst moment of its growth, and the staged gradient where a step moves
-    /// the whole table.
+    /// Returns the number of bytes that a row takes in memory: weights, optimizer state, metadata,
+    /// its share of the index at the worst moment of its growth, and the staged gradient if a step
+    /// updates the whole table.
     ///
-    /// A limit in bytes counts a quarter more of the index where rows are evicted, because slots
-    /// keep the buckets of their fullest moment until their turn comes.
+    /// If rows are evicted, a limit in bytes counts 25 % more for the index, because slots keep the
+    /// buckets of their fullest moment until the next sweep of the slot.
     pub fn bytes_per_row(&self) -> u64 {
         let staged = if self.has_whole_table_rule() { self.layout().stride } else { 0 };
         let floats = 4 * (self.companion_stride() + staged) as u64;
         self.weight_bytes() as u64 + floats + self.key_bytes() + INDEX_BYTES
     }
 
-    /// Returns the number of bytes that a table of `rows` rows takes in memory on `shards` shards:
-    /// [`TableSpec::bytes_per_row`], and what matters in small tables: the directory of slots, a
-    /// bucket of the index for the first row of each, and slabs that grow by a quarter up to a
-    /// chunk and by chunks from there.
+    /// Returns the number of bytes that a table of `rows` rows takes in memory on `shards` shards.
+    /// In addition to [`TableSpec::bytes_per_row`] it counts the overheads that matter in small
+    /// tables: the directory of slots, a bucket of the index for the first row of each slot, and
+    /// slabs that grow by a quarter up to the size of a chunk and by chunks after that.
     pub fn memory(&self, rows: u64, shards: usize) -> u64 {
         let index = self.index_memory(rows);
         let shards = shards.max(1) as u64;
@@ -163,15 +166,15 @@ impl TableSpec {
     }
 
     /// Returns the number of bytes of the index of `rows` rows at the worst moment of its growth,
-    /// with the directory of slots and a bucket for the first row of each.
+    /// with the directory of slots and a bucket for the first row of each slot.
     pub fn index_memory(&self, rows: u64) -> u64 {
         let slots = SLOTS as u64;
         slots * SLOT_BYTES + (INDEX_BYTES * rows).max(BUCKET_BYTES * rows.min(slots))
     }
 
-    /// Returns the number of bytes that keys take in memory while they wait to be admitted: exact
-    /// counts at the worst moment of their growth, with the directory of slots and a bucket for the
-    /// first key of each; or the filter.
+    /// Returns the number of bytes that waiting keys take in memory: the exact counts at the worst
+    /// moment of their growth, with the directory of slots and a bucket for the first key of each
+    /// slot; or the bytes of the filter.
     pub fn candidate_memory(&self, candidates: u64) -> u64 {
         match self.admission {
             Admission::All | Admission::Probability { .. } => 0,
@@ -180,20 +183,21 @@ impl TableSpec {
         }
     }
 
-    /// Returns the number of bytes that a waiting key takes in a checkpoint: key, count, last step.
+    /// Returns the number of bytes that a waiting key takes in a checkpoint: its key, count and
+    /// last step.
     pub fn checkpoint_bytes_per_candidate(&self) -> u64 {
         8 + 4 + 8
     }
 
-    /// Returns the number of bytes that a row takes in a checkpoint: key, weights, state, count,
-    /// last step, dirty epoch.
+    /// Returns the number of bytes that a row takes in a checkpoint: its key, weights, optimizer
+    /// state, count, last step and dirty epoch.
     pub fn checkpoint_bytes_per_row(&self) -> u64 {
         let weights = self.dtype.bytes() * self.layout().width();
         // In a file the last step has eight bytes.
         8 + (weights + 4 * (self.state_width() + self.use_words())) as u64 + 4 + 8 + 4
     }
 
-    /// Returns the memory that rows of this table take.
+    /// Returns the sizes that give the memory of this table's rows.
     pub fn reckoning(&self) -> Reckoning {
         Reckoning {
             weights: self.weight_bytes() as u64,
@@ -205,8 +209,8 @@ impl TableSpec {
         }
     }
 
-    /// Returns the number of rows that a dynamic table may have by `max_rows` and `max_bytes`;
-    /// `None` without a limit.
+    /// Returns the number of rows that a dynamic table may have by `max_rows` and `max_bytes`, or
+    /// `None` if it has no limit.
     pub fn most_rows(&self) -> Option<u64> {
         if self.dense {
             return None;
@@ -216,15 +220,15 @@ impl TableSpec {
         self.max_rows.into_iter().chain(self.max_bytes.map(within)).min()
     }
 
-    /// Returns the number of waiting keys that a slot may have, where memory is limited and keys
-    /// are counted exactly.
+    /// Returns the number of waiting keys that a slot may have, or `None` if memory is not limited
+    /// or keys are not counted exactly.
     pub fn candidates_in_slot(&self) -> Option<usize> {
         let limit = self.for_candidates(self.max_bytes?.0);
         (limit > 0).then(|| candidates_within(limit))
     }
 
-    /// Returns the shape of the filter that waiting keys are counted in, where the admission uses
-    /// one.
+    /// Returns the shape of the filter in which waiting keys are counted, or `None` if the
+    /// admission uses no filter.
     pub fn filter(&self) -> Option<FilterShape> {
         match self.admission {
             Admission::Bloom { at_least, keys, error } => {
@@ -234,7 +238,7 @@ impl TableSpec {
         }
     }
 
-    /// Returns the share of a limit that exact counts may take.
+    /// Returns the bytes of a limit that exact counts may take.
     fn for_candidates(&self, limit: u64) -> u64 {
         let counts = matches!(self.admission, Admission::Count { .. });
         if counts { limit / CANDIDATES_PART } else { 0 }

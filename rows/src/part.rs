@@ -2,26 +2,27 @@
 //!
 //! A part is an uncompressed file with one record batch and the columns `key` (u64), `weights` and
 //! `state` (fixed-size lists of f32, all segments of a row in one list), `count` (u32), `last_step`
-//! (u64) and `dirty_epoch` (u32), without nulls. Weights may be f16 or bf16, as in the table; bf16
-//! is stored as u16, and the field says so (`zillion.dtype`). Any Arrow tool opens a part. The
-//! metadata of the schema name the format, the table, the slot range and the segments. The padding
-//! of rows in memory is not written.
+//! (u64) and `dirty_epoch` (u32), without nulls. Weights have the type of the table: f32, f16 or
+//! bf16. Arrow has no bf16: these weights are stored as u16, and the metadata of the field name the
+//! type (`zillion.dtype`). Any Arrow tool can open a part. The metadata of the schema name the
+//! format, the table, the slot range and the segments. The padding of rows in memory is not
+//! written.
 //!
-//! Beside the parts lie further files, where a table needs them:
+//! A table may have further files beside its parts:
 //!
-//! * `candidates-*.arrow`: keys that wait to be admitted, with the columns `key`, `count` and
+//! * `candidates-*.arrow`: keys that wait for admission, with the columns `key`, `count` and
 //!   `last_step`;
-//! * `filter-*.arrow`: the blocks of the filter, where waiting keys are counted in a filter;
-//! * `narrow-*.arrow`: rows that are narrow until their keys are frequent, with the schema of the
-//!   smaller table that they form;
+//! * `filter-*.arrow`: the blocks of the filter in which waiting keys are counted;
+//! * `narrow-*.arrow`: the rows that are still narrow, with the schema of the smaller table that
+//!   they form;
 //! * `gone-*.arrow`: keys whose rows were evicted, in a checkpoint that holds only changes.
 //!
-//! Where a table keeps statistics of use, rows have the columns `show` and `click` (f32) too.
+//! If a table keeps statistics of use, its rows also have the columns `show` and `click` (f32).
 //!
 //! The parts of a checkpoint that holds only changes have the rows that changed since the
 //! checkpoint below it; [`RowPart`] reads a chain of checkpoints as one.
 //!
-//! The cuts between parts depend on the number of rows of each slot and on nothing else: the bytes
+//! The division of a table into parts depends only on the number of rows of each slot: the bytes
 //! are the same for every number of shards and threads.
 
 mod candidates;
@@ -49,7 +50,8 @@ pub use listing::{ChangedParts, PartsBelow, listed_parts};
 pub use narrow::open_narrow;
 pub use read::{Need, open_candidates};
 pub use source::PartSource;
-pub use write::{PartRows, write_part, write_rows};
+pub(crate) use source::open_weights;
+pub use write::{PartRows, write_rows};
 
 use crate::layout::TableLayout;
 use crate::shape::RowShape;
@@ -57,61 +59,62 @@ use crate::shape::RowShape;
 /// The largest number of rows of a part, unless a single slot has more.
 pub const MAX_PART_ROWS: u64 = 1 << 20;
 
-/// The version of the format, in the metadata of every part.
+/// The version of the format in the metadata of every part.
 const FORMAT: &str = "1";
 
-/// The files of one table, as the manifest of a checkpoint lists them.
+/// The entry of one table in the manifest of a checkpoint: its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableParts {
     /// The name of the table.
     pub table: String,
-    /// The number of rows of the table, narrow ones included. Where the parts hold only changes,
-    /// they have fewer rows than this.
+    /// The number of rows of the table, including narrow ones. Parts that hold only changes have
+    /// fewer rows than this.
     pub rows: u64,
-    /// The epoch that changes were marked with when the checkpoint was written.
+    /// The epoch that marked changed rows when the checkpoint was written.
     pub dirty_epoch: u32,
     /// The parts in slot order: a power of two of them, each with the same number of slots.
     pub parts: Vec<PartInfo>,
-    /// The rows that are not full yet; absent where all rows are full from the start.
+    /// The narrow rows; absent if rows do not grow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrow: Option<ListedParts>,
-    /// The keys that wait to be admitted; absent where the table admits every key.
+    /// The keys that wait for admission; absent if the table does not count keys exactly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<ListedParts>,
-    /// The filter that waiting keys are counted in; absent where there is none. Its rows are
-    /// blocks.
+    /// The filter in which waiting keys are counted; absent if the table has no filter. Its rows
+    /// are blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<ListedParts>,
-    /// Present where the parts hold only the rows that changed since another checkpoint; `rows`
+    /// The changes since another checkpoint; present if the parts hold only changed rows. `rows`
     /// counts the whole table in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangedParts>,
 }
 
-/// Files of one table that are cut by their own number of rows: narrow rows, waiting keys, blocks
-/// of a filter, or evicted keys.
+/// A group of files of one table that has its own number of parts: narrow rows, waiting keys,
+/// blocks of a filter, or evicted keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListedParts {
-    /// The number of rows in all files.
+    /// The number of rows in all files of the group.
     pub rows: u64,
     /// The files in slot order: a power of two of them, each with the same number of slots.
     pub parts: Vec<PartInfo>,
 }
 
 impl ListedParts {
-    /// Makes a list of files that were written.
+    /// Makes the entry of files that were written.
     pub fn of(parts: Vec<PartInfo>) -> Self {
         Self { rows: parts.iter().map(|part| part.rows).sum(), parts }
     }
 }
 
-/// One file of a checkpoint.
+/// The entry of one file in the manifest of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartInfo {
-    /// The path below the checkpoint's folder, with `/`: `tables/<table>/part-00000.arrow`.
+    /// The path of the file below the checkpoint's folder, with `/`:
+    /// `tables/<table>/part-00000.arrow`.
     pub file: String,
     /// The number of rows in the file.
     pub rows: u64,
@@ -122,7 +125,7 @@ pub struct PartInfo {
 }
 
 impl TableParts {
-    /// Returns the number of full rows.
+    /// Returns the number of full rows, or `None` if there are more narrow rows than rows.
     pub fn full_rows(&self) -> Option<u64> {
         self.rows.checked_sub(self.narrow.as_ref().map_or(0, |narrow| narrow.rows))
     }
@@ -133,21 +136,25 @@ fn file_name(table: &str, kind: &str, part: usize) -> String {
     format!("tables/{table}/{kind}-{part:05}.arrow")
 }
 
-/// The kinds of files that a table has.
+/// The kind of a file with full rows.
 const ROWS: &str = "part";
+/// The kind of a file with narrow rows.
 const NARROW: &str = "narrow";
+/// The kind of a file with waiting keys.
 const CANDIDATES: &str = "candidates";
+/// The kind of a file with blocks of a filter.
 const FILTER: &str = "filter";
+/// The kind of a file with evicted keys.
 const GONE: &str = "gone";
 
-/// Returns the slots of one part out of `parts`.
+/// Returns the slots of one part out of `parts` parts.
 pub fn part_slots(part: usize, parts: usize) -> Range<usize> {
     let slots = SLOTS / parts;
     part * slots..(part + 1) * slots
 }
 
-/// Returns the number of parts that a table is cut into: the smallest power of two whose parts have
-/// at most `limit` rows, or one part a slot.
+/// Returns the number of parts of a table: the smallest power of two at which every part has at
+/// most `limit` rows, or at most one part per slot.
 pub fn part_count(slot_rows: &[u64], limit: u64) -> usize {
     let mut parts = 1;
     while parts < SLOTS {
@@ -160,8 +167,8 @@ pub fn part_count(slot_rows: &[u64], limit: u64) -> usize {
     parts
 }
 
-/// Describes the segments as the metadata of a part name them: the meaning of a row's floats and
-/// state.
+/// Describes the segments for the metadata of a part: the name, the dimension and the optimizer of
+/// each segment.
 fn describe_segments(shape: &RowShape) -> String {
     let segments = shape.spec.segments.iter();
     let described = segments.map(|s| format!("{}:{}:{}", s.name, s.dim, s.optimizer.kind()));

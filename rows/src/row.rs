@@ -1,4 +1,4 @@
-//! One row as it is stored: its weights, its optimizer state and its metadata.
+//! A row as it is stored: its weights, its optimizer state and its metadata.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,18 +8,18 @@ use zillion_feature::Use;
 
 use crate::dtype::{Bf16, Dtype, F16, Half, widen};
 
-/// The metadata words of a companion row.
+/// The metadata words of a companion row: its count, its last step and its dirty epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// The number of pushes of the row; it stops at the largest number of its type.
+    /// The number of pushes of the row. It does not grow beyond the largest `u32`.
     pub count: u32,
-    /// The step of the last push, 0 for none.
+    /// The step of the last push; 0 if there was none.
     pub last_step: u32,
-    /// The epoch of the last change, by which deltas are made.
+    /// The epoch of the last change, from which deltas are made.
     pub dirty_epoch: u32,
 }
 
-/// One row as a checkpoint keeps it.
+/// The weights, optimizer state, metadata and statistics of one row, as a checkpoint keeps them.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredRow<'a> {
     /// The weights of all segments.
@@ -28,7 +28,7 @@ pub struct StoredRow<'a> {
     pub state: &'a [f32],
     /// The count of pushes, the last step and the epoch of the last change.
     pub meta: Meta,
-    /// The shows and clicks of the row; zero where the table keeps no statistics of use.
+    /// The shows and clicks of the row; zero if the table keeps no statistics of use.
     pub used: Use,
     /// Whether weights and state are those of a narrow row.
     pub is_narrow: bool,
@@ -37,16 +37,16 @@ pub struct StoredRow<'a> {
 /// The weights of one row as they lie in memory or in a file, without padding.
 #[derive(Clone, Copy, Debug)]
 pub enum RowWeights<'a> {
-    /// Numbers of four bytes.
+    /// The weights as f32 numbers.
     F32(&'a [f32]),
-    /// The bits of numbers in half precision.
+    /// The weights as bits of f16 numbers.
     F16(&'a [u16]),
-    /// The upper halves of the bits of numbers of four bytes.
+    /// The weights as bits of bf16 numbers: the upper halves of f32 numbers.
     Bf16(&'a [u16]),
 }
 
 impl<'a> RowWeights<'a> {
-    /// Interprets the words of a row in memory as weights of this type.
+    /// Interprets the words of a row in memory as weights of type `dtype`.
     pub fn of_words(words: &'a [u32], dtype: Dtype, width: usize) -> Self {
         match dtype {
             Dtype::F32 => Self::F32(&bytemuck::cast_slice(words)[..width]),
@@ -77,7 +77,7 @@ impl<'a> RowWeights<'a> {
         }
     }
 
-    /// Writes the weights in f32.
+    /// Writes the weights to `out` as f32 numbers.
     pub fn widen(self, out: &mut [f32]) {
         match self {
             Self::F32(w) => out.copy_from_slice(w),
@@ -86,7 +86,7 @@ impl<'a> RowWeights<'a> {
         }
     }
 
-    /// Returns the weights in f32, copied only where they have another type.
+    /// Returns the weights as f32 numbers. Weights of another type are copied.
     pub fn to_floats(self) -> Cow<'a, [f32]> {
         if let Self::F32(w) = self {
             return Cow::Borrowed(w);
@@ -97,7 +97,7 @@ impl<'a> RowWeights<'a> {
     }
 }
 
-/// Writes the numbers of a row of 16 bits in f32.
+/// Converts a row of 16-bit numbers to f32.
 pub fn widen_row<H: Half>(row: &[u16], out: &mut [f32]) {
     vectorised(
         #[inline(always)]
@@ -105,13 +105,14 @@ pub fn widen_row<H: Half>(row: &[u16], out: &mut [f32]) {
     );
 }
 
-/// Reads words of optimizer state as floats, in place: state lies among words that are integers.
+/// Reinterprets words of optimizer state as floats that can be changed: state is stored among
+/// integer words.
 #[inline(always)]
 pub fn floats_mut(words: &mut [u32]) -> &mut [f32] {
     bytemuck::cast_slice_mut(words)
 }
 
-/// Reads words of optimizer state as floats, for reading only.
+/// Reinterprets words of optimizer state as floats.
 #[inline(always)]
 pub fn floats(words: &[u32]) -> &[f32] {
     bytemuck::cast_slice(words)

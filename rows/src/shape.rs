@@ -11,46 +11,46 @@ use crate::layout::TableLayout;
 use crate::row::{Meta, RowWeights, StoredRow, floats};
 use crate::spec::{META_WORDS, TableSpec, Unknown};
 
-/// The shape of the rows of one table.
+/// The shape of the rows of one table, with its settings.
 ///
 /// A row is stored as two arrays of 32-bit words: its *weights*, padded to the stride, and its
 /// *companion*: the optimizer state of all segments, the metadata ([`Meta`]), and the shows and
 /// clicks where the table keeps them.
 #[derive(Debug)]
 pub struct RowShape {
-    /// The table's settings, which are valid.
+    /// The settings of the table, which are valid.
     pub spec: TableSpec,
-    /// The places of the segments in a row.
+    /// The positions of the segments in a row.
     pub layout: TableLayout,
-    /// The places and the initial weights of each segment, in the order of the layout.
+    /// The positions and the initial weights of each segment, in the order of the layout.
     pub places: Vec<SegmentPlace>,
     /// The number of floats of a row without its padding.
     pub width: usize,
-    /// The number of words of optimizer state in a companion row; the metadata follow.
+    /// The number of words of optimizer state in a companion row; the metadata follow them.
     pub state_width: usize,
     /// The number of words from one companion row to the next.
     pub companion_stride: usize,
-    /// The shape of the filter that waiting keys are counted in, where the admission has one.
+    /// The shape of the filter in which waiting keys are counted; absent if the admission has none.
     pub filter: Option<FilterShape>,
-    /// The shape of a row that is not full yet, where rows grow.
+    /// The shape of a narrow row; absent if rows do not grow.
     pub narrow_row: Option<Box<RowShape>>,
 }
 
-/// The places of one segment in a row.
+/// The positions of one segment in a row and in its companion row.
 #[derive(Debug)]
 pub struct SegmentPlace {
-    /// The floats of the weights.
+    /// The range of the segment's weights in a row.
     pub weights: Range<usize>,
-    /// The words of the companion.
+    /// The range of the segment's optimizer state in a companion row.
     pub state: Range<usize>,
     initializer: Initializer,
 }
 
 impl RowShape {
-    /// Checks a spec and lays its rows out.
+    /// Checks a spec and computes the positions in its rows.
     ///
     /// # Errors
-    /// [`Error::Spec`](crate::Error::Spec) names the setting that is out of range.
+    /// Returns [`Error::Spec`](crate::Error::Spec) with the setting that is out of range.
     pub fn new(spec: TableSpec) -> Result<Self> {
         spec.validate()?;
         let layout = spec.layout();
@@ -82,7 +82,8 @@ impl RowShape {
         })
     }
 
-    /// Returns the shape of a full row, or of a narrow one where rows grow.
+    /// Returns the shape of a narrow row if `is_narrow` is set and rows grow, else that of a full
+    /// row.
     pub fn of_width(&self, is_narrow: bool) -> &Self {
         self.narrow_row.as_deref().filter(|_| is_narrow).unwrap_or(self)
     }
@@ -98,7 +99,7 @@ impl RowShape {
         self.layout.stride
     }
 
-    /// Writes the row that a key starts from, padding included.
+    /// Writes the initial row of a key, including the padding.
     pub fn fill_initial(&self, key: FeatureKey, row: &mut [f32]) {
         for segment in &self.places {
             segment.initializer.fill(key, &mut row[segment.weights.clone()]);
@@ -140,14 +141,14 @@ impl RowShape {
         words[2] = meta.dirty_epoch;
     }
 
-    /// Returns the words of a companion row behind the state: the metadata, and the shows and
-    /// clicks.
+    /// Returns the range of the words after the optimizer state in a companion row: the metadata,
+    /// and the shows and clicks.
     pub fn companion_tail(&self) -> Range<usize> {
         self.state_width..self.state_width + META_WORDS + self.spec.use_words()
     }
 
-    /// Returns the shows and clicks of a row, as decayed by its last push; zero where the table
-    /// does not keep them.
+    /// Returns the shows and clicks of a row, with the decay of its last push. They are zero if the
+    /// table does not keep them.
     #[inline(always)]
     pub fn used(&self, companion: &[u32]) -> Use {
         if self.spec.statistics.is_none() {
@@ -157,7 +158,7 @@ impl RowShape {
         Use { shows: f32::from_bits(companion[at]), clicks: f32::from_bits(companion[at + 1]) }
     }
 
-    /// Writes the shows and clicks of a row, where the table keeps them.
+    /// Writes the shows and clicks of a row if the table keeps them.
     #[inline(always)]
     pub fn set_used(&self, companion: &mut [u32], used: Use) {
         if self.spec.statistics.is_some() {
@@ -167,8 +168,8 @@ impl RowShape {
         }
     }
 
-    /// Returns the row that these weights and this companion row are; `self` is the shape of its
-    /// width.
+    /// Combines weights and a companion row into a stored row; `self` must be the shape of the
+    /// row's width.
     #[inline]
     pub fn stored_row<'a>(
         &self,

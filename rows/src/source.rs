@@ -1,7 +1,6 @@
-//! The source that scores get their rows from: live tables, a checkpoint, or the layers of a
-//! version.
+//! The sources of rows for scoring: live tables, a checkpoint, or the layers of a version.
 
-use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_feature::{LookupPlan, RowBuffer, TablePlan, TableRows};
 
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
@@ -15,47 +14,68 @@ pub mod conformance;
 ///   [`RowSource::tables`]; floats after the last segment are zero;
 /// * read an unknown key as its table declares ([`Unknown`](crate::Unknown)), count it, and never
 ///   insert it;
-/// * give the buffer the shape of the plan, whatever it held before;
-/// * return the same bits for the same key, whatever else the plan asks for.
+/// * give the buffer the shape of the plan, whatever the buffer held before;
+/// * return the same bits for the same key, whatever other keys the plan has.
 ///
-/// [`conformance::check`] tests all of it.
+/// [`conformance::check`] tests all of these rules.
 pub trait RowSource {
-    /// Returns the layouts of the rows; a plan's table id is a position here.
+    /// Returns the layouts of the rows; the table id of a plan is an index into them.
     fn tables(&self) -> &[TableLayout];
 
-    /// Fills `rows` with the plan's rows.
+    /// Fills `rows` with the rows of the plan.
     ///
     /// # Errors
-    /// [`Error::Mismatch`](crate::Error::Mismatch) where the plan asks for a table that is not
-    /// there, and the errors of the implementation.
+    /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan has a table that the source
+    /// does not have, and the errors of the implementation.
     fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport>;
 }
 
-/// The number of keys that a lookup did not find.
+/// The result of a lookup: the keys that were not found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LookupReport {
-    /// The number of unique keys that the source does not have, by table of the source.
+    /// The number of unique keys that the source does not have, for each table of the source.
     pub missing: Vec<u64>,
 }
 
 impl LookupReport {
-    /// Returns the number of missing keys over all tables.
+    /// Returns the number of missing keys of all tables together.
     pub fn total_missing(&self) -> u64 {
         self.missing.iter().sum()
     }
 }
 
-/// Gives `rows` the shape that the rows of `plan` have.
+/// Gives `rows` the shape of the rows of `plan`.
 ///
 /// # Errors
-/// [`Error::Mismatch`](crate::Error::Mismatch) where the plan asks for a table that is not there.
+/// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan has a table that `layouts` does
+/// not have.
 pub fn shape_rows(layouts: &[TableLayout], plan: &LookupPlan, rows: &mut RowBuffer) -> Result<()> {
     if let Some(table) = plan.tables.iter().find(|t| t.table.index() >= layouts.len()) {
-        let reason =
-            format!("the plan looks up this table, and there are {} tables", layouts.len());
+        let reason = format!(
+            "the plan has this table, but the source has {} tables; make the plan for this source",
+            layouts.len()
+        );
         return Err(Error::mismatch(&table.table.0.to_string(), reason));
     }
     let shapes = plan.tables.iter().map(|t| (t.keys.len(), layouts[t.table.index()].stride));
     rows.reshape(shapes);
     Ok(())
+}
+
+/// Shapes the buffer and reads each table of a plan. `read` gets the index of the table, fills the
+/// rows, and returns the number of missing keys.
+pub(crate) fn lookup_tables(
+    layouts: &[TableLayout],
+    plan: &LookupPlan,
+    rows: &mut RowBuffer,
+    mut read: impl FnMut(usize, &TablePlan, &mut TableRows) -> u64,
+) -> Result<LookupReport> {
+    shape_rows(layouts, plan, rows)?;
+    let mut report = LookupReport { missing: vec![0; layouts.len()] };
+    for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
+        rows.counts = None;
+        let index = table.table.index();
+        report.missing[index] += read(index, table, rows);
+    }
+    Ok(report)
 }

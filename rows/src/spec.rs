@@ -1,4 +1,4 @@
-//! The settings of a table, as a job describes them: its segments and their rules.
+//! The settings of a table in a job: its segments and their rules.
 
 mod admission;
 mod byte_size;
@@ -23,15 +23,16 @@ use crate::dtype::Dtype;
 use crate::initializer::InitializerSpec;
 use crate::layout::{SegmentLayout, TableLayout};
 
-/// The number of rows that a dense table may have where the job sets no `max_rows`.
+/// The number of rows that a dense table may have if the job does not set `max_rows`.
 pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
 
-/// The number of floats that the stride of a row is a multiple of: 16 bytes.
+/// The unit of a row's stride in floats: 16 bytes.
 pub(crate) const STRIDE_UNIT: usize = 4;
 /// The number of words of a companion row after the optimizer state: count, last step, dirty epoch.
 pub const META_WORDS: usize = 3;
-/// The number of words after these where a table keeps statistics of use: shows, clicks.
+/// The number of words for shows and clicks after the metadata, if a table keeps statistics of use.
 const USE_WORDS: usize = 2;
+
 /// The settings of one embedding table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,16 +41,16 @@ pub struct TableSpec {
     pub name: String,
     /// The segments of a row, in the order of their floats.
     pub segments: Vec<SegmentSpec>,
-    /// Whether the vocabulary is fixed and filled before the first step, as whole-table rules need
-    /// it.
+    /// Whether the vocabulary is fixed and filled before the first step. Rules that update whole
+    /// tables need this.
     #[serde(default)]
     pub dense: bool,
-    /// The number of rows that the table may have. Absent: [`DEFAULT_DENSE_ROWS`] in a dense table,
-    /// no limit in others.
+    /// The number of rows that the table may have. If it is absent, the limit is
+    /// [`DEFAULT_DENSE_ROWS`] in a dense table, and other tables have no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u64>,
-    /// The memory that a dynamic table may take, without the lists of changes that deltas are made
-    /// of.
+    /// The memory that a dynamic table may take, without the lists of changes from which deltas are
+    /// made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<ByteSize>,
     /// The row that evaluation and serving read for a key that the table does not have.
@@ -62,52 +63,52 @@ pub struct TableSpec {
     #[serde(default, skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
     /// The number type of the weights in memory and in checkpoints. Optimizer state and served
-    /// weights are f32.
+    /// weights are always f32.
     #[serde(default, skip_serializing_if = "Dtype::is_f32")]
     pub dtype: Dtype,
     /// The ids whose rows are never evicted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<PinnedId>,
-    /// The statistics of shows and clicks of each row; absent where they are not kept.
+    /// The statistics of shows and clicks of each row; absent if they are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<UseStatistics>,
-    /// The growth of narrow rows to full ones; absent where rows are full from the start.
+    /// The growth of narrow rows to full ones; absent if rows are full from the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow: Option<Growth>,
-    /// The seed of the initial rows, and of the rounding of weights of 16 bits.
+    /// The seed of the initial rows and of the rounding of 16-bit weights.
     pub seed: u64,
 }
 
-/// The settings of one segment of a row, which has its own rules: for example the factors, or the
-/// linear weight.
+/// The settings of one segment of a row, for example of the factors or of the linear weight. Each
+/// segment has its own rules.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentSpec {
     /// The name of the segment: letters, digits, `_`, `-`, `.`.
     pub name: String,
-    /// The number of floats.
+    /// The number of floats of the segment.
     pub dim: usize,
-    /// The distribution of the weights of a new row.
+    /// The distribution of the segment's weights in a new row.
     pub initializer: InitializerSpec,
     /// The optimizer of the segment.
     pub optimizer: OptimizerSpec,
     /// The strength of the regulariser `(l2 / 2) * |w|^2`.
     #[serde(default)]
     pub l2: f32,
-    /// The rows that the regulariser pulls on. Absent: the whole table if it is dense, else the
-    /// rows that a step touches.
+    /// The rows that the regulariser updates. If it is absent, these are all rows of a dense table,
+    /// and in other tables the rows that a step touches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_scope: Option<Scope>,
-    /// The limits of a row's gradient; absent where gradients are not clipped.
+    /// The limits of a row's gradient; absent if gradients are not clipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<ClipSpec>,
-    /// The bounds of the weights; absent where any weight is allowed.
+    /// The bounds of the weights; absent if every weight is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bounds: Option<Bounds>,
 }
 
 impl SegmentSpec {
-    /// Returns a segment without regulariser, clip and bounds.
+    /// Makes a segment without regulariser, clip and bounds.
     pub fn new(
         name: impl Into<String>,
         dim: usize,
@@ -127,13 +128,13 @@ impl SegmentSpec {
     }
 }
 
-/// The rows that a rule moves.
+/// The rows that a rule updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// The rows that the step has a gradient for.
+    /// The rows for which the step has a gradient.
     Touched,
-    /// Every row of the table, at every step. Only dense tables have this.
+    /// Every row of the table, at every step. This is possible in dense tables only.
     Table,
 }
 
@@ -141,7 +142,7 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {
-    /// The row that training would start from.
+    /// The initial row with which training would start.
     #[default]
     Seeded,
     /// A row of zeros.
@@ -149,7 +150,7 @@ pub enum Unknown {
 }
 
 impl TableSpec {
-    /// Returns a dynamic table of these segments, with the defaults of a job and the seed 0.
+    /// Makes a dynamic table of these segments, with the defaults of a job and the seed 0.
     pub fn new(name: impl Into<String>, segments: Vec<SegmentSpec>) -> Self {
         Self {
             name: name.into(),
@@ -185,45 +186,45 @@ impl TableSpec {
         }
     }
 
-    /// Returns the number of floats of optimizer state of a row, all segments together.
+    /// Returns the number of floats of optimizer state of a row, over all segments.
     pub fn state_width(&self) -> usize {
         self.segments.iter().map(|s| s.optimizer.state_len(s.dim)).sum()
     }
 
-    /// Returns the number of rows that a dense table may have.
+    /// Returns the number of rows that a dense table may have, or `None` for other tables.
     pub fn row_limit(&self) -> Option<u64> {
         self.dense.then(|| self.max_rows.unwrap_or(DEFAULT_DENSE_ROWS))
     }
 
-    /// Returns whether a step moves rows without a gradient, so that gradients are staged by row
-    /// and applied by a sweep.
+    /// Returns whether a step updates rows without a gradient. Then gradients are staged by row and
+    /// applied by a sweep over the table.
     pub fn has_whole_table_rule(&self) -> bool {
         self.dense && self.segments.iter().any(|s| self.moves_whole_table(s))
     }
 
-    /// Returns whether a step moves every row in this segment, with or without a gradient.
+    /// Returns whether a step updates every row in this segment, with or without a gradient.
     pub fn moves_whole_table(&self, segment: &SegmentSpec) -> bool {
         self.rule_is_exact(segment) || self.l2_is_whole(segment)
     }
 
-    /// Returns whether the regulariser of this segment pulls on rows without a gradient.
+    /// Returns whether the regulariser of this segment updates rows without a gradient.
     pub fn l2_is_whole(&self, segment: &SegmentSpec) -> bool {
         segment.l2 != 0.0 && self.dense && segment.l2_scope != Some(Scope::Touched)
     }
 
-    /// Returns whether the rule moves rows without a gradient.
+    /// Returns whether the optimizer of this segment updates rows without a gradient.
     fn rule_is_exact(&self, segment: &SegmentSpec) -> bool {
         let wanted = segment.optimizer.scope();
         self.dense && wanted.is_some_and(|scope| scope != Some(Scope::Touched))
     }
 
-    /// Returns the number of words of a companion row: state, then metadata, rounded up to 16 bytes
-    /// so that a row of up to 64 bytes lies in as few cache lines as possible.
+    /// Returns the number of words of a companion row: optimizer state, then metadata, rounded up
+    /// to 16 bytes so that a row of up to 64 bytes lies in as few cache lines as possible.
     pub fn companion_stride(&self) -> usize {
         (self.state_width() + META_WORDS + self.use_words()).next_multiple_of(STRIDE_UNIT)
     }
 
-    /// Returns the number of words of a companion row that hold shows and clicks.
+    /// Returns the number of words of a companion row for shows and clicks.
     pub fn use_words(&self) -> usize {
         if self.statistics.is_some() { USE_WORDS } else { 0 }
     }

@@ -9,11 +9,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A graph that was not built for inference by the rules of the model zoo.
-    #[error("the model has no output named \"logits\"")]
+    /// A graph without the output of a model that was built for inference.
+    #[error("the model has no output named \"logits\"; build the graph for inference")]
     NoLogits,
     /// An output that the graph does not have.
-    #[error("the model has no output named {name:?}")]
+    #[error("the model has no output named {name:?}; train a model that has this output")]
     NoOutput {
         /// The name of the output.
         name: String,
@@ -33,17 +33,17 @@ pub enum Error {
     /// An input of a row that does not fit the model.
     #[error(transparent)]
     Input(#[from] zillion_feature::RequestError),
-    /// A version that does not score its parity rows as the trainer did.
+    /// A version whose parity rows get scores that differ from those of the trainer.
     #[error(
-        "version {version} is not loaded: parity row {row} of label `{label}` scores {found} here and \
-         {wanted} in training"
+        "version {version} is not loaded, because parity row {row} of label `{label}` has the score {found} here and \
+         {wanted} in training; use a machine and a binary that compute the same scores, or publish a new version"
     )]
     Parity {
         /// The number of the version.
         version: VersionId,
         /// The name of the label.
         label: String,
-        /// The number of the row, from 0.
+        /// The number of the row, counted from 0.
         row: usize,
         /// The log odds that this machine computes.
         found: f32,

@@ -1,12 +1,12 @@
-//! The one inference path: from raw values, or from a batch, to scores.
+//! Inference: computes scores from raw values or from batches.
 //!
-//! Validation, evaluation and prediction score batches by [`Scorer`], and so do parity rows and the
-//! server. A scorer takes any [`RowSource`](zillion_rows::RowSource), so that live tables, a
-//! checkpoint and a published version are scored by the same code. A [`Servable`] is a published
-//! version, loaded: it encodes raw values, looks their rows up and scores them, and it is only
-//! handed out after it has reproduced the trainer's scores of its [`ParityRows`].
+//! Validation, evaluation, prediction, parity rows and the server all use [`Scorer`] to score
+//! batches. A scorer takes any [`RowSource`](zillion_rows::RowSource), so the tables of a running
+//! training, a checkpoint and a published version are scored by the same code. A [`Servable`] is a
+//! loaded version: it encodes raw values, looks up their rows and scores them. It can be used only
+//! after it has reproduced the trainer's scores of its [`ParityRows`].
 //!
-//! It is *not* a trainer and not a server: it knows neither jobs nor HTTP.
+//! The crate has no training loop and no server, and does not depend on jobs or HTTP.
 
 mod error;
 mod parity;

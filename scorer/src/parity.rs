@@ -1,9 +1,9 @@
-//! Parity rows: rows that a version carries together with the scores that they must have.
+//! Parity rows: raw rows in a version, with the scores that a server must compute for them.
 //!
-//! Checksums prove that bytes are those that were published. They cannot prove that this program,
-//! on this machine, computes the scores that the trainer computed. So a version carries some raw
-//! rows and the trainer's log odds for them, and a load that does not reproduce them is refused,
-//! whatever the hashes say.
+//! Checksums prove that the bytes of a version did not change. They cannot prove that this program
+//! computes the scores of the trainer on this machine. So a version holds some raw rows with the
+//! log odds of the trainer. A version that does not reproduce them is refused, even if all hashes
+//! are right.
 
 use std::borrow::Cow;
 
@@ -15,11 +15,12 @@ use zillion_rows::layer::Throttle;
 
 use crate::error::{Error, Result};
 
-/// The tolerance of a score on a machine with other instructions than the trainer's, relative to
-/// the size of the score and at least to 1. With the same instructions the bits must be equal.
+/// The tolerance of a score on a machine whose instructions differ from the trainer's, relative to
+/// the absolute value of the score or to 1, whichever is larger. With the same instructions, the
+/// bits must be equal.
 const TOLERANCE: f32 = 1e-5;
 
-/// Raw rows and their log odds.
+/// The parity rows of a version: raw rows and their log odds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParityRows {
@@ -27,13 +28,13 @@ pub struct ParityRows {
     pub rows: usize,
     /// The inputs of the rows.
     pub columns: Vec<ParityColumn>,
-    /// The log odds by task, in the order of the graph.
+    /// The log odds of the rows for each task, in the order of the graph's outputs.
     pub logits: Vec<Vec<f32>>,
-    /// The instructions that computed the log odds.
+    /// The name of the instruction set that computed the log odds.
     pub computed_with: String,
 }
 
-/// One input of the rows.
+/// The values of one input for all parity rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParityColumn {
@@ -46,7 +47,7 @@ pub struct ParityColumn {
     pub lengths: Option<Vec<usize>>,
 }
 
-/// A raw value in a form that can be written: a [`RawValue`] that keeps the kinds of numbers apart.
+/// A raw value in a form that can be serialized. Unlike in plain JSON, the types of numbers differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParityValue {
@@ -54,7 +55,7 @@ pub enum ParityValue {
     Missing,
     /// An integer of type `i64`.
     Int(i64),
-    /// An integer beyond `i64`.
+    /// An integer that is too large for `i64`.
     Uint(u64),
     /// A floating-point number of type `f64`.
     Float(f64),
@@ -65,8 +66,8 @@ pub enum ParityValue {
 }
 
 impl ParityRows {
-    /// Creates parity rows from their log odds by task and row. Each row must have been scored in a
-    /// batch of its own, so that a replay can work in small pieces.
+    /// Creates parity rows from raw rows and their log odds by task and row. Each row must have
+    /// been scored in a batch of its own, so that a replay can work in small pieces.
     pub fn new(rows: usize, columns: &RawColumns<'_>, logits: Vec<Vec<f32>>) -> Self {
         let columns = columns.iter().map(|(name, column)| ParityColumn {
             name: name.to_string(),
@@ -76,7 +77,7 @@ impl ParityRows {
         Self { rows, columns: columns.collect(), logits, computed_with: instruction_set() }
     }
 
-    /// Returns the bytes of the file.
+    /// Returns the rows as the bytes of a JSON file.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self)
             .expect("parity rows are plain data, and their numbers come from data that was finite")
@@ -85,7 +86,7 @@ impl ParityRows {
     /// Reads a file that [`ParityRows::to_json`] wrote.
     ///
     /// # Errors
-    /// Bytes that are no such file.
+    /// Returns an error if the bytes are not such a file.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes)
             .map_err(|e| Error::Refused(format!("cannot read the parity rows of the version: {e}")))
@@ -94,7 +95,7 @@ impl ParityRows {
     /// Returns each row as a request of its own.
     ///
     /// # Errors
-    /// A column with fewer values than the rows need.
+    /// Returns an error if a column has fewer values than the rows need.
     fn to_requests(&self) -> Result<Vec<RawColumns<'_>>> {
         let mut requests = vec![RawColumns::new(); self.rows];
         for column in &self.columns {
@@ -108,7 +109,7 @@ impl ParityRows {
                     values.by_ref().take(length).map(ParityValue::to_raw).collect();
                 if own.len() < length {
                     return Err(Error::Refused(format!(
-                        "parity row {row} of the version lacks values of input `{}`",
+                        "parity row {row} of the version lacks values of input `{}`; publish a new version",
                         column.name
                     )));
                 }
@@ -123,12 +124,12 @@ impl ParityRows {
         Ok(requests)
     }
 
-    /// Scores the rows by `score` and compares the results. `tasks` are the names of the scores.
-    /// The rows are scored one at a time, as [`ParityRows::new`] requires, so that requests get the
-    /// processor between two of them.
+    /// Scores the rows with `score`, and compares the results with the log odds of the trainer.
+    /// `tasks` are the names of the scores. The rows are scored one by one, as [`ParityRows::new`]
+    /// requires, so the loader can pause after each row.
     ///
     /// # Errors
-    /// The first row whose score differs from the trainer's.
+    /// Returns an error for the first row whose score differs from the trainer's.
     pub fn replay(
         &self,
         version: VersionId,
@@ -140,7 +141,8 @@ impl ParityRows {
         let want = self.logits.len();
         if have != want {
             return Err(Error::Refused(format!(
-                "version {version} is not loaded: its parity rows have {want} scores and its model has {have}"
+                "version {version} is not loaded, because its parity rows have {want} scores and its model has {have}; \
+                 publish a new version"
             )));
         }
         let tolerance = if self.computed_with == instruction_set() { 0.0 } else { TOLERANCE };
@@ -176,7 +178,7 @@ impl ParityValue {
     }
 }
 
-/// Returns the name of the instructions that this machine computes with.
+/// Returns the name of the instruction set that this machine uses.
 fn instruction_set() -> String {
     format!("{}-{:?}", std::env::consts::ARCH, simd::level()).to_lowercase()
 }

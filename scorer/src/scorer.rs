@@ -1,4 +1,4 @@
-//! The scorer: a graph, rows and a batch become scores.
+//! The scorer, which computes the scores of a batch from a graph and rows.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use zillion_rows::RowSource;
 
 use crate::error::{Error, Result};
 
-/// A scorer of batches for one model. It holds the buffers that scoring needs, and is made to be
-/// reused.
+/// A scorer of batches for one model. It holds the buffers of scoring, which all batches reuse.
 #[derive(Debug)]
 pub struct Scorer {
     executor: Executor,
@@ -23,11 +22,10 @@ pub struct Scorer {
 /// The scores of a batch.
 #[derive(Clone, Debug)]
 pub struct Scores<'a> {
-    /// The values of the scorer's outputs, row after row of the batch: by default the log odds of
-    /// each of the model's tasks.
+    /// The values of each output of the scorer for the rows of the batch. By default, the outputs
+    /// are the log odds of the model's tasks.
     pub outputs: Vec<&'a [f32]>,
-    /// The number of unique keys that the source of the rows did not have and answered with its
-    /// default.
+    /// The number of unique keys without a row, which were read as unknown.
     pub missing: u64,
 }
 
@@ -35,16 +33,17 @@ impl Scorer {
     /// Creates a scorer for a graph that was built for inference.
     ///
     /// # Errors
-    /// A graph without logits.
+    /// Returns an error if the graph has no logits.
     pub fn new(graph: &Graph, settings: Settings, workers: Arc<Workers>) -> Result<Self> {
         Self::with_results(graph, &[], settings, workers)
     }
 
-    /// Creates a scorer that also keeps the values of `further` nodes of the graph: see
-    /// [`Scorer::executor`].
+    /// Creates a scorer that also keeps the values of `further` nodes of the graph, which
+    /// [`Scorer::executor`] returns.
     ///
     /// # Errors
-    /// A graph without logits, or a node whose values do not belong to the batch.
+    /// Returns an error if the graph has no logits, or if the values of a node do not belong to the
+    /// batch.
     pub fn with_results(
         graph: &Graph,
         further: &[NodeId],
@@ -64,10 +63,10 @@ impl Scorer {
         Ok(Self { executor, outputs: logits, workers, rows: RowBuffer::default() })
     }
 
-    /// Creates a scorer for other outputs of a graph, by their names.
+    /// Creates a scorer for the outputs of a graph with these names.
     ///
     /// # Errors
-    /// A graph without one of the outputs.
+    /// Returns an error if the graph does not have one of the outputs.
     pub fn with_outputs(
         graph: &Graph,
         outputs: &[&str],
@@ -86,10 +85,10 @@ impl Scorer {
         &self.executor
     }
 
-    /// Scores a batch: looks its plan up in `source` and runs the dense model over the rows.
+    /// Scores a batch: looks up its rows in `source`, and runs the dense model.
     ///
     /// # Errors
-    /// The errors of the source and of the model.
+    /// Returns the errors of the source and of the model.
     pub fn score(
         &mut self,
         batch: &Batch,

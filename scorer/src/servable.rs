@@ -1,5 +1,4 @@
-//! A loaded version: everything that turns raw rows into scores, and the check that the scores are
-//! right.
+//! A loaded version, which computes scores from raw rows after its parity rows were verified.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::parity::ParityRows;
 use crate::scorer::Scorer;
 
-/// A loaded version, which several threads may ask for scores at once.
+/// A loaded version. Several threads can compute scores with it at the same time.
 #[derive(Debug)]
 pub struct Servable {
     manifest: Arc<VersionManifest>,
@@ -26,8 +25,8 @@ pub struct Servable {
     params: Params,
 }
 
-/// The part of a version that all versions of one training share. A delta brings rows and
-/// parameters, and the way from raw rows to scores stays the same.
+/// The part of a version that all versions of one training share: everything except rows and dense
+/// parameters, which a delta changes.
 #[derive(Debug)]
 struct Engine {
     encoder: Encoder,
@@ -35,7 +34,8 @@ struct Engine {
     graph: Graph,
     settings: Settings,
     workers: Arc<Workers>,
-    /// The scratch values that are not in use. There are as many as were ever needed at once.
+    /// The buffers that no thread uses now. Their number is the largest number of threads that
+    /// scored at the same time.
     idle: Mutex<Vec<Scratch>>,
 }
 
@@ -46,24 +46,25 @@ struct Scratch {
     plan: PlanScratch,
 }
 
-/// The scores of some rows.
+/// The scores of the rows of one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowScores {
     /// The log odds of each task, in the order of [`Servable::tasks`].
     pub logits: Vec<Vec<f32>>,
-    /// The number of unique keys that the version does not have and answered with its default.
+    /// The number of unique keys without a row, which were read as unknown.
     pub missing: u64,
-    /// The number of rows whose key a side table does not have, over all side tables.
+    /// The number of rows whose key is not in a side table, summed over all side tables.
     pub missing_side_rows: u64,
 }
 
 impl Servable {
     /// Loads a version: verifies its chain, fetches its files into the cache, maps its rows, and
-    /// replays its parity rows. Shares with `others`, which are loaded already, what they have in
-    /// common.
+    /// replays its parity rows. Parts that are equal in one of the loaded versions `others` are
+    /// shared with it.
     ///
     /// # Errors
-    /// The first part that differs from what was published.
+    /// Returns an error for the first part of the version that is missing or damaged, or for the
+    /// first parity row with a different score.
     pub fn load<'a>(
         model: &Model,
         version: VersionId,
@@ -104,7 +105,7 @@ impl Servable {
         self.manifest.version
     }
 
-    /// Returns the encoder from raw rows to batches.
+    /// Returns the encoder that makes batches from raw rows.
     pub fn encoder(&self) -> &Encoder {
         &self.engine.encoder
     }
@@ -119,14 +120,14 @@ impl Servable {
         &self.rows
     }
 
-    /// Returns the names of the scores, in order: those of the graph's tasks, the first of which is
-    /// named after the first label. A retrieval model without labels has one, `score`, which is no
-    /// probability.
+    /// Returns the names of the scores, in order. They are the names of the graph's tasks, and the
+    /// first one is the name of the first label. A retrieval model without labels has a single
+    /// score with the name `score`, which is not a probability.
     pub fn tasks(&self) -> &[String] {
         &self.engine.tasks
     }
 
-    /// Returns whether a score stands for a probability.
+    /// Returns whether the scores are log odds of probabilities.
     pub fn has_probabilities(&self) -> bool {
         !self.encoder().schema().labels.is_empty()
     }
@@ -134,7 +135,7 @@ impl Servable {
     /// Scores raw rows.
     ///
     /// # Errors
-    /// An input that does not fit, or a model that cannot be computed.
+    /// Returns an error if an input does not fit the model, or if the model cannot be computed.
     pub fn score(&self, rows: usize, columns: &RawColumns<'_>) -> Result<RowScores> {
         self.score_batch(&self.encoder().encode(rows, columns)?)
     }
@@ -142,7 +143,7 @@ impl Servable {
     /// Scores a batch that [`Servable::encoder`] has encoded.
     ///
     /// # Errors
-    /// A model that cannot be computed.
+    /// Returns an error if the model cannot be computed.
     pub fn score_batch(&self, batch: &Batch) -> Result<RowScores> {
         let mut scratch = self.engine.take_scratch()?;
         let Scratch { scorer, plan } = &mut scratch;
@@ -169,7 +170,7 @@ impl Engine {
         let version = manifest.version;
         let schema = Schema::from_job(&manifest.schema).map_err(|e| RegistryError::Manifest {
             path: format!("{} version {version}", model.name()),
-            reason: format!("the schema cannot be read: {e}"),
+            reason: format!("its schema cannot be read: {e}"),
         })?;
         let mut sides = Vec::with_capacity(manifest.sides.len());
         for file in &manifest.sides {
@@ -193,13 +194,13 @@ impl Engine {
         Ok(Scratch { scorer, plan: PlanScratch::default() })
     }
 
-    /// Locks the idle scratch values. Each request does so twice, and never on the way of a key.
+    /// Locks the list of idle buffers. A request locks the list twice, and never for each key.
     fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns whether two versions turn raw rows into scores in the same way, apart from rows and
+/// Returns whether two versions can share an engine, because they differ only in rows and dense
 /// parameters.
 fn is_same_engine(a: &VersionManifest, b: &VersionManifest) -> bool {
     a.schema_hash == b.schema_hash

@@ -1,7 +1,5 @@
-//! Azure Blob Storage and Data Lake Storage: a storage account, and one of the ways to sign
-//! requests to it.
-
-use std::sync::Arc;
+//! Azure Blob Storage and Data Lake Storage: a storage account, with one of several ways to sign
+//! requests.
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
@@ -11,7 +9,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// The variables that the client understands by their own names.
+/// The variables that are passed to the client under their own names.
 const PASSED_ON: [&str; 20] = [
     "AZURE_AUTHORITY_HOST",
     "AZURE_CLIENT_ID",
@@ -35,7 +33,7 @@ const PASSED_ON: [&str; 20] = [
     "AZURE_TENANT_ID",
 ];
 
-/// The variables whose values are secrets.
+/// The variables with secret values.
 const SECRET: [&str; 6] = [
     "AZURE_CLIENT_SECRET",
     "AZURE_STORAGE_ACCOUNT_KEY",
@@ -45,7 +43,7 @@ const SECRET: [&str; 6] = [
     "AZURE_STORAGE_TOKEN",
 ];
 
-/// The names of Azure's own tools, each with the name that the client understands.
+/// The names of variables that Azure's own tools read, each with the name that the client expects.
 const SYNONYMS: [(&str, &str); 2] = [
     ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
     ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),
@@ -58,11 +56,9 @@ pub(crate) fn client(
     options: &Options,
 ) -> Result<Client> {
     install_tls();
-    let refuse =
-        |setting: &str, reason: String| Error::StoreSetting { setting: setting.to_owned(), reason };
     if environment.get("AZURE_STORAGE_CONNECTION_STRING").is_some() {
         let reason = "connection strings are not supported; set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY instead";
-        return Err(refuse("AZURE_STORAGE_CONNECTION_STRING", reason.to_owned()));
+        return Err(Error::setting("AZURE_STORAGE_CONNECTION_STRING", reason));
     }
     let emulated = matches!(environment.get("AZURE_STORAGE_USE_EMULATOR"), Some("true" | "1"));
     let endpoint = environment.get("AZURE_STORAGE_ENDPOINT");
@@ -71,26 +67,23 @@ pub(crate) fn client(
         .with_container_name(container)
         .with_client_options(client_options(options).with_allow_http(is_plain))
         .with_retry(no_retries());
-    let synonym = |name: &str| {
-        SYNONYMS
-            .iter()
-            .find(|(theirs, _)| *theirs == name)
-            .map_or_else(|| name.to_owned(), |(_, ours)| (*ours).to_owned())
-    };
+    let synonym = |name| SYNONYMS.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours);
     let mut secrets = Vec::new();
     let mut used = Vec::new();
     for (variable, value) in environment.iter() {
-        let name = synonym(variable);
-        if !PASSED_ON.contains(&name.as_str()) {
+        let name = synonym(variable).unwrap_or(variable);
+        if !PASSED_ON.contains(&name) {
             continue;
         }
-        let key: AzureConfigKey = name
-            .to_ascii_lowercase()
-            .parse()
-            .map_err(|_| refuse(variable, "unknown variable".to_owned()))?;
+        let key: AzureConfigKey = name.to_ascii_lowercase().parse().map_err(|_| {
+            Error::setting(
+                variable,
+                "this version of Zillion does not support this variable; unset it",
+            )
+        })?;
         builder = builder.with_config(key, value);
         used.push(variable.to_owned());
-        if SECRET.contains(&name.as_str()) {
+        if SECRET.contains(&name) {
             secrets.push(value.to_owned());
         }
     }
@@ -101,15 +94,14 @@ pub(crate) fn client(
     let Some(account) = account.or(named).or(emulated.then_some("devstoreaccount1")) else {
         let reason = "the storage account is missing; set this variable, or name the account in the URL \
                       (`abfss://container@account.dfs.core.windows.net/…`)";
-        return Err(refuse("AZURE_STORAGE_ACCOUNT", reason.to_owned()));
+        return Err(Error::setting("AZURE_STORAGE_ACCOUNT", reason));
     };
     let about = format!(
         "account {account}, container {container}, settings: {}",
         if used.is_empty() { "none".to_owned() } else { used.join(", ") }
     );
-    let store = builder.build().map_err(|e| refuse("Azure", e.to_string()))?;
-    let store = Arc::new(store);
-    Ok(Client { objects: store.clone(), pages: store.clone(), parts: store, about, secrets })
+    let store = builder.build().map_err(|e| Error::setting("Azure", e.to_string()))?;
+    Ok(Client::of(store, about, secrets))
 }
 
 #[cfg(test)]

@@ -17,14 +17,14 @@ pub(crate) struct Client {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) pages: Arc<dyn PaginatedListStore>,
     pub(crate) parts: Arc<dyn MultipartStore>,
-    /// A description for people who look for a problem: the endpoint, the bucket, the origin of the
-    /// credentials.
+    /// The description of the connection for error texts: the endpoint, the bucket, the origin of
+    /// the credentials.
     pub(crate) about: String,
-    /// The values that must never be printed.
+    /// The values that no message may contain.
     pub(crate) secrets: Vec<String>,
 }
 
-/// Prints the client without its credentials.
+/// The output without the credentials.
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("about", &self.about).finish_non_exhaustive()
@@ -32,10 +32,20 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Creates the client of a bucket. Makes no request.
+    /// Makes the client of a bucket from one handle with all abilities.
+    pub(crate) fn of(
+        store: impl ObjectStore + PaginatedListStore + MultipartStore,
+        about: String,
+        secrets: Vec<String>,
+    ) -> Self {
+        let store = Arc::new(store);
+        Self { objects: store.clone(), pages: store.clone(), parts: store, about, secrets }
+    }
+
+    /// Creates the client of a bucket. Sends no request.
     ///
     /// # Errors
-    /// Settings and credentials that do not fit together.
+    /// Returns an error if settings or credentials contradict each other.
     pub(crate) fn new(
         cloud: Cloud,
         bucket: &str,

@@ -1,4 +1,5 @@
-//! The settings that the clients of all clouds share: TLS, time limits, no retries of their own.
+//! The settings that the clients of all clouds share: TLS, time limits, and no retries of the
+//! client itself.
 
 use std::sync::Once;
 use std::time::Duration;
@@ -7,12 +8,12 @@ use object_store::{ClientOptions, HeaderValue, RetryConfig};
 
 use crate::options::Options;
 
-/// The time after which an unused connection is closed. Stores close theirs after some twenty
-/// seconds, and a request on a connection that the store has closed costs a retry.
+/// The time after which an unused connection is closed. Stores close unused connections after about
+/// twenty seconds, and a request on such a connection costs a retry.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Switches off the client's own retries: [`Attempts`](crate::retry::Attempts) makes them and
-/// counts them.
+/// Returns the settings that switch off the client's own retries:
+/// [`Attempts`](crate::retry::Attempts) makes and counts the retries.
 pub(crate) fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }

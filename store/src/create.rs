@@ -1,11 +1,11 @@
-//! Create-if-absent on a store that may lose its answers: the one operation that decides between
+//! Create-if-absent on a store whose responses can be lost: the operation that decides between
 //! writers.
 //!
-//! A request whose answer was lost may have been carried out. The retry of such a request is told
-//! that the object exists already, although the same writer wrote it. So a writer that is told so
-//! reads the object: if it holds the wanted bytes, the write has succeeded. Two writers of the very
-//! same bytes are both told that they succeeded, and both are right, because the object holds what
-//! they want.
+//! The store may have carried out a request whose response was lost. For the retry of such a
+//! request, the store answers that the object already exists, although the same writer wrote it. So
+//! a writer that gets this answer reads the object: if the object holds exactly the bytes to write,
+//! the write has succeeded. If two writers write the same bytes, both succeed, and both are right,
+//! because the object has the contents that they wrote.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::remote::Shared;
 use crate::stats::{Operation, Outcome};
 
-/// The object that shows whether a store honours create-if-absent.
+/// The name of the object that shows whether a store supports create-if-absent.
 pub(crate) const PROBE: &str = ".zillion-create-if-absent";
 
 /// Writes an object that must not exist yet. Returns `false` if the object exists with other bytes.
@@ -42,7 +42,7 @@ pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result
                 // Two writes collided (409), and the object may exist or not.
                 Err(missing) if missing.outcome == Outcome::Missing => Failure::new(
                     Outcome::Throttled,
-                    "the store answers that others write the object at the same time",
+                    "the store reports another write of the object at the same time",
                 ),
                 Err(failure) => return Err(unknown_result(failure)),
             },
@@ -68,14 +68,14 @@ pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result
 
 fn unknown_result(failure: Failure) -> Failure {
     let reason = format!(
-        "{}; it is unknown whether the object was written: repeat the command, which finds out",
+        "{}; the object may or may not have been written; repeat the command, which checks the object first",
         failure.reason
     );
     Failure { reason, ..failure }
 }
 
-/// Returns whether the store refuses to create an object that exists. The object stays, so that the
-/// next probe takes one request.
+/// Returns whether the store refuses to create an object that already exists. The object stays, so
+/// that the next probe takes one request.
 pub(crate) async fn probe(shared: &Shared) -> Result<bool, Failure> {
     let path = Path::from(PROBE);
     // The two texts are unique, because `create` takes an object with equal bytes for its own.

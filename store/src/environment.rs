@@ -1,7 +1,7 @@
-//! The environment variables, as one value that is handed down.
+//! The environment variables, as one value that callers pass on.
 //!
 //! Stores take their credentials and settings from this value and never from the process itself, so
-//! that a test can open two stores with different ones.
+//! that a test can open two stores with different settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +14,15 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Returns the present variables of this process. Leaves out variables that are not text, which
-    /// no setting can be.
+    /// Returns the variables of this process, without variables that are not valid UTF-8, because
+    /// no setting can have such a value.
     pub fn process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect()
     }
 
-    /// Returns the value of a variable.
+    /// Returns the value of a variable, or `None` if it is not set.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -32,12 +32,12 @@ impl Environment {
         names.iter().find_map(|name| self.get(name))
     }
 
-    /// Returns the home folder of the user.
+    /// Returns the home folder of the user, given by the variable `HOME`.
     pub fn home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from)
     }
 
-    /// Returns all variables that are set.
+    /// Yields the names and values of all variables that are set.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         all.filter(|(_, value)| !value.is_empty())
@@ -56,7 +56,7 @@ impl<const N: usize> From<[(&str, &str); N]> for Environment {
     }
 }
 
-/// Prints the names only, because values may be secrets.
+/// The output with the names only, because values may be secrets.
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()

@@ -7,47 +7,54 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A URL that names no store.
+    /// The URL does not name a store.
     #[error(
-        "cannot understand the store URL `{url}`: {reason} (write a folder, `s3://bucket/prefix`, \
-         `gs://bucket/prefix`, `az://container/prefix` or `file:///folder`)"
+        "store URL `{url}` is invalid: {reason}; write a folder, `s3://bucket/prefix`, `gs://bucket/prefix`, \
+         `az://container/prefix` or `file:///folder`"
     )]
     UnknownStore {
-        /// The URL as it was given, without the parts that may be a secret.
+        /// The URL without the parts that may be a secret.
         url: String,
         /// The problem with the URL.
         reason: String,
     },
-    /// A setting or a credential of a store that cannot be used.
+    /// A setting or a credential of a store cannot be used.
     #[error("{setting}: {reason}")]
     StoreSetting {
-        /// The variable, the file or the profile.
+        /// The name of the variable, the file or the profile.
         setting: String,
         /// The problem and its remedy.
         reason: String,
     },
-    /// A store that does not exist, is not accessible, or is not fit for its use.
-    #[error("cannot open the store `{url}`: {reason}")]
+    /// The store does not exist, is not accessible, or does not support a required operation.
+    #[error("store `{url}` cannot be opened: {reason}")]
     StoreOpen {
         /// The URL of the store.
         url: String,
         /// The problem, and what to check.
         reason: String,
     },
-    /// An object that must exist and does not.
-    #[error("the object `{path}` is missing in the store")]
+    /// A required object does not exist.
+    #[error("object `{path}` is missing in the store; check its name and the store")]
     Missing {
         /// The name of the object.
         path: String,
     },
-    /// An operation that the store refused.
+    /// The store refused an operation.
     #[error("cannot {action} `{path}` in the store: {reason}")]
     Store {
         /// The verb of the operation.
         action: &'static str,
         /// The name of the object.
         path: String,
-        /// The store's own reason.
+        /// The reason that the store gave.
         reason: String,
     },
+}
+
+impl Error {
+    /// Makes the error of a setting or a credential that cannot be used.
+    pub(crate) fn setting(setting: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::StoreSetting { setting: setting.into(), reason: reason.into() }
+    }
 }

@@ -1,23 +1,23 @@
-//! Failures of requests to a store: the kind of the failure, and a sentence without secrets.
+//! The failures of requests to a store: the kind of a failure, and a reason without secrets.
 //!
-//! `object_store` keeps the status of an answer in private types, so that it is read from their
-//! text. A test compares every kind with real answers.
+//! `object_store` keeps the status of a response in private types, so the status is parsed from
+//! their text. A test compares every kind with real responses.
 
-use std::error::Error as _;
+use std::error::Error as StdError;
 use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::stats::Outcome;
 
-/// The number of letters of a store's answer that are repeated.
+/// The largest number of characters of a store's response in a reason.
 const TEXT_LIMIT: usize = 400;
 
-/// A request that failed.
+/// The failure of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) outcome: Outcome,
-    /// The reason in words.
+    /// The reason as a text.
     pub(crate) reason: String,
 }
 
@@ -26,7 +26,7 @@ impl Failure {
         Self { outcome, reason: reason.into() }
     }
 
-    /// Returns the failure of a request that was not answered in time.
+    /// Makes the failure of a request without a response in time.
     pub(crate) fn timed_out(after: Duration) -> Self {
         Self::new(
             Outcome::Timeout,
@@ -34,23 +34,23 @@ impl Failure {
         )
     }
 
-    /// Translates an error of `object_store`.
+    /// Converts an error of `object_store`.
     pub(crate) fn of(error: &object_store::Error) -> Self {
         use object_store::Error as E;
-        let answer = Answer::find(error);
-        let reason = match &answer {
-            Some(answer) => answer.to_string(),
-            None => match transport(error) {
-                Some((_, text)) => text,
-                None => shorten(&error.to_string()),
-            },
+        let (answer, transport) = (Answer::find(error), transport(error));
+        let reason = match (&answer, &transport) {
+            (Some(answer), _) => answer.to_string(),
+            (None, Some((_, text))) => text.clone(),
+            (None, None) => shorten(&error.to_string()),
         };
         // The credentials of the machine are asked for at a link-local address.
         if answer.is_none()
-            && let Some((HttpErrorKind::Connect | HttpErrorKind::Timeout, text)) = transport(error)
+            && let Some((HttpErrorKind::Connect | HttpErrorKind::Timeout, text)) = &transport
             && error.to_string().contains("://169.254.")
         {
-            let reason = format!("no credentials are set, and this machine provides none ({text})");
+            let reason = format!(
+                "no credentials are set, and this machine provides none ({text}); set the credentials of the store"
+            );
             return Self { outcome: Outcome::Denied, reason };
         }
         let outcome = match error {
@@ -62,18 +62,17 @@ impl Failure {
             E::NotImplemented { .. }
             | E::NotSupported { .. }
             | E::UnknownConfigurationKey { .. } => Outcome::Refused,
-            _ => match (&answer, transport(error)) {
+            _ => match (&answer, transport) {
                 (Some(answer), _) => answer.outcome(),
                 (None, Some((HttpErrorKind::Timeout, _))) => Outcome::Timeout,
-                (None, Some(_)) => Outcome::Connection,
                 // An answer that cannot be understood was cut, or does not come from the store.
-                (None, None) => Outcome::Connection,
+                (None, _) => Outcome::Connection,
             },
         };
         Self { outcome, reason }
     }
 
-    /// Replaces secrets in the reason.
+    /// Replaces secrets in the reason with `[secret]`.
     pub(crate) fn redact(mut self, secrets: &[String]) -> Self {
         for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
             self.reason = self.reason.replace(secret.as_str(), "[secret]");
@@ -82,32 +81,29 @@ impl Failure {
     }
 }
 
-/// An answer of the store that refuses a request.
+/// A response of the store that refuses a request.
 struct Answer {
     status: u16,
-    /// The store's own name for the problem.
+    /// The store's own code for the problem.
     code: String,
     message: String,
 }
 
 impl Answer {
-    /// Finds the answer that an error is about.
+    /// Finds the response of the store in an error and its causes.
     fn find(error: &object_store::Error) -> Option<Self> {
-        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-        while let Some(error) = next {
-            // Every outer text repeats the inner ones, and any of them has the status.
-            let text = error.to_string();
-            if let Some((_, rest)) = text.split_once("returned non-2xx status code: ")
-                && let Some(status) = rest.get(..3).and_then(|digits| digits.parse().ok())
-            {
-                return Some(Self::read(status, rest));
-            }
-            if let Some((_, body)) = text.split_once("returned error response: ") {
-                return Some(Self::read(500, body));
-            }
-            next = error.source();
-        }
-        None
+        // Every outer text repeats the inner ones, and any of them has the status.
+        std::iter::once(error.to_string()).chain(causes(error).map(ToString::to_string)).find_map(
+            |text| {
+                if let Some((_, rest)) = text.split_once("returned non-2xx status code: ")
+                    && let Some(status) = rest.get(..3).and_then(|digits| digits.parse().ok())
+                {
+                    return Some(Self::read(status, rest));
+                }
+                let (_, body) = text.split_once("returned error response: ")?;
+                Some(Self::read(500, body))
+            },
+        )
     }
 
     fn read(status: u16, text: &str) -> Self {
@@ -139,7 +135,7 @@ impl Answer {
 
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the store answers {}", self.status)?;
+        write!(f, "the store responds with {}", self.status)?;
         if !self.code.is_empty() {
             write!(f, " {}", self.code)?;
         }
@@ -150,25 +146,23 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// Returns the failure of the transport, from the outermost cause to that of the system.
+/// Returns the kind and the text of a transport failure, with all causes from the outermost to the
+/// system's.
 fn transport(error: &object_store::Error) -> Option<(HttpErrorKind, String)> {
-    let mut next = error.source();
-    while let Some(error) = next {
-        if let Some(http) = error.downcast_ref::<HttpError>() {
-            let mut message: Vec<String> = Vec::new();
-            let mut cause = http.source();
-            while let Some(error) = cause {
-                let text = error.to_string();
-                if !message.iter().any(|before| before.contains(&text)) {
-                    message.push(text);
-                }
-                cause = error.source();
-            }
-            return Some((http.kind(), shorten(&message.join(": "))));
+    let http = causes(error).find_map(|cause| cause.downcast_ref::<HttpError>())?;
+    let mut message: Vec<String> = Vec::new();
+    for cause in causes(http) {
+        let text = cause.to_string();
+        if !message.iter().any(|before| before.contains(&text)) {
+            message.push(text);
         }
-        next = error.source();
     }
-    None
+    Some((http.kind(), shorten(&message.join(": "))))
+}
+
+/// Yields the causes of an error, the outermost first.
+fn causes<'a>(error: &'a dyn StdError) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
 }
 
 fn shorten(text: &str) -> String {
@@ -229,7 +223,10 @@ mod tests {
                     <Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>..";
         assert_eq!(
             answered(full),
-            Failure::new(Outcome::Throttled, "the store answers 503 SlowDown: Reduce your rate")
+            Failure::new(
+                Outcome::Throttled,
+                "the store responds with 503 SlowDown: Reduce your rate"
+            )
         );
         assert_eq!(of("HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::ServerError);
         assert_eq!(of("HTTP/1.1 502 Oh\r\nContent-Length: 0\r\n\r\n"), Outcome::ServerError);

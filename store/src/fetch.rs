@@ -1,9 +1,9 @@
-//! Reading of a big object: several ranges at once on the store's thread, handed to the reader in
-//! order.
+//! The reader of a large object: the store's thread fetches several ranges at the same time and
+//! passes them on in order.
 //!
-//! A range that was cut is requested again. Memory is bounded: it holds the ranges that are being
-//! fetched, one that waits for the reader, and one that the reader has. A reader that pauses makes
-//! the fetching pause.
+//! A range that was interrupted is requested again. Memory is bounded: it holds the ranges that are
+//! being fetched, one range that waits for the reader, and the range that the reader has. While the
+//! reader pauses, the fetching pauses too.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -29,16 +29,16 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Begins to read an object of `bytes` bytes.
+    /// Begins to read an object with a size of `bytes` bytes.
     pub(crate) fn begin(remote: Arc<Remote>, path: Path, bytes: u64, stop: StoreStop) -> Self {
         let (to_reader, pieces) = mpsc::channel(1);
         let shared = remote.shared.clone();
         let name = path.to_string();
-        remote.network.handle().spawn(async move {
+        remote.network.handle.spawn(async move {
             tokio::select! {
                 () = read(shared, path, bytes, &to_reader) => {}
                 () = stop.over() => {
-                    let why = Failure::new(Outcome::Timeout, "this process is stopping and waits no longer");
+                    let why = Failure::new(Outcome::Timeout, "the process is stopping and does not wait for the store");
                     // A reader that has gone needs no answer.
                     let _ = to_reader.send(Err(why)).await;
                 }
@@ -47,11 +47,11 @@ impl Fetch {
         Self { remote, name, pieces }
     }
 
-    /// Waits for the next piece. Returns `None` behind the last one.
+    /// Waits for the next piece. Returns `None` after the last piece.
     ///
     /// # Errors
-    /// An object that is missing, that has another size, or that the store does not deliver. No
-    /// piece follows an error.
+    /// Returns an error if the object is missing, if it has another size, or if the store does not
+    /// deliver it. No piece follows an error.
     pub fn next_piece(&mut self) -> Option<Result<Bytes>> {
         let piece = self.pieces.blocking_recv()?;
         Some(piece.map_err(|failure| match failure.outcome {
@@ -61,7 +61,7 @@ impl Fetch {
     }
 }
 
-/// The requests in progress. Those that remain end when the value is dropped.
+/// The requests in progress. Dropping the value ends them.
 struct Open(VecDeque<JoinHandle<Result<Bytes, Failure>>>);
 
 impl Drop for Open {
@@ -96,7 +96,7 @@ async fn read(
     }
 }
 
-/// Reads one range of an object of `bytes` bytes.
+/// Reads one range of an object whose size is `bytes` bytes.
 async fn piece(
     shared: Arc<Shared>,
     path: Path,
@@ -121,7 +121,9 @@ async fn piece(
     let (size, piece) = shared.policy.retry(Operation::Get, read).await?;
     shared.policy.stats.received(piece.len());
     if size != bytes || piece.len() as u64 != range.end - range.start {
-        let reason = format!("the object has {size} bytes instead of the published {bytes}");
+        let reason = format!(
+            "the object has {size} bytes instead of the published {bytes}; publish the version again"
+        );
         return Err(Failure::new(Outcome::Refused, reason));
     }
     Ok(piece)

@@ -1,7 +1,5 @@
-//! Google Cloud Storage: the key of a service account, the credentials of the user, or those of the
-//! machine.
-
-use std::sync::Arc;
+//! Google Cloud Storage, with the key of a service account, the credentials of the user, or the
+//! credentials of the machine.
 
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
@@ -11,13 +9,11 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// The file that `gcloud auth application-default login` writes, below the home folder.
+/// The path below the home folder of the file that `gcloud auth application-default login` writes.
 const WELL_KNOWN: &str = ".config/gcloud/application_default_credentials.json";
 
 pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options) -> Result<Client> {
     install_tls();
-    let refuse =
-        |setting: &str, reason: String| Error::StoreSetting { setting: setting.to_owned(), reason };
     let base = environment.get("GOOGLE_BASE_URL");
     let is_plain = base.is_some_and(|base| base.starts_with("http://"));
     let mut builder = GoogleCloudStorageBuilder::new()
@@ -47,8 +43,8 @@ pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options)
         match path {
             Some(path) => {
                 let text = std::fs::read_to_string(&path).map_err(|e| {
-                    let reason = format!("cannot read {}: {e}", path.display());
-                    refuse("GOOGLE_APPLICATION_CREDENTIALS", reason)
+                    let reason = format!("the file `{}` cannot be read: {e}", path.display());
+                    Error::setting("GOOGLE_APPLICATION_CREDENTIALS", reason)
                 })?;
                 secrets.extend(private_keys(&text));
                 builder = builder.with_application_credentials(path.display().to_string());
@@ -59,16 +55,11 @@ pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options)
             }
         }
     };
-    let store = builder.build().map_err(|e| refuse("Google Cloud Storage", e.to_string()))?;
-    let store = Arc::new(store);
+    let store =
+        builder.build().map_err(|e| Error::setting("Google Cloud Storage", e.to_string()))?;
     let place = base.unwrap_or("https://storage.googleapis.com");
-    Ok(Client {
-        objects: store.clone(),
-        pages: store.clone(),
-        parts: store,
-        about: format!("endpoint {place}, bucket {bucket}, credentials: {from}"),
-        secrets,
-    })
+    let about = format!("endpoint {place}, bucket {bucket}, credentials: {from}");
+    Ok(Client::of(store, about, secrets))
 }
 
 /// Returns the secrets in a file of credentials.

@@ -1,4 +1,4 @@
-//! The format of AWS's files `credentials` and `config`: sections of `key = value` lines, where
+//! The format of AWS's files `credentials` and `config`: sections of `key = value` lines, in which
 //! indented lines below a key without a value are keys of a second level.
 //!
 //! Errors name the line and never repeat it, because it may hold a secret. The crates `rust-ini`
@@ -7,43 +7,44 @@
 
 use std::collections::BTreeMap;
 
-/// The sections by name. If two sections have one name, the later lines count.
+/// The sections by name. Of two sections with the same name, the values of the later one win.
 pub(crate) type Sections = BTreeMap<String, Section>;
 
-/// The values of a section. A key of the second level is written `key.inner`.
+/// A section of a file: its values by key. A key of the second level is written `key.inner`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Section {
     values: BTreeMap<String, String>,
 }
 
 impl Section {
-    /// Returns the value of a key. An empty value counts as none.
+    /// Returns the value of a key. An empty value counts as absent.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns the keys of the section, with or without a value.
+    /// Yields the keys of the section, with or without a value.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }
 
-    /// Takes the values of another section over those of this one.
+    /// Adds the values of another section, which replace those of this section.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.values.extend(other.values.clone());
     }
 }
 
-/// Prints the keys only, because values may be secrets.
+/// The output with the keys only, because values may be secrets.
 impl std::fmt::Debug for Section {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.values.keys()).finish()
     }
 }
 
-/// Reads the text of a file.
+/// Parses the text of a file.
 ///
 /// # Errors
-/// The number, from 1, of the line that does not fit the format, and the problem with it.
+/// Returns the number (from 1) of the first line that does not have this format, and the problem of
+/// the line.
 pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
     let mut sections = Sections::new();
     let mut section: Option<&mut Section> = None;
@@ -58,7 +59,7 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
         }
         if let Some(rest) = line.strip_prefix('[') {
             let Some(name) = rest.strip_suffix(']') else {
-                return refuse("the name of the section must end with `]`");
+                return refuse("the name of the section does not end with `]`");
             };
             let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
             section = Some(sections.entry(name).or_default());
@@ -73,7 +74,7 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
             return refuse("the key before the `=` is missing");
         }
         let Some(section) = section.as_mut() else {
-            return refuse("the line comes before the first section");
+            return refuse("the line stands before the first section; put a `[section]` above it");
         };
         let key = match (&outer, is_indented) {
             (Some(outer), true) => format!("{outer}.{key}"),
@@ -87,7 +88,8 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
     Ok(sections)
 }
 
-/// Removes the comment of a line: `#` or `;` at the beginning or after a space, and the rest.
+/// Returns a line without its comment, which begins with `#` or `;` at the start of the line or
+/// after a space.
 fn strip_comment(line: &str) -> &str {
     let mut before = ' ';
     for (at, letter) in line.char_indices() {

@@ -1,11 +1,11 @@
-//! Object stores behind a blocking interface: a folder of this machine, or a bucket of a cloud.
+//! Object stores with a blocking interface: a folder of this machine, or a bucket of a cloud.
 //!
-//! The crate `object_store` speaks to folders and clouds. This crate adds a blocking interface (the
-//! engines are synchronous), durable local writes, names that cannot leave the store, retries that
-//! are counted, settings and credentials from one [`Environment`] value, and a hook before and
-//! after every change, so that a test can kill the process there.
+//! The crate `object_store` accesses folders and clouds. This crate adds a blocking interface (the
+//! engines are synchronous), durable local writes, names that cannot leave the store, counted
+//! retries, settings and credentials from one [`Environment`] value, and a hook before and after
+//! every change, at which a test can kill the process.
 //!
-//! It is *not* a cache, and it does not know what the objects mean.
+//! The crate has no cache and does not know the meaning of the objects.
 //!
 //! ```
 //! use zillion_device::Files;

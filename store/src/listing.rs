@@ -1,4 +1,4 @@
-//! The contents of a folder of a store.
+//! The contents of a folder of a store: its folders and its objects.
 
 use std::time::SystemTime;
 
@@ -11,14 +11,14 @@ pub struct Listing {
     pub objects: Vec<Listed>,
 }
 
-/// An object in a listing.
+/// The entry of an object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// The last segment of the object's name.
     pub name: String,
-    /// The size in bytes.
+    /// The size of the object in bytes.
     pub bytes: u64,
-    /// The time of the last write.
+    /// The time of the last write to the object.
     pub modified: SystemTime,
 }
 

@@ -1,13 +1,13 @@
-//! A store in a folder.
+//! A store in a folder of this machine.
 //!
 //! # Crash consistency
-//! An object is staged, synced and renamed or linked into place, and its folder is synced, so that
-//! it exists completely or not at all. The leftovers of a killed write (`name#1`) are never listed,
-//! and [`Local::sweep`] removes them.
+//! An object is staged, synced and renamed or linked to its name, and its folder is synced, so that
+//! the object exists completely or not at all. The temporary file of a killed write (`name#1`) is
+//! never listed, and [`Local::sweep`] removes it.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use object_store::local::LocalFileSystem;
@@ -18,19 +18,21 @@ use zillion_device::Files;
 
 use crate::error::{Error, Result};
 use crate::listing::{Listed, Listing};
+use crate::stats::{Operation, Outcome, StoreStats};
 
 /// The number of objects that are written to a folder at the same time.
 const PUTS_AT_ONCE: usize = 16;
 
-/// A folder as a store.
+/// A store in a folder of this machine.
 pub(crate) struct Local {
     objects: Arc<LocalFileSystem>,
     runtime: tokio::runtime::Runtime,
     folder: PathBuf,
+    pub(crate) stats: StoreStats,
 }
 
 impl Local {
-    /// Opens a folder, which is created first if `is_new` is set.
+    /// Opens a folder. If `is_new` is set, a missing folder is created.
     pub(crate) fn open(folder: &FilePath, url: &str, files: &Files, is_new: bool) -> Result<Self> {
         let failed = |reason: String| Error::Store { action: "open", path: url.to_owned(), reason };
         if is_new {
@@ -46,30 +48,62 @@ impl Local {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .map_err(|e| failed(e.to_string()))?;
-        Ok(Self { objects: Arc::new(objects), runtime, folder })
+        Ok(Self { objects: Arc::new(objects), runtime, folder, stats: StoreStats::default() })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    pub(crate) fn create(&self, path: &Path, bytes: Bytes) -> object_store::Result<bool> {
-        let options = PutOptions::from(PutMode::Create);
-        let put = self.objects.put_opts(path, PutPayload::from_bytes(bytes), options);
-        match self.runtime.block_on(put) {
-            Ok(_) => Ok(true),
-            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+    /// Runs a request and counts it. `of` returns the outcome of a response, and the numbers of
+    /// bytes that were sent and received.
+    fn run<T>(
+        &self,
+        operation: Operation,
+        request: impl Future<Output = object_store::Result<T>>,
+        of: impl FnOnce(&T) -> (Outcome, usize, usize),
+    ) -> object_store::Result<T> {
+        let began = Instant::now();
+        let answer = self.runtime.block_on(request);
+        let (outcome, sent, received) = match &answer {
+            Ok(answer) => of(answer),
+            Err(object_store::Error::NotFound { .. }) => (Outcome::Missing, 0, 0),
+            Err(_) => (Outcome::Refused, 0, 0),
+        };
+        self.stats.request(operation, outcome, began.elapsed());
+        self.stats.sent(sent);
+        self.stats.received(received);
+        answer
     }
 
-    pub(crate) fn put(&self, path: &Path, bytes: Bytes) -> object_store::Result<()> {
-        self.runtime.block_on(self.objects.put(path, PutPayload::from_bytes(bytes))).map(drop)
+    pub(crate) fn create(&self, path: &Path, bytes: Bytes) -> Result<bool> {
+        let size = bytes.len();
+        let create = async {
+            let options = PutOptions::from(PutMode::Create);
+            match self.objects.put_opts(path, PutPayload::from_bytes(bytes), options).await {
+                Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+                written => written.map(|_| true),
+            }
+        };
+        let created = self.run(Operation::Create, create, |created| match created {
+            true => (Outcome::Ok, size, 0),
+            false => (Outcome::Exists, 0, 0),
+        });
+        created.map_err(|error| operation_error("create", path, &error))
     }
 
-    /// Writes several objects at once, because a disk makes many files durable in the time of a
+    pub(crate) fn put(&self, path: &Path, bytes: Bytes) -> Result<()> {
+        let size = bytes.len();
+        let put = self.objects.put(path, PutPayload::from_bytes(bytes));
+        let put = self.run(Operation::Put, put, |_| (Outcome::Ok, size, 0));
+        put.map(drop).map_err(|error| operation_error("write", path, &error))
+    }
+
+    /// Writes several objects at the same time, because a disk syncs many files in the time of a
     /// few.
     pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>) -> Result<()> {
+        let began = Instant::now();
+        let sizes: Vec<usize> = objects.iter().map(|(_, bytes)| bytes.len()).collect();
         self.runtime.block_on(async {
             let mut left = objects.into_iter();
             let mut open = JoinSet::new();
@@ -80,8 +114,7 @@ impl Local {
                     let objects = self.objects.clone();
                     open.spawn(async move {
                         let put = objects.put(&path, PutPayload::from_bytes(bytes)).await;
-                        put.map(drop)
-                            .map_err(|error| operation_error("write", path.as_ref(), &error))
+                        put.map(drop).map_err(|error| operation_error("write", &path, &error))
                     });
                 }
                 match open.join_next().await {
@@ -93,28 +126,41 @@ impl Local {
                     None => return Ok(()),
                 }
             }
-        })
+        })?;
+        for size in sizes {
+            self.stats.request(Operation::Put, Outcome::Ok, Duration::ZERO);
+            self.stats.sent(size);
+        }
+        self.stats.time(Operation::Put, began.elapsed());
+        Ok(())
     }
 
-    pub(crate) fn get(&self, path: &Path) -> object_store::Result<Bytes> {
-        self.runtime.block_on(async { self.objects.get(path).await?.bytes().await })
+    pub(crate) fn get(&self, path: &Path) -> Result<Option<Bytes>> {
+        let read = async { self.objects.get(path).await?.bytes().await };
+        let read = self.run(Operation::Get, read, |bytes| (Outcome::Ok, 0, bytes.len()));
+        none_if_missing("read", path, read)
     }
 
-    pub(crate) fn head(&self, path: &Path) -> object_store::Result<Listed> {
-        self.runtime.block_on(self.objects.head(path)).map(|meta| Listed::of(&meta))
+    pub(crate) fn head(&self, path: &Path) -> Result<Option<Listed>> {
+        let seen = self.run(Operation::Head, self.objects.head(path), |_| (Outcome::Ok, 0, 0));
+        none_if_missing("inspect", path, seen.map(|meta| Listed::of(&meta)))
     }
 
-    pub(crate) fn list(&self, path: &Path) -> object_store::Result<Listing> {
-        let listing = self.runtime.block_on(self.objects.list_with_delimiter(Some(path)))?;
-        Ok(Listing::of(&listing))
+    pub(crate) fn list(&self, path: &Path) -> Result<Listing> {
+        let list = self.objects.list_with_delimiter(Some(path));
+        let listed = self.run(Operation::List, list, |_| (Outcome::Ok, 0, 0));
+        let listed = none_if_missing("list", path, listed)?;
+        Ok(listed.as_ref().map(Listing::of).unwrap_or_default())
     }
 
-    pub(crate) fn delete(&self, path: &Path) -> object_store::Result<()> {
-        self.runtime.block_on(self.objects.delete(path))
+    pub(crate) fn delete(&self, path: &Path) -> Result<()> {
+        let removed =
+            self.run(Operation::Delete, self.objects.delete(path), |()| (Outcome::Ok, 0, 0));
+        none_if_missing("remove", path, removed).map(drop)
     }
 
-    /// Removes the leftovers of writes that were killed longer than `age` ago. Returns their
-    /// number.
+    /// Removes the temporary files of writes that were killed more than `age` ago. Returns the
+    /// number of removed files.
     pub(crate) fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
         let failed = |e: std::io::Error| Error::Store {
             action: "sweep",
@@ -142,16 +188,24 @@ impl Local {
     }
 }
 
-pub(crate) fn operation_error(
-    action: &'static str,
-    name: &str,
-    error: &object_store::Error,
-) -> Error {
-    Error::Store { action, path: name.to_owned(), reason: error.to_string() }
+fn operation_error(action: &'static str, path: &Path, error: &object_store::Error) -> Error {
+    Error::Store { action, path: path.to_string(), reason: error.to_string() }
 }
 
-/// Returns whether a path has the form `name#number`, which the local store gives an object while
-/// it is being written.
+/// Converts the error of a missing object into `None`.
+fn none_if_missing<T>(
+    action: &'static str,
+    path: &Path,
+    answer: object_store::Result<T>,
+) -> Result<Option<T>> {
+    match answer {
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        answer => answer.map(Some).map_err(|error| operation_error(action, path, &error)),
+    }
+}
+
+/// Returns whether a path has the form `name#number`, which the local store uses for temporary
+/// files.
 fn is_leftover(path: &FilePath) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     name.rsplit_once('#')

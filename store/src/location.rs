@@ -6,18 +6,18 @@ use object_store::path::Path;
 
 use crate::error::{Error, Result};
 
-/// The protocol of a cloud.
+/// The protocol of a cloud store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cloud {
-    /// Amazon S3, or another store that speaks its protocol.
+    /// The protocol of Amazon S3, which other stores support too.
     S3,
     /// The protocol of Google Cloud Storage.
     Gcs,
-    /// Azure Blob Storage and Data Lake Storage.
+    /// The protocol of Azure Blob Storage and Data Lake Storage.
     Azure,
 }
 
-/// A place that a URL names.
+/// The location of a store, parsed from its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A folder of this machine.
@@ -28,18 +28,18 @@ pub enum Location {
         cloud: Cloud,
         /// The name of the bucket, or of Azure's container.
         bucket: String,
-        /// The account of Azure, if the URL names one.
+        /// The storage account of Azure, if the URL names one.
         account: Option<String>,
-        /// The beginning of the names of all objects. Empty if the store is the whole bucket.
+        /// The beginning of the names of all objects; empty if the store is the whole bucket.
         prefix: Path,
     },
 }
 
 impl Location {
-    /// Reads a URL.
+    /// Parses the URL of a store.
     ///
     /// # Errors
-    /// [`Error::UnknownStore`] with the problem of the URL.
+    /// Returns [`Error::UnknownStore`] with the problem if the URL is invalid.
     pub fn parse(url: &str) -> Result<Self> {
         let refuse = |reason: &str| {
             let (url, reason) = (redact_url(url), reason.to_owned());
@@ -50,34 +50,37 @@ impl Location {
             let looks_like = |scheme: &&&str| url.starts_with(&format!("{scheme}:"));
             return match ["s3", "s3a", "gs", "az", "abfs", "abfss", "file"].iter().find(looks_like)
             {
-                Some(_) => refuse("two slashes are missing after the colon"),
+                Some(_) => refuse("the two slashes after the colon are missing"),
                 None if url.is_empty() => refuse("the URL is empty"),
                 None => Ok(Self::Folder(PathBuf::from(url))),
             };
         };
         let cloud = match scheme {
             "file" if rest.starts_with('/') => return Ok(Self::Folder(PathBuf::from(rest))),
-            "file" => return refuse("a `file` URL needs three slashes and an absolute path"),
+            "file" => return refuse("a `file` URL must have three slashes and an absolute path"),
             "s3" | "s3a" => Cloud::S3,
             "gs" => Cloud::Gcs,
             "az" | "abfs" | "abfss" => Cloud::Azure,
-            _ => return refuse("unknown kind of store"),
+            _ => return refuse("the kind of store is unknown"),
         };
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (bucket, account) = match host.split_once('@') {
             None => (host, None),
             Some((container, account)) if scheme.starts_with("abfs") => {
-                match account.strip_suffix(".dfs.core.windows.net") {
-                    Some(account) if is_name(account) => (container, Some(account.to_owned())),
-                    _ => {
-                        return refuse(
-                            "write an account as `container@account.dfs.core.windows.net`",
-                        );
-                    }
-                }
+                let account = account.strip_suffix(".dfs.core.windows.net");
+                let Some(account) = account.filter(|account| is_name(account)) else {
+                    return refuse(
+                        "the account must be written as `container@account.dfs.core.windows.net`",
+                    );
+                };
+                (container, Some(account.to_owned()))
             }
             // Credentials are refused, because URLs go into logs and process lists.
-            Some(_) => return refuse("credentials and endpoints do not belong in the URL"),
+            Some(_) => {
+                return refuse(
+                    "credentials and endpoints do not belong in the URL; set them as environment variables",
+                );
+            }
         };
         if !is_name(bucket) {
             return refuse(
@@ -101,7 +104,7 @@ fn is_name(text: &str) -> bool {
     begins && text.len() <= 255 && text.bytes().all(plain)
 }
 
-/// Returns a refused URL without the part that may be a secret.
+/// Returns a refused URL without its part that may be a secret.
 fn redact_url(url: &str) -> String {
     let start = url.find("://").map_or(0, |at| at + 3);
     let host_end = url[start..].find('/').map_or(url.len(), |at| start + at);
@@ -150,7 +153,7 @@ mod tests {
             ("", "empty"),
             ("file://relative", "three slashes"),
             ("s3:/bucket/prefix", "two slashes"),
-            ("http://bucket.s3.amazonaws.com/x", "unknown kind of store"),
+            ("http://bucket.s3.amazonaws.com/x", "kind of store is unknown"),
             ("s3://", "bucket's name"),
             ("s3:///prefix", "bucket's name"),
             ("s3://host:9000/bucket", "bucket's name"),

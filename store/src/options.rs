@@ -1,34 +1,34 @@
-//! The options of a remote store: retries, sizes, concurrency. The variables `ZILLION_STORE_…` set
-//! them.
+//! The options of a remote store, set by the variables `ZILLION_STORE_…`: retries, sizes,
+//! concurrency.
 
 use std::time::Duration;
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 
-/// The options of a remote store.
+/// The options of a remote store: retries, time limits, sizes and concurrency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     /// The largest number of requests for one operation.
     pub(crate) tries: u32,
-    /// The longest wait before the second request of an operation. It doubles with each further
-    /// one.
+    /// The longest wait before the second request of an operation. The longest wait doubles with
+    /// each further request.
     pub(crate) backoff: Duration,
     /// The longest wait between two requests of an operation.
     pub(crate) longest_backoff: Duration,
-    /// The time for a connection.
+    /// The time limit for opening a connection.
     pub(crate) connect_time: Duration,
-    /// The time for one request with its answer.
+    /// The time limit for one request and its response.
     pub(crate) request_time: Duration,
-    /// The time for one operation with all its requests.
+    /// The time limit for one operation with all its requests.
     pub(crate) operation_time: Duration,
-    /// The size from which on an object is written in parts.
+    /// The smallest size of an object that is written in parts.
     pub(crate) multipart_bytes: usize,
-    /// The number of bytes of such a part.
+    /// The number of bytes of a part of an object.
     pub(crate) part_bytes: usize,
     /// The number of bytes that one request fetches.
     pub(crate) fetch_bytes: usize,
-    /// The number of requests at the same time.
+    /// The largest number of requests at the same time.
     pub(crate) at_once: usize,
 }
 
@@ -50,53 +50,49 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads the options from the environment, over the defaults.
+    /// Reads the options from the environment. Options that are not set keep their defaults.
     ///
     /// # Errors
-    /// [`Error::StoreSetting`] names a variable that is no number, or out of bounds.
+    /// Returns [`Error::StoreSetting`] with the variable whose value is not a number or is out of
+    /// range.
     pub(crate) fn of(environment: &Environment) -> Result<Self> {
-        let mut options = Self::default();
-        let number = |name: &str, least: u64, most: u64| -> Result<Option<u64>> {
-            let Some(text) = environment.get(name) else { return Ok(None) };
-            match text.parse::<u64>() {
-                Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
-                _ => Err(Error::StoreSetting {
-                    setting: name.to_owned(),
-                    reason: format!("`{text}` is not an integer from {least} to {most}"),
-                }),
-            }
-        };
         const HOUR_MS: u64 = 3_600_000;
-        let millis = |name: &str, to: &mut Duration| -> Result<()> {
-            if let Some(number) = number(name, 1, HOUR_MS)? {
-                *to = Duration::from_millis(number);
+        let number = |name: &str, most: u64, default: u64| match environment.get(name) {
+            None => Ok(default),
+            Some(text) => {
+                let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+                let refused = || format!("`{text}` is not an integer from 1 to {most}");
+                number.ok_or_else(|| Error::setting(name, refused()))
             }
-            Ok(())
         };
-        millis("ZILLION_STORE_BACKOFF_MS", &mut options.backoff)?;
-        millis("ZILLION_STORE_LONGEST_BACKOFF_MS", &mut options.longest_backoff)?;
-        millis("ZILLION_STORE_CONNECT_MS", &mut options.connect_time)?;
-        millis("ZILLION_STORE_REQUEST_MS", &mut options.request_time)?;
-        millis("ZILLION_STORE_OPERATION_MS", &mut options.operation_time)?;
-        if let Some(tries) = number("ZILLION_STORE_TRIES", 1, 1000)? {
-            options.tries = u32::try_from(tries).unwrap_or(u32::MAX);
-        }
-        let size = |name: &str, least: u64, most: u64, to: &mut usize| -> Result<()> {
-            if let Some(number) = number(name, least, most)? {
-                *to = usize::try_from(number).unwrap_or(usize::MAX);
-            }
-            Ok(())
+        let millis = |name: &str, default: Duration| {
+            number(name, HOUR_MS, default.as_millis() as u64).map(Duration::from_millis)
         };
-        // Stores take parts from 5 MiB on. Stand-ins for tests take smaller ones.
-        size("ZILLION_STORE_MULTIPART_BYTES", 1, 5 << 30, &mut options.multipart_bytes)?;
-        size("ZILLION_STORE_PART_BYTES", 1, 1 << 30, &mut options.part_bytes)?;
-        size("ZILLION_STORE_FETCH_BYTES", 1, 1 << 30, &mut options.fetch_bytes)?;
-        size("ZILLION_STORE_AT_ONCE", 1, 256, &mut options.at_once)?;
-        Ok(options)
+        let size = |name: &str, most: u64, default: usize| {
+            number(name, most, default as u64).map(|size| size as usize)
+        };
+        let default = Self::default();
+        Ok(Self {
+            tries: size("ZILLION_STORE_TRIES", 1000, default.tries as usize)? as u32,
+            backoff: millis("ZILLION_STORE_BACKOFF_MS", default.backoff)?,
+            longest_backoff: millis("ZILLION_STORE_LONGEST_BACKOFF_MS", default.longest_backoff)?,
+            connect_time: millis("ZILLION_STORE_CONNECT_MS", default.connect_time)?,
+            request_time: millis("ZILLION_STORE_REQUEST_MS", default.request_time)?,
+            operation_time: millis("ZILLION_STORE_OPERATION_MS", default.operation_time)?,
+            // Stores take parts from 5 MiB on. Stand-ins for tests take smaller ones.
+            multipart_bytes: size(
+                "ZILLION_STORE_MULTIPART_BYTES",
+                5 << 30,
+                default.multipart_bytes,
+            )?,
+            part_bytes: size("ZILLION_STORE_PART_BYTES", 1 << 30, default.part_bytes)?,
+            fetch_bytes: size("ZILLION_STORE_FETCH_BYTES", 1 << 30, default.fetch_bytes)?,
+            at_once: size("ZILLION_STORE_AT_ONCE", 256, default.at_once)?,
+        })
     }
 }
 
-/// The names of the variables that set options.
+/// The names of the environment variables that set options of a remote store.
 pub const STORE_SETTINGS: [&str; 10] = [
     "ZILLION_STORE_TRIES",
     "ZILLION_STORE_BACKOFF_MS",

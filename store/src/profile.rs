@@ -1,8 +1,8 @@
 //! A profile of AWS's files `~/.aws/credentials` and `~/.aws/config`: keys, region, endpoint.
 //!
-//! A profile may ask for a way of signing in that this program does not support: programs that make
-//! credentials, single sign-on, roles that are assumed. Such a profile is an error with a remedy,
-//! because a request with other credentials than intended is worse than none.
+//! A profile may ask for a way of signing in that Zillion does not support: credentials from a
+//! program, single sign-on, or an assumed role. Such a profile is an error with a remedy, because a
+//! request with other credentials than intended is worse than no request.
 
 use std::path::PathBuf;
 
@@ -17,11 +17,11 @@ pub(crate) struct Profile {
     pub(crate) keys: Option<Keys>,
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
-    /// The file of a token, and the role that the token is exchanged for.
+    /// The file with a token, and the role for which the token is exchanged.
     pub(crate) web_identity: Option<(String, String)>,
 }
 
-/// A pair of static credentials.
+/// A pair of static credentials: an access key and its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) id: String,
@@ -29,7 +29,7 @@ pub(crate) struct Keys {
     pub(crate) token: Option<String>,
 }
 
-/// Prints the profile without its keys.
+/// The output without the keys.
 impl std::fmt::Debug for Profile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Profile");
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Profile {
     }
 }
 
-/// Prints the type without the secrets.
+/// The name of the type only, without the secrets.
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keys").finish_non_exhaustive()
@@ -47,13 +47,13 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Profile {
-    /// Loads the profile that the environment names, or `default`, which is empty if there are no
-    /// files. If `wants_keys` is false, the environment has credentials, and the profile's own way
-    /// to them does not matter.
+    /// Loads the profile that the environment names, or else the profile `default`, which is empty
+    /// if there are no files. If `wants_keys` is false, the environment has credentials, and the
+    /// profile's way of signing in is ignored.
     ///
     /// # Errors
-    /// A file that cannot be read, a named profile that does not exist, or a profile that asks for
-    /// an unsupported way of signing in.
+    /// Returns an error if a file cannot be read, if a named profile does not exist, or if the
+    /// profile asks for an unsupported way of signing in.
     pub(crate) fn load(environment: &Environment, wants_keys: bool) -> Result<Self> {
         let credentials = file(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
         let config = file(environment, "AWS_CONFIG_FILE", "config")?;
@@ -67,7 +67,7 @@ impl Profile {
         if let (Some(_), None, None) = (named, of_config, of_credentials) {
             return Err(profile_error(
                 name,
-                "the profile is neither in `~/.aws/credentials` nor, as `[profile …]`, in `~/.aws/config`",
+                "the profile does not exist; add it to `~/.aws/credentials`, or as `[profile …]` to `~/.aws/config`",
             ));
         }
         let mut section = of_config.cloned().unwrap_or_default();
@@ -89,7 +89,7 @@ impl Profile {
             let Some(services) = config.get(&format!("services {services}")) else {
                 return Err(profile_error(
                     name,
-                    "the section that its `services` names is missing",
+                    "the section `[services …]` that `services` of the profile names is missing; add it to `~/.aws/config`",
                 ));
             };
             if let Some(endpoint) = services.get("s3.endpoint_url") {
@@ -120,17 +120,17 @@ impl Profile {
 
 /// Refuses a profile that asks for an unsupported way of signing in.
 fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
-    let exported = "run `eval \"$(aws configure export-credentials --profile PROFILE --format env)\"` first: it puts \
-                    the credentials into AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN";
+    let exported = "first run `eval \"$(aws configure export-credentials --profile PROFILE --format env)\"`, which sets \
+                    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN";
     let asks = |key: &str| {
         let what = match key {
-            "credential_process" => "runs a program for its credentials (`credential_process`)",
+            "credential_process" => "gets its credentials from a program (`credential_process`)",
             "role_arn" | "source_profile" | "credential_source" => {
                 "assumes a role (`role_arn`, `source_profile`)"
             }
-            "web_identity_token_file" => "has a `web_identity_token_file` and no `role_arn`",
-            "login_session" => "signs in at a browser (`login_session`)",
-            key if key.starts_with("sso_") => "signs in at a single sign-on (`sso_…`)",
+            "web_identity_token_file" => "has a `web_identity_token_file` without a `role_arn`",
+            "login_session" => "signs in with a browser (`login_session`)",
+            key if key.starts_with("sso_") => "signs in with single sign-on (`sso_…`)",
             _ => return None,
         };
         Some(what)
@@ -138,14 +138,14 @@ fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
     match section.keys().find_map(asks) {
         Some(what) => Err(profile_error(
             name,
-            &format!("the profile {what}, which this program does not support; {exported}"),
+            &format!("the profile {what}, which Zillion does not support; {exported}"),
         )),
         None => Ok(()),
     }
 }
 
-/// Reads the sections of one of the two files. There are none if the file does not exist and was
-/// not named.
+/// Reads the sections of one of the two files. Returns no section if the file does not exist and no
+/// variable names it.
 fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sections> {
     let named = environment.get(variable).map(PathBuf::from);
     let is_named = named.is_some();
@@ -153,20 +153,19 @@ fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sectio
     else {
         return Ok(Sections::new());
     };
-    let refuse =
-        |reason: String| Error::StoreSetting { setting: path.display().to_string(), reason };
+    let refuse = |reason: String| Error::setting(path.display().to_string(), reason);
     match std::fs::read_to_string(&path) {
         Ok(text) => ini::parse(&text)
-            .map_err(|(line, what)| refuse(format!("cannot read line {line}: {what}"))),
+            .map_err(|(line, what)| refuse(format!("line {line} is invalid: {what}"))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => {
             Ok(Sections::new())
         }
-        Err(error) => Err(refuse(format!("cannot read the file: {error}"))),
+        Err(error) => Err(refuse(format!("the file cannot be read: {error}"))),
     }
 }
 
 fn profile_error(profile: &str, reason: &str) -> Error {
-    Error::StoreSetting { setting: format!("AWS profile {profile}"), reason: reason.to_owned() }
+    Error::setting(format!("AWS profile `{profile}`"), reason)
 }
 
 #[cfg(test)]

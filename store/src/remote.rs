@@ -1,8 +1,8 @@
 //! A store in a bucket.
 //!
-//! Every operation is a future that runs on the store's own thread, in attempts that are counted,
-//! and the caller waits for it. A write becomes visible as a whole, be it one request or many
-//! parts.
+//! Every operation is a future that runs on the store's own thread and counts its attempts; the
+//! caller waits for the result. A write becomes visible as a whole, whether it takes one request or
+//! many parts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,19 +13,18 @@ use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
-use crate::fetch::Fetch;
 use crate::listing::{Listed, Listing};
 use crate::retry::RetryPolicy;
 use crate::runtime::{Network, StoreStop};
-use crate::stats::{Operation, Outcome, StoreStats};
+use crate::stats::{Operation, Outcome};
 use crate::{create, upload};
 
-/// The part of a bucket that is a store.
+/// A store in a bucket, with the thread that sends its requests.
 pub(crate) struct Remote {
     pub(crate) shared: Arc<Shared>,
     pub(crate) network: Network,
@@ -36,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) prefix: Path,
     pub(crate) policy: RetryPolicy,
-    /// The permits of requests that write at the same time.
+    /// The permits that limit the write requests at the same time.
     pub(crate) permits: Semaphore,
 }
 
@@ -47,28 +46,61 @@ impl Remote {
         Ok(Self { shared, network: Network::start()? })
     }
 
-    pub(crate) fn stats(&self) -> &StoreStats {
-        &self.shared.policy.stats
-    }
-
-    /// Runs an operation and waits for it.
-    pub(crate) fn run<T: Send + 'static>(
+    /// Runs an operation on an object or a folder, and waits for its result.
+    fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
         &self,
-        (action, name): (&'static str, &str),
+        action: &'static str,
+        path: Path,
         stop: &StoreStop,
-        operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        operation: impl FnOnce(Arc<Shared>, Path) -> F,
     ) -> Result<T> {
-        self.attempt(stop, operation).map_err(|failure| self.error(action, name, failure))
+        let done = self.attempt(stop, operation(self.shared.clone(), path.clone()));
+        done.map_err(|failure| self.error(action, path.as_ref(), failure))
     }
 
-    /// Runs an operation and waits for it, and returns a failure as it is.
-    pub(crate) fn attempt<T: Send + 'static>(
+    /// Runs an operation on several objects at the same time. Returns the results in the order of
+    /// the objects. The first failure ends the other operations.
+    fn run_all<I, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+        &self,
+        action: &'static str,
+        objects: Vec<(Path, I)>,
+        stop: &StoreStop,
+        operation: impl Fn(Arc<Shared>, Path, I) -> F,
+    ) -> Result<Vec<T>> {
+        let start = |(index, (path, input)): (usize, (Path, I))| {
+            let (name, task) = (path.to_string(), operation(self.shared.clone(), path, input));
+            async move { task.await.map(|done| (index, done)).map_err(|failed| (name, failed)) }
+        };
+        let tasks: Vec<_> = objects.into_iter().enumerate().map(start).collect();
+        let done = self.attempt(stop, async move {
+            let mut results: Vec<Option<T>> = tasks.iter().map(|_| None).collect();
+            // Tasks are cheap, and the permits bound the open requests. All tasks end with the set.
+            let mut open: JoinSet<_> = tasks.into_iter().collect();
+            while let Some(done) = open.join_next().await {
+                let stopped = |e: JoinError| Failure::new(Outcome::Refused, e.to_string());
+                match done.unwrap_or_else(|e| Err((String::new(), stopped(e)))) {
+                    Ok((index, done)) => results[index] = Some(done),
+                    Err(failed) => return Ok(Err(failed)),
+                }
+            }
+            Ok(Ok(results.into_iter().flatten().collect()))
+        });
+        let done = done.unwrap_or_else(|failure| Err((String::new(), failure)));
+        done.map_err(|(name, failure)| self.error(action, &name, failure))
+    }
+
+    /// Runs an operation and waits for its result. Returns a failure without converting it.
+    fn attempt<T: Send + 'static>(
         &self,
         stop: &StoreStop,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
-        let stopped =
-            || Failure::new(Outcome::Timeout, "this process is stopping and waits no longer");
+        let stopped = || {
+            Failure::new(
+                Outcome::Timeout,
+                "the process is stopping and does not wait for the store",
+            )
+        };
         if stop.is_over() {
             return Err(stopped());
         }
@@ -96,14 +128,14 @@ impl Remote {
         Error::Store { action, path: name.to_owned(), reason }
     }
 
-    /// Checks that the bucket exists and can be listed.
+    /// Checks that the bucket exists and that its objects can be listed.
     pub(crate) fn check(&self, url: &str, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let listed = self
             .attempt(stop, async move { shared.page(&Path::ROOT, Some(1), None).await.map(drop) });
         listed.map_err(|failure| {
             let advice = match failure.outcome {
-                Outcome::Missing => "create the bucket first, or correct its name",
+                Outcome::Missing => "create the bucket, or correct its name",
                 Outcome::Denied => {
                     "check that the credentials are right and may list the bucket (docs/STORES.md has the permissions)"
                 }
@@ -119,160 +151,75 @@ impl Remote {
     }
 
     pub(crate) fn create(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<bool> {
-        let shared = self.shared.clone();
-        let name = path.to_string();
-        self.run(
-            ("create", &name),
-            stop,
-            async move { create::create(&shared, &path, bytes).await },
-        )
+        self.run("create", path, stop, |shared, path| async move {
+            create::create(&shared, &path, bytes).await
+        })
     }
 
-    /// Checks that the store honours create-if-absent, which publishers rely on.
+    /// Checks that the store supports create-if-absent, which publishers need.
     pub(crate) fn check_create(&self, stop: &StoreStop) -> Result<()> {
-        let shared = self.shared.clone();
-        let is_honoured =
-            self.run(("check", create::PROBE), stop, async move { create::probe(&shared).await })?;
+        let probe = Path::from(create::PROBE);
+        let is_honoured = self
+            .run("check", probe, stop, |shared, _| async move { create::probe(&shared).await })?;
         match is_honoured {
             true => Ok(()),
             false => Err(Error::StoreOpen {
                 url: self.shared.client.about.clone(),
-                reason: "the store ignores `If-None-Match: *`, so that two publishers could both win the same version; \
-                         use a store that honours it (Amazon S3, or newer releases of MinIO and Ceph)"
+                reason: "the store ignores `If-None-Match: *`, so that two publishers could publish the same version; \
+                         use a store that supports it (Amazon S3, or newer releases of MinIO and Ceph)"
                     .to_owned(),
             }),
         }
     }
 
     pub(crate) fn put(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<()> {
-        let shared = self.shared.clone();
-        let name = path.to_string();
-        self.run(("write", &name), stop, async move { shared.write(&path, bytes).await })
+        let write = |shared: Arc<Shared>, path| async move { shared.write(&path, bytes).await };
+        self.run("write", path, stop, write)
     }
 
     pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>, stop: &StoreStop) -> Result<()> {
-        let shared = self.shared.clone();
-        let written = self.attempt(stop, async move {
-            // Tasks are cheap, and the permits bound the open requests. All tasks end with the set.
-            let mut open = JoinSet::new();
-            for (path, bytes) in objects {
-                let shared = shared.clone();
-                open.spawn(async move {
-                    let written = shared.write(&path, bytes).await;
-                    written.map_err(|failure| (path.to_string(), failure))
-                });
-            }
-            let mut first = Ok(());
-            while let Some(written) = open.join_next().await {
-                let written = written.unwrap_or_else(|stopped| {
-                    let failure = Failure::new(Outcome::Refused, stopped.to_string());
-                    Err((String::new(), failure))
-                });
-                if let (Ok(()), Err(failed)) = (&first, written) {
-                    first = Err(failed);
-                    open.abort_all();
-                }
-            }
-            Ok(first)
-        });
-        match written {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err((name, failure))) => Err(self.error("write", &name, failure)),
-            Err(failure) => Err(self.error("write", "", failure)),
-        }
+        let write =
+            |shared: Arc<Shared>, path, bytes| async move { shared.write(&path, bytes).await };
+        self.run_all("write", objects, stop, write).map(drop)
     }
 
     pub(crate) fn get(&self, path: Path, stop: &StoreStop) -> Result<Option<Bytes>> {
-        let shared = self.shared.clone();
-        let read = self.attempt(stop, {
-            let path = path.clone();
-            async move { shared.read(&path).await }
-        });
-        match read {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
-            Err(failure) => Err(self.error("read", path.as_ref(), failure)),
-        }
-    }
-
-    pub(crate) fn head(&self, path: Path, stop: &StoreStop) -> Result<Option<Listed>> {
-        let shared = self.shared.clone();
-        let seen = self.attempt(stop, {
-            let path = path.clone();
-            async move { shared.head(&path).await }
-        });
-        match seen {
-            Ok(listed) => Ok(Some(listed)),
-            Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
-            Err(failure) => Err(self.error("look at", path.as_ref(), failure)),
-        }
-    }
-
-    /// Returns sizes and ages of several objects, in their order.
-    pub(crate) fn heads(&self, paths: Vec<Path>, stop: &StoreStop) -> Result<Vec<Option<Listed>>> {
-        let shared = self.shared.clone();
-        let seen = self.attempt(stop, async move {
-            let mut seen = vec![None; paths.len()];
-            let mut open = JoinSet::new();
-            for (index, path) in paths.into_iter().enumerate() {
-                let shared = shared.clone();
-                open.spawn(async move {
-                    let _permit = shared.permit().await;
-                    match shared.head(&path).await {
-                        Ok(listed) => Ok((index, Some(listed))),
-                        Err(failure) if failure.outcome == Outcome::Missing => Ok((index, None)),
-                        Err(failure) => Err((path.to_string(), failure)),
-                    }
-                });
-            }
-            while let Some(one) = open.join_next().await {
-                let one = one.unwrap_or_else(|stopped| {
-                    let failure = Failure::new(Outcome::Refused, stopped.to_string());
-                    Err((String::new(), failure))
-                });
-                match one {
-                    Ok((index, listed)) => seen[index] = listed,
-                    // The other tasks end with the set.
-                    Err(failed) => return Ok(Err(failed)),
-                }
-            }
-            Ok(Ok(seen))
-        });
-        match seen {
-            Ok(Ok(seen)) => Ok(seen),
-            Ok(Err((name, failure))) => Err(self.error("look at", &name, failure)),
-            Err(failure) => Err(self.error("look at", "", failure)),
-        }
-    }
-
-    pub(crate) fn list(&self, path: Path, stop: &StoreStop) -> Result<Listing> {
-        let shared = self.shared.clone();
-        let name = path.to_string();
-        self.run(("list", &name), stop, async move { shared.list(&path).await })
-    }
-
-    pub(crate) fn delete(&self, path: Path, stop: &StoreStop) -> Result<()> {
-        let shared = self.shared.clone();
-        let name = path.to_string();
-        self.run(("remove", &name), stop, async move {
-            let path = shared.place(&path);
-            let objects = &shared.client.objects;
-            let removed = shared.policy.retry(Operation::Delete, || objects.delete(&path)).await;
-            match removed {
-                Err(failure) if failure.outcome == Outcome::Missing => Ok(()),
-                removed => removed,
-            }
+        self.run("read", path, stop, |shared, path| async move {
+            none_if_missing(shared.read(&path).await)
         })
     }
 
-    /// Begins to read an object in pieces.
-    pub(crate) fn fetch(self: &Arc<Self>, path: Path, bytes: u64, stop: &StoreStop) -> Fetch {
-        Fetch::begin(self.clone(), path, bytes, stop.clone())
+    pub(crate) fn head(&self, path: Path, stop: &StoreStop) -> Result<Option<Listed>> {
+        self.run("inspect", path, stop, |shared, path| async move {
+            none_if_missing(shared.head(&path).await)
+        })
+    }
+
+    /// Returns the sizes and ages of several objects, in their order.
+    pub(crate) fn heads(&self, paths: Vec<Path>, stop: &StoreStop) -> Result<Vec<Option<Listed>>> {
+        let paths = paths.into_iter().map(|path| (path, ())).collect();
+        self.run_all("inspect", paths, stop, |shared, path, ()| async move {
+            let _permit = shared.permit().await;
+            none_if_missing(shared.head(&path).await)
+        })
+    }
+
+    pub(crate) fn list(&self, path: Path, stop: &StoreStop) -> Result<Listing> {
+        self.run("list", path, stop, |shared, path| async move { shared.list(&path).await })
+    }
+
+    pub(crate) fn delete(&self, path: Path, stop: &StoreStop) -> Result<()> {
+        self.run("remove", path, stop, |shared, path| async move {
+            let path = shared.place(&path);
+            let objects = &shared.client.objects;
+            let removed = shared.policy.retry(Operation::Delete, || objects.delete(&path)).await;
+            none_if_missing(removed).map(drop)
+        })
     }
 }
 
 impl Shared {
-    /// Returns the path of an object in the bucket.
+    /// Returns the path in the bucket of an object of the store.
     pub(crate) fn place(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()
     }
@@ -294,7 +241,7 @@ impl Shared {
         seen.map(|meta| Listed::of(&meta))
     }
 
-    /// Writes an object, and replaces one that exists.
+    /// Writes an object, or replaces an existing one.
     async fn write(self: &Arc<Self>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
         if bytes.len() >= self.policy.options.multipart_bytes {
             return upload::upload(self, path, bytes).await;
@@ -308,7 +255,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for the permit of one more request that writes.
+    /// Waits for a permit for one write request.
     pub(crate) async fn permit(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.permits.acquire().await.ok()
@@ -339,7 +286,7 @@ impl Shared {
         Ok((page.result, page.page_token))
     }
 
-    /// Lists a folder: all pages of the listing.
+    /// Lists a folder with all pages of its listing.
     async fn list(&self, folder: &Path) -> Result<Listing, Failure> {
         let mut folders = BTreeSet::new();
         let mut objects = Vec::new();
@@ -359,5 +306,13 @@ impl Shared {
     }
 }
 
-/// The time that a server that stops still gives to its store.
+/// Converts the failure of a missing object into `None`.
+fn none_if_missing<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// The time that a stopping server waits for its store.
 pub const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -1,11 +1,10 @@
-//! One operation on a remote store: a request, and its retries while it fails for reasons that may
-//! pass.
+//! One operation on a remote store: a request, and its retries after transient failures.
 //!
-//! The retries of `object_store` itself would be invisible, and here every request is counted.
-//! Waits double from attempt to attempt and are drawn evenly from nothing to their length, so that
-//! many clients that were refused together do not come back together. The crate `backon` does not
-//! fit: its jitter adds to the wait instead of drawing it from nothing, and it neither counts
-//! requests nor limits the time of each.
+//! The retries of `object_store` itself are invisible; here, every request is counted. The longest
+//! wait doubles from attempt to attempt. Each wait is drawn evenly between zero and the longest
+//! wait, so that many clients that were refused at the same time do not return at the same time.
+//! The crate `backon` does not fit: its jitter adds to the wait instead of replacing it, and the
+//! crate neither counts requests nor limits the time of each.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +19,13 @@ use crate::stats::{Operation, Outcome, StoreStats};
 pub(crate) struct RetryPolicy {
     pub(crate) options: Options,
     pub(crate) stats: StoreStats,
-    /// The values that must never be printed.
+    /// The values that no message may contain.
     secrets: Vec<String>,
     random: RandomState,
     draws: AtomicU64,
 }
 
-/// The attempts of one operation.
+/// The attempts of one operation so far.
 #[derive(Debug)]
 pub(crate) struct Attempts<'a> {
     policy: &'a RetryPolicy,
@@ -46,7 +45,7 @@ impl RetryPolicy {
         Attempts { policy: self, operation, began: Instant::now(), made: 0 }
     }
 
-    /// Repeats a request until it succeeds, fails for a lasting reason, or exceeds the limits.
+    /// Repeats a request until it succeeds, has a permanent failure, or exceeds the limits.
     pub(crate) async fn retry<T, F>(
         &self,
         operation: Operation,
@@ -64,21 +63,15 @@ impl RetryPolicy {
         }
     }
 
-    /// Draws a wait of up to `longest`.
+    /// Draws a random wait of up to `longest`.
     fn draw_wait(&self, longest: Duration) -> Duration {
         let draw = self.random.hash_one(self.draws.fetch_add(1, Ordering::Relaxed));
         longest.mul_f64((draw >> 11) as f64 / (1u64 << 53) as f64)
     }
 }
 
-impl std::fmt::Display for Attempts<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tries in {:.1} s", self.made, self.began.elapsed().as_secs_f64())
-    }
-}
-
 impl Attempts<'_> {
-    /// Makes one request and counts it.
+    /// Sends one request and counts it.
     pub(crate) async fn make<T>(
         &mut self,
         request: impl Future<Output = object_store::Result<T>>,
@@ -102,7 +95,7 @@ impl Attempts<'_> {
     /// Waits before the next request.
     ///
     /// # Errors
-    /// The failure itself, if another request would not help or the limits are exceeded.
+    /// Returns the failure itself if another request would not help or the limits are exceeded.
     pub(crate) async fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
         let RetryPolicy { options, stats, .. } = self.policy;
         if !failure.outcome.is_transient() {
@@ -112,7 +105,8 @@ impl Attempts<'_> {
         let wait = self.policy.draw_wait(doubled.min(options.longest_backoff));
         if self.made >= options.tries || self.began.elapsed() + wait >= options.operation_time {
             stats.failure(self.operation);
-            let reason = format!("{}, after {self}", failure.reason);
+            let (tries, seconds) = (self.made, self.began.elapsed().as_secs_f64());
+            let reason = format!("{} (after {tries} tries in {seconds:.1} s)", failure.reason);
             return Err(Failure { reason, ..failure });
         }
         tokio::time::sleep(wait).await;

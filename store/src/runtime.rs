@@ -1,8 +1,8 @@
-//! The thread that talks to a remote store, and the ways to wait for it.
+//! The thread that sends the requests of a remote store, and the ways to wait for it.
 //!
-//! Connections need attention even while no answer is expected, so that the thread lives as long as
-//! the store. The engines are synchronous: they hand the thread futures, and wait for the results.
-//! The thread itself is never joined, so that an operation that hangs ends with the process.
+//! Connections need work even while no response is expected, so the thread lives as long as the
+//! store. The engines are synchronous: they pass futures to the thread and wait for the results.
+//! The thread is never joined, so that a hanging operation ends with the process.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-/// The thread of a store. The thread ends when the value is dropped.
+/// A handle of the thread of a store. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Network {
-    handle: Handle,
-    /// The sender whose drop makes the thread end.
+    pub(crate) handle: Handle,
+    /// The sender that ends the thread when it is dropped.
     _end: oneshot::Sender<()>,
 }
 
@@ -36,10 +36,6 @@ impl Network {
         Ok(Self { handle, _end: end })
     }
 
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
     /// Runs a future on the thread and waits for its result. Returns `None` if the future panicked.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
@@ -54,8 +50,8 @@ impl Network {
     }
 }
 
-/// A switch that ends operations on a store early: a server that stops does not wait for a store
-/// that hangs.
+/// A switch that ends operations on a store early, so that a stopping server does not wait for a
+/// store that hangs.
 #[derive(Clone, Debug)]
 pub struct StoreStop {
     until: watch::Sender<Option<Instant>>,
@@ -68,18 +64,18 @@ impl Default for StoreStop {
 }
 
 impl StoreStop {
-    /// Ends every operation within this time from now on, including those in progress. An operation
-    /// that is not done by then fails.
+    /// Ends all operations after `time`, including those in progress. An operation that is not
+    /// complete by then fails.
     pub fn within(&self, time: Duration) {
         self.until.send_replace(Some(Instant::now() + time));
     }
 
-    /// Returns whether the time is over.
+    /// Returns whether the time for operations is over.
     pub(crate) fn is_over(&self) -> bool {
         self.until.borrow().is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Waits until the time is over.
+    /// Waits until the time for operations is over.
     pub(crate) async fn over(&self) {
         let mut changes = self.until.subscribe();
         loop {

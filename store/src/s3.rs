@@ -1,7 +1,6 @@
-//! Amazon S3 and other stores that speak its protocol: endpoint, region and credentials.
+//! Amazon S3 and other stores with the same protocol: endpoint, region and credentials.
 
 use std::fs;
-use std::sync::Arc;
 
 use object_store::Certificate;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -13,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::profile::{Keys, Profile};
 
-/// The variables that `object_store` understands by their own names, beside those that are read
-/// here.
+/// The variables that are passed to `object_store` under their own names, in addition to those that
+/// are read here.
 const PASSED_ON: [&str; 15] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -33,54 +32,51 @@ const PASSED_ON: [&str; 15] = [
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 ];
 
-/// The settings of S3 in the environment and in the files.
+/// The settings of S3 from the environment and the files of AWS.
 pub(crate) struct Setup {
     region: String,
     endpoint: Option<String>,
     credentials: Credentials,
-    /// The variables that are passed to the client unchanged.
+    /// The variables that are passed to the client without changes.
     passed_on: Vec<(AmazonS3ConfigKey, String)>,
-    /// Certificate authorities to trust beside those of the system, as PEM.
+    /// The certificate authorities to trust in addition to those of the system, as PEM.
     authorities: Option<Vec<u8>>,
 }
 
-/// The origin of credentials.
+/// The origin of the credentials for requests.
 enum Credentials {
     Keys(Keys, &'static str),
-    /// The file of a token, and the role.
+    /// The file with a token, and the role.
     WebIdentity(String, String),
-    /// The credentials of the container or the machine, requested when they are needed.
+    /// The credentials of the container or the machine, which are requested when they are needed.
     Machine,
     /// No credentials: requests are not signed.
     Unsigned,
 }
 
 impl Setup {
-    /// Reads the environment, and the files that it names.
+    /// Reads the environment and the files that it names.
     ///
     /// # Errors
-    /// [`Error::StoreSetting`] names the settings that do not fit together.
+    /// Returns [`Error::StoreSetting`] with the setting if settings contradict each other.
     pub(crate) fn resolve(environment: &Environment) -> Result<Self> {
-        let refuse = |setting: &str, reason: &str| {
-            Err(Error::StoreSetting { setting: setting.to_owned(), reason: reason.to_owned() })
-        };
+        let refuse = |setting: &str, reason: &str| Err(Error::setting(setting, reason));
         let owned = |name: &str| environment.get(name).map(str::to_owned);
+        let is_true =
+            |name: &str| environment.get(name).is_some_and(|v| v.eq_ignore_ascii_case("true"));
         let keys = match (owned("AWS_ACCESS_KEY_ID"), owned("AWS_SECRET_ACCESS_KEY")) {
             (Some(id), Some(secret)) => {
                 Some(Keys { id, secret, token: owned("AWS_SESSION_TOKEN") })
             }
             (None, None) => None,
-            (Some(_), None) => {
-                return refuse(
-                    "AWS_SECRET_ACCESS_KEY",
-                    "AWS_ACCESS_KEY_ID is set and this variable is not",
-                );
-            }
-            (None, Some(_)) => {
-                return refuse(
-                    "AWS_ACCESS_KEY_ID",
-                    "AWS_SECRET_ACCESS_KEY is set and this variable is not",
-                );
+            (id, _) => {
+                let (present, missing) = match id {
+                    Some(_) => ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+                    None => ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+                };
+                let reason =
+                    format!("this variable is missing, but {present} is set; set both or none");
+                return refuse(missing, &reason);
             }
         };
         let web_identity = owned("AWS_WEB_IDENTITY_TOKEN_FILE").zip(owned("AWS_ROLE_ARN"));
@@ -98,29 +94,24 @@ impl Setup {
                     let is_container =
                         environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").is_some()
                             || environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI").is_some();
-                    let is_off = environment
-                        .get("AWS_EC2_METADATA_DISABLED")
-                        .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+                    let is_off = is_true("AWS_EC2_METADATA_DISABLED");
                     if is_off && !is_container {
                         return refuse(
                             "credentials for S3",
-                            "no credentials are set: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (the \
-                             credentials of the machine are switched off by AWS_EC2_METADATA_DISABLED)",
+                            "no credentials are set; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE \
+                             (AWS_EC2_METADATA_DISABLED switches off the credentials of the machine)",
                         );
                     }
                     Credentials::Machine
                 }
             },
         };
-        let ignored = environment
-            .get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
-            .is_some_and(|v| v.eq_ignore_ascii_case("true"));
-        let endpoint = match ignored {
+        let endpoint = match is_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") {
             true => None,
-            false => environment
-                .first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
-                .map(str::to_owned)
-                .or(profile.endpoint),
+            false => {
+                let endpoint = environment.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
+                endpoint.map(str::to_owned).or(profile.endpoint)
+            }
         };
         if let Some(endpoint) = &endpoint
             && !endpoint.starts_with("http://")
@@ -132,26 +123,29 @@ impl Setup {
             );
         }
         if endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')) {
-            return refuse("AWS_ENDPOINT_URL", "credentials do not belong in an endpoint");
+            return refuse(
+                "AWS_ENDPOINT_URL",
+                "credentials do not belong in an endpoint; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            );
         }
         let region = environment.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);
         let mut passed_on = Vec::new();
         for name in PASSED_ON {
             if let Some(value) = owned(name) {
-                let key = name.to_ascii_lowercase().parse().map_err(|_| Error::StoreSetting {
-                    setting: name.to_owned(),
-                    reason: "unknown variable".to_owned(),
+                let key = name.to_ascii_lowercase().parse().map_err(|_| {
+                    Error::setting(
+                        name,
+                        "this version of Zillion does not support this variable; unset it",
+                    )
                 })?;
                 passed_on.push((key, value));
             }
         }
-        let authorities = match environment.get("AWS_CA_BUNDLE") {
-            Some(path) => Some(fs::read(path).map_err(|e| Error::StoreSetting {
-                setting: "AWS_CA_BUNDLE".to_owned(),
-                reason: format!("cannot read {path}: {e}"),
-            })?),
-            None => None,
+        let read = |path: &str| {
+            let refused = |e| format!("the file `{path}` cannot be read: {e}");
+            fs::read(path).map_err(|e| Error::setting("AWS_CA_BUNDLE", refused(e)))
         };
+        let authorities = environment.get("AWS_CA_BUNDLE").map(read).transpose()?;
         Ok(Self {
             region: region.or(profile.region).unwrap_or_else(|| "us-east-1".to_owned()),
             endpoint,
@@ -164,13 +158,10 @@ impl Setup {
     /// Creates the client of a bucket.
     ///
     /// # Errors
-    /// [`Error::StoreSetting`] for a setting that the client refuses.
+    /// Returns [`Error::StoreSetting`] if the client refuses a setting.
     pub(crate) fn client(self, bucket: &str, options: &Options) -> Result<Client> {
         install_tls();
-        let refuse = |e: object_store::Error| Error::StoreSetting {
-            setting: "S3".to_owned(),
-            reason: e.to_string(),
-        };
+        let refuse = |e: object_store::Error| Error::setting("S3", e.to_string());
         let is_plain = self.endpoint.as_deref().is_some_and(|e| e.starts_with("http://"));
         let mut client = client_options(options).with_allow_http(is_plain);
         if let Some(pem) = &self.authorities {
@@ -221,18 +212,13 @@ impl Setup {
             }
             Credentials::Unsigned => "none, requests are not signed",
         };
-        let store = Arc::new(builder.build().map_err(refuse)?);
-        Ok(Client {
-            objects: store.clone(),
-            pages: store.clone(),
-            parts: store,
-            about: format!("{place}, region {}, bucket {bucket}, credentials: {from}", self.region),
-            secrets,
-        })
+        let about =
+            format!("{place}, region {}, bucket {bucket}, credentials: {from}", self.region);
+        Ok(Client::of(builder.build().map_err(refuse)?, about, secrets))
     }
 }
 
-/// Prints the settings without the credentials.
+/// The output without the credentials.
 impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Setup");

@@ -1,53 +1,52 @@
-//! The counters of a store: requests by operation and outcome, retries, and the time waited between
-//! them.
+//! The counters of a store: requests by operation and outcome, retries, and the waits between
+//! requests.
 //!
-//! They are plain counters, so that the owner of metrics can export them, and a command can print
-//! them.
+//! They are plain counters, which a registry of metrics can export and a command can print.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// The operation that a request belongs to.
+/// The operation to which a request belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// Reads an object, or a range of one.
+    /// The reading of an object or of a range of an object.
     Get,
-    /// Writes an object in one request.
+    /// The writing of an object in one request.
     Put,
-    /// Writes an object that must not exist yet.
+    /// The writing of an object that must not exist yet.
     Create,
-    /// Begins, ends or gives up an upload in parts, or uploads one part.
+    /// A request of an upload in parts: its beginning, one part, its end or its cancellation.
     Upload,
-    /// Reads a page of a listing.
+    /// The reading of one page of a listing.
     List,
-    /// Asks for the size and age of an object.
+    /// A request for the size and the age of an object.
     Head,
-    /// Removes an object from the store.
+    /// The removal of an object from the store.
     Delete,
 }
 
-/// The way a request ended.
+/// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
     /// The request succeeded completely.
     Ok,
-    /// The object, or the bucket, does not exist.
+    /// The object or the bucket does not exist.
     Missing,
-    /// An object of this name exists already.
+    /// An object with this name already exists.
     Exists,
     /// The credentials do not allow the request.
     Denied,
     /// The store does not support the request.
     Refused,
-    /// The store has too many requests: 429, 503.
+    /// The store has too many requests (status 429 or 503).
     Throttled,
-    /// The store failed: 500 and others.
+    /// The store failed (status 500 and others).
     ServerError,
-    /// The answer did not arrive, or not completely, in time.
+    /// The response was not complete within the time limit.
     Timeout,
-    /// The connection could not be opened, or was cut.
+    /// The connection could not be opened, or was interrupted.
     Connection,
 }
 
@@ -56,17 +55,9 @@ impl Operation {
     pub const ALL: [Self; 7] =
         [Self::Get, Self::Put, Self::Create, Self::Upload, Self::List, Self::Head, Self::Delete];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the operation in metrics.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Put => "put",
-            Self::Create => "create",
-            Self::Upload => "upload",
-            Self::List => "list",
-            Self::Head => "head",
-            Self::Delete => "delete",
-        }
+        ["get", "put", "create", "upload", "list", "head", "delete"][self as usize]
     }
 }
 
@@ -84,19 +75,20 @@ impl Outcome {
         Self::Connection,
     ];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the outcome in metrics.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Missing => "missing",
-            Self::Exists => "exists",
-            Self::Denied => "denied",
-            Self::Refused => "refused",
-            Self::Throttled => "throttled",
-            Self::ServerError => "server_error",
-            Self::Timeout => "timeout",
-            Self::Connection => "connection",
-        }
+        const NAMES: [&str; Outcome::ALL.len()] = [
+            "ok",
+            "missing",
+            "exists",
+            "denied",
+            "refused",
+            "throttled",
+            "server_error",
+            "timeout",
+            "connection",
+        ];
+        NAMES[self as usize]
     }
 
     /// Returns whether the same request may succeed later.
@@ -105,7 +97,7 @@ impl Outcome {
     }
 }
 
-/// The counters of a store. They only ever grow.
+/// The counters of a store, which never decrease.
 #[derive(Debug, Default)]
 pub struct StoreStats {
     requests: [[AtomicU64; Outcome::ALL.len()]; Operation::ALL.len()],
@@ -122,46 +114,46 @@ pub struct StoreStats {
 pub struct StoreSums {
     /// The number of requests.
     pub requests: u64,
-    /// The number of requests that repeated a failed one.
+    /// The number of requests that repeated a failed request.
     pub retries: u64,
     /// The number of operations that were given up.
     pub failures: u64,
-    /// The time between requests of one operation, in seconds.
+    /// The time spent waiting between requests of one operation, in seconds.
     pub backoff_seconds: f64,
-    /// The number of bytes of objects that the store took.
+    /// The number of bytes of objects that were sent to the store.
     pub sent_bytes: u64,
     /// The number of bytes of objects that the store delivered.
     pub received_bytes: u64,
 }
 
 impl StoreStats {
-    /// Returns the number of requests of an operation that had this outcome.
+    /// Returns the number of requests of an operation with this outcome.
     pub fn requests(&self, operation: Operation, outcome: Outcome) -> u64 {
         load(&self.requests[operation as usize][outcome as usize])
     }
 
-    /// Returns the time spent in requests of an operation, from the first byte to the last.
+    /// Returns the time spent in requests of an operation, until the last byte of each response.
     pub fn request_time(&self, operation: Operation) -> Duration {
         Duration::from_nanos(load(&self.request_nanos[operation as usize]))
     }
 
-    /// Returns the number of requests of an operation that repeated a failed one.
+    /// Returns the number of requests of an operation that repeated a failed request.
     pub fn retries(&self, operation: Operation) -> u64 {
         load(&self.retries[operation as usize])
     }
 
-    /// Returns the number of operations that were given up although another attempt might have
-    /// helped.
+    /// Returns the number of operations that were given up, although another attempt might have
+    /// succeeded.
     pub fn failures(&self, operation: Operation) -> u64 {
         load(&self.failures[operation as usize])
     }
 
-    /// Returns the time waited between requests.
+    /// Returns the time spent waiting between requests.
     pub fn backoff(&self) -> Duration {
         Duration::from_nanos(load(&self.backoff_nanos))
     }
 
-    /// Returns the number of bytes of objects that the store took.
+    /// Returns the number of bytes of objects that were sent to the store.
     pub fn sent_bytes(&self) -> u64 {
         load(&self.sent)
     }
@@ -171,7 +163,7 @@ impl StoreStats {
         load(&self.received)
     }
 
-    /// Returns the sums of all counters, for people.
+    /// Returns the sums of all counters, for output to people.
     pub fn sums(&self) -> StoreSums {
         let sum = |counters: &[AtomicU64]| counters.iter().map(load).sum();
         StoreSums {
@@ -189,7 +181,7 @@ impl StoreStats {
         add(&self.request_nanos[operation as usize], nanos(time));
     }
 
-    /// Adds time to an operation whose requests are counted apart.
+    /// Adds time to an operation whose requests are counted separately.
     pub(crate) fn time(&self, operation: Operation, time: Duration) {
         add(&self.request_nanos[operation as usize], nanos(time));
     }

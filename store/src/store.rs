@@ -1,17 +1,17 @@
 //! A store: objects by name, in a folder or in a bucket.
 //!
 //! # Crash consistency
-//! An object exists completely or not at all. [`Store::create`] is the one operation that decides
+//! An object exists completely or not at all. [`Store::create`] is the operation that decides
 //! between two writers.
 //!
 //! # Concurrency
-//! A remote store has one thread that talks to it, and any number of threads may wait for its
-//! answers. A request that hangs is ended by its time limits, or by a [`StoreStop`].
+//! A remote store has one thread that sends its requests, and any number of threads may wait for
+//! the responses. A hanging request ends at its time limits or by a [`StoreStop`].
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -23,15 +23,15 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::fetch::Fetch;
 use crate::listing::{Listed, Listing};
-use crate::local::{Local, operation_error};
+use crate::local::Local;
 use crate::location::Location;
 use crate::options::Options;
 use crate::remote::Remote;
 use crate::retry::RetryPolicy;
 use crate::runtime::StoreStop;
-use crate::stats::{Operation, Outcome, StoreStats};
+use crate::stats::StoreStats;
 
-/// A place for objects, cheap to clone.
+/// A handle of a store of objects. A clone is cheap and uses the same store.
 #[derive(Clone)]
 pub struct Store {
     place: Place,
@@ -42,17 +42,18 @@ pub struct Store {
 
 #[derive(Clone)]
 enum Place {
-    Local(Arc<Local>, Arc<StoreStats>),
+    Local(Arc<Local>),
     Remote(Arc<Remote>),
 }
 
 impl Store {
     /// Opens a store by its URL: the path of a folder, `file://` and an absolute path,
-    /// `s3://bucket/prefix`, `gs://…`, `az://…`. Takes credentials and settings from the process.
+    /// `s3://bucket/prefix`, `gs://…`, or `az://…`. Takes credentials and settings from the
+    /// process.
     ///
     /// # Errors
-    /// An invalid URL, settings that do not fit together, or a folder or bucket that does not exist
-    /// or is not accessible.
+    /// Returns an error if the URL is invalid, if settings contradict each other, or if the folder
+    /// or bucket does not exist or is not accessible.
     pub fn open(url: &str, files: Files) -> Result<Self> {
         Self::open_in(&Environment::process(), url, files)
     }
@@ -61,7 +62,7 @@ impl Store {
     /// between two writers.
     ///
     /// # Errors
-    /// The errors of [`Store::open`], or a store that ignores create-if-absent.
+    /// Returns the errors of [`Store::open`], and an error if the store ignores create-if-absent.
     pub fn create_at(url: &str, files: Files) -> Result<Self> {
         Self::create_in(&Environment::process(), url, files)
     }
@@ -69,7 +70,7 @@ impl Store {
     /// Opens a store as [`Store::open`] does, with credentials and settings from `environment`.
     ///
     /// # Errors
-    /// The errors of [`Store::open`].
+    /// Returns the errors of [`Store::open`].
     pub fn open_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
         Self::make(environment, url, files, false)
     }
@@ -78,7 +79,7 @@ impl Store {
     /// `environment`.
     ///
     /// # Errors
-    /// The errors of [`Store::create_at`].
+    /// Returns the errors of [`Store::create_at`].
     pub fn create_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
         Self::make(environment, url, files, true)
     }
@@ -88,7 +89,7 @@ impl Store {
         let place = match Location::parse(url)? {
             Location::Folder(folder) => {
                 let local = Local::open(&folder, url, &files, is_new)?;
-                Place::Local(Arc::new(local), Arc::default())
+                Place::Local(Arc::new(local))
             }
             Location::Bucket { cloud, bucket, account, prefix } => {
                 let options = Options::of(environment)?;
@@ -107,7 +108,7 @@ impl Store {
         Ok(Self { place, files, stop, url: url.to_owned() })
     }
 
-    /// Returns the URL with which the store was opened.
+    /// Returns the URL that the store was opened with.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -117,78 +118,65 @@ impl Store {
         matches!(self.place, Place::Remote(_))
     }
 
-    /// Returns the counters, which all clones share.
+    /// Returns the counters of the store, which all clones share.
     pub fn stats(&self) -> &StoreStats {
         match &self.place {
-            Place::Local(_, stats) => stats,
-            Place::Remote(remote) => remote.stats(),
+            Place::Local(local) => &local.stats,
+            Place::Remote(remote) => &remote.shared.policy.stats,
         }
     }
 
-    /// Returns the same store with operations that `stop` can end early.
+    /// Returns a handle of the same store whose operations `stop` can end early.
     #[must_use]
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         Self { stop, ..self.clone() }
     }
 
-    /// Returns the file that holds an object of a local store.
+    /// Returns the path of the file with an object of a local store, or `None` for a remote store.
     pub fn local_path(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
-            Place::Local(local, _) => Some(local.path(name)),
+            Place::Local(local) => Some(local.path(name)),
             Place::Remote(_) => None,
         }
     }
 
-    /// Writes an object that must not exist yet. Returns `false`, and changes nothing, if another
-    /// writer came first. If an object of a bucket already holds exactly these bytes, returns
-    /// `true`: a retried PUT whose first response was lost has succeeded.
+    /// Writes an object that must not exist yet. Returns `false`, and changes nothing, if an object
+    /// with this name already exists. If an object of a bucket already holds exactly these bytes,
+    /// returns `true`: a retried PUT whose first response was lost has succeeded.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn create(&self, name: &str, bytes: Bytes) -> Result<bool> {
         let path = parse(name)?;
         self.hook(Op::Create, name)?;
         let created = match &self.place {
-            Place::Local(local, stats) => {
-                let size = bytes.len();
-                let began = Instant::now();
-                let created = local.create(&path, bytes);
-                count(stats, Operation::Create, began, &created, |created| match created {
-                    true => (Outcome::Ok, size, 0),
-                    false => (Outcome::Exists, 0, 0),
-                });
-                created.map_err(|error| operation_error("create", name, &error))?
-            }
+            Place::Local(local) => local.create(&path, bytes)?,
             Place::Remote(remote) => remote.create(path, bytes, &self.stop)?,
         };
         self.hook(Op::SyncDir, name)?;
         Ok(created)
     }
 
-    /// Writes an object, and replaces one that exists. For names that follow from the contents.
+    /// Writes an object, or replaces an existing one. It is meant for names that follow from the
+    /// contents.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
         let path = parse(name)?;
         self.hook(Op::Write, name)?;
         match &self.place {
-            Place::Local(local, stats) => {
-                let size = bytes.len();
-                let began = Instant::now();
-                let put = local.put(&path, bytes);
-                count(stats, Operation::Put, began, &put, |()| (Outcome::Ok, size, 0));
-                put.map_err(|error| operation_error("write", name, &error))?;
-            }
+            Place::Local(local) => local.put(&path, bytes)?,
             Place::Remote(remote) => remote.put(path, bytes, &self.stop)?,
         }
         self.hook(Op::Fsync, name)
     }
 
-    /// Writes several objects at once, as [`Store::put`] does.
+    /// Writes several objects at the same time, as [`Store::put`] does.
     ///
     /// # Errors
-    /// A store that refuses one of them. Others may have been written then.
+    /// Returns an error if a name is invalid or the store refuses one of the objects. Other objects
+    /// may have been written then.
     pub fn put_all(&self, objects: Vec<(String, Bytes)>) -> Result<()> {
         let mut parsed = Vec::with_capacity(objects.len());
         let mut names = Vec::with_capacity(objects.len());
@@ -198,69 +186,54 @@ impl Store {
             names.push(name);
         }
         match &self.place {
-            Place::Local(local, stats) => {
-                let sizes: Vec<usize> = parsed.iter().map(|(_, bytes)| bytes.len()).collect();
-                let began = Instant::now();
-                local.put_all(parsed)?;
-                for size in sizes {
-                    stats.request(Operation::Put, Outcome::Ok, Duration::ZERO);
-                    stats.sent(size);
-                }
-                stats.time(Operation::Put, began.elapsed());
-            }
+            Place::Local(local) => local.put_all(parsed)?,
             Place::Remote(remote) => remote.put_all(parsed, &self.stop)?,
         }
         names.iter().try_for_each(|name| self.hook(Op::Fsync, name))
     }
 
-    /// Reads a small object. Returns `None` if it does not exist.
+    /// Reads a small object. Returns `None` if the object does not exist.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
         let path = parse(name)?;
-        let (local, stats) = match &self.place {
-            Place::Local(local, stats) => (local, stats),
-            Place::Remote(remote) => return remote.get(path, &self.stop),
-        };
-        let began = Instant::now();
-        let read = local.get(&path);
-        count(stats, Operation::Get, began, &read, |bytes| (Outcome::Ok, 0, bytes.len()));
-        none_if_missing(read).map_err(|error| operation_error("read", name, &error))
+        match &self.place {
+            Place::Local(local) => local.get(&path),
+            Place::Remote(remote) => remote.get(path, &self.stop),
+        }
     }
 
-    /// Begins to read a big object of a remote store, whose size is known. Returns `None` for a
+    /// Begins to read a large object of a remote store, whose size is known. Returns `None` for a
     /// local store, whose objects are files.
     ///
     /// # Errors
-    /// An invalid name.
+    /// Returns an error if the name is invalid.
     pub fn fetch(&self, name: &str, bytes: u64) -> Result<Option<Fetch>> {
         match &self.place {
             Place::Local(..) => Ok(None),
-            Place::Remote(remote) => Ok(Some(remote.fetch(parse(name)?, bytes, &self.stop))),
+            Place::Remote(remote) => {
+                Ok(Some(Fetch::begin(remote.clone(), parse(name)?, bytes, self.stop.clone())))
+            }
         }
     }
 
     /// Returns the size and age of an object, or `None` if it does not exist.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn head(&self, name: &str) -> Result<Option<Listed>> {
         let path = parse(name)?;
-        let (local, stats) = match &self.place {
-            Place::Local(local, stats) => (local, stats),
-            Place::Remote(remote) => return remote.head(path, &self.stop),
-        };
-        let began = Instant::now();
-        let seen = local.head(&path);
-        count(stats, Operation::Head, began, &seen, |_| (Outcome::Ok, 0, 0));
-        none_if_missing(seen).map_err(|error| operation_error("look at", name, &error))
+        match &self.place {
+            Place::Local(local) => local.head(&path),
+            Place::Remote(remote) => remote.head(path, &self.stop),
+        }
     }
 
     /// Returns the sizes and ages of several objects, in their order.
     ///
     /// # Errors
-    /// A store that refuses one of them.
+    /// Returns an error if a name is invalid or the store refuses one of the requests.
     pub fn heads(&self, names: &[String]) -> Result<Vec<Option<Listed>>> {
         match &self.place {
             Place::Local(..) => names.iter().map(|name| self.head(name)).collect(),
@@ -274,47 +247,37 @@ impl Store {
     /// Lists a folder. A folder that does not exist is empty.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn list(&self, folder: &str) -> Result<Listing> {
         let path = parse(folder)?;
-        let (local, stats) = match &self.place {
-            Place::Local(local, stats) => (local, stats),
-            Place::Remote(remote) => return remote.list(path, &self.stop),
-        };
-        let began = Instant::now();
-        let listed = local.list(&path);
-        count(stats, Operation::List, began, &listed, |_| (Outcome::Ok, 0, 0));
-        let listed =
-            none_if_missing(listed).map_err(|error| operation_error("list", folder, &error))?;
-        Ok(listed.unwrap_or_default())
+        match &self.place {
+            Place::Local(local) => local.list(&path),
+            Place::Remote(remote) => remote.list(path, &self.stop),
+        }
     }
 
-    /// Removes an object. An object that does not exist is no error.
+    /// Removes an object. A missing object is not an error.
     ///
     /// # Errors
-    /// A store that refuses.
+    /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn delete(&self, name: &str) -> Result<()> {
         let path = parse(name)?;
         self.hook(Op::Remove, name)?;
-        let (local, stats) = match &self.place {
-            Place::Local(local, stats) => (local, stats),
-            Place::Remote(remote) => return remote.delete(path, &self.stop),
-        };
-        let began = Instant::now();
-        let removed = local.delete(&path);
-        count(stats, Operation::Delete, began, &removed, |()| (Outcome::Ok, 0, 0));
-        none_if_missing(removed).map(drop).map_err(|error| operation_error("remove", name, &error))
+        match &self.place {
+            Place::Local(local) => local.delete(&path),
+            Place::Remote(remote) => remote.delete(path, &self.stop),
+        }
     }
 
-    /// Removes the leftovers of writes that were killed longer than `age` ago from a folder, and
-    /// returns their number. In a bucket they leave nothing that is listed: see docs/STORES.md for
-    /// uploads in parts.
+    /// Removes from a folder the temporary files of writes that were killed more than `age` ago,
+    /// and returns their number. In a bucket, such writes leave nothing that is listed;
+    /// docs/STORES.md describes unfinished uploads in parts.
     ///
     /// # Errors
-    /// A disk that refuses.
+    /// Returns an error if the name is invalid or a file cannot be removed.
     pub fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
         match &self.place {
-            Place::Local(local, _) => local.sweep(parse(folder)?.as_ref(), age),
+            Place::Local(local) => local.sweep(parse(folder)?.as_ref(), age),
             Place::Remote(_) => Ok(0),
         }
     }
@@ -335,39 +298,11 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Parses a name within the store: a relative path of plain words, without a way up.
+/// Parses a name in the store: a relative path of plain words that does not leave the store.
 fn parse(name: &str) -> Result<Path> {
     Path::parse(name).map_err(|e| Error::Store {
         action: "name",
         path: name.to_owned(),
         reason: e.to_string(),
     })
-}
-
-/// Turns the error of a missing object into `None`.
-fn none_if_missing<T>(answer: object_store::Result<T>) -> object_store::Result<Option<T>> {
-    match answer {
-        Ok(found) => Ok(Some(found)),
-        Err(object_store::Error::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Counts a request to a folder. `of` returns its outcome, and the bytes that were sent and
-/// received.
-fn count<T>(
-    stats: &StoreStats,
-    operation: Operation,
-    began: Instant,
-    answer: &object_store::Result<T>,
-    of: impl FnOnce(&T) -> (Outcome, usize, usize),
-) {
-    let (outcome, sent, received) = match answer {
-        Ok(answer) => of(answer),
-        Err(object_store::Error::NotFound { .. }) => (Outcome::Missing, 0, 0),
-        Err(_) => (Outcome::Refused, 0, 0),
-    };
-    stats.request(operation, outcome, began.elapsed());
-    stats.sent(sent);
-    stats.received(received);
 }

@@ -1,9 +1,9 @@
-//! Upload of a big object in parts: several at once, straight from the mapped file, visible as a
-//! whole with the last request.
+//! The upload of a large object in parts: several at the same time, directly from the mapped file.
+//! The object becomes visible as a whole with the last request.
 //!
-//! An upload that fails is given up at the store. The upload of a killed process stays there,
-//! invisible and paid for, until the lifecycle rule of the bucket removes it (docs/STORES.md),
-//! because stores do not list unfinished uploads to this program.
+//! A failed upload is cancelled at the store. The upload of a killed process stays there, invisible
+//! and charged, until the lifecycle rule of the bucket removes it (docs/STORES.md), because stores
+//! do not list unfinished uploads to Zillion.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) async fn upload(shared: &Arc<Shared>, path: &Path, bytes: Bytes) -> R
     written
 }
 
-/// Writes all parts, and returns them in order.
+/// Uploads all parts and returns their ids in order.
 async fn parts(
     shared: &Arc<Shared>,
     place: &Path,
@@ -68,7 +68,7 @@ async fn parts(
     Ok(parts.into_iter().flatten().collect())
 }
 
-/// Makes the object visible.
+/// Completes the upload, which makes the object visible.
 async fn complete(
     shared: &Shared,
     path: &Path,

@@ -1,4 +1,4 @@
-//! Bad input: each case has the message that a person gets, with the place and the remedy.
+//! Bad input: the message of each case, which must name the place and the remedy.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,8 @@ use zillion_feature::random::{combine, mix64, text_seed};
 
 use crate::harness::{HEADER, JOB, Workplace, csv, row, stderr, zillion};
 
-/// Runs the job and expects exit code `code` and a message with all of `parts`.
+/// Runs the job, and asserts that it fails with exit code `code` and a message that contains all of
+/// `parts`.
 fn refused(place: &Workplace, more: &[&str], code: i32, parts: &[&str]) {
     let (exit, said) = place.train_fails(more);
     assert_eq!(exit, code, "{said}");

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::harness::{HEADER, Workplace, csv, row, stderr, stdout, zillion};
 
-/// Runs `check --json`; returns the exit code and the report.
+/// Runs `check --json`, and returns the exit code and the report.
 fn check(place: &Workplace, more: &[&str]) -> (i32, Value) {
     let root = format!("data.root={}", place.text(""));
     let run = format!("run.output={}", place.text("run"));
@@ -17,7 +17,7 @@ fn check(place: &Workplace, more: &[&str]) -> (i32, Value) {
     (result.status.code().unwrap_or(-1), report)
 }
 
-/// Expects a finding of that severity about a key, with these words.
+/// Asserts that the report has a finding of this severity about a key, with all of `words`.
 fn finds(report: &Value, severity: &str, about: &str, words: &[&str]) {
     let findings = report["findings"].as_array().expect("a list");
     let found = findings.iter().any(|f| {

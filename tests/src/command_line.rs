@@ -1,4 +1,4 @@
-//! The promises of the command line: layers of settings, results on stdout, exit codes.
+//! The rules of the command line: layers of settings, results on stdout, exit codes.
 
 use std::io::Write;
 use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! `zillion data convert`: the same rows in files that other tools open, however often it is
-//! killed.
+//! The command `zillion data convert`: the new files must have the rows of the sources, even if the
+//! command is killed several times.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use zillion_feature::random::mix64;
 
 use crate::harness::{Workplace, csv, stderr, stdout, zillion};
 
-/// Returns `zillion data convert INPUT --output OUTPUT`, ready to run.
+/// Returns the command `zillion data convert INPUT --output OUTPUT`.
 fn convert(place: &Workplace, input: &str, output: &str, more: &[&str]) -> Command {
     let (input, output) = (place.text(input), place.text(output));
     let mut arguments = vec!["data", "convert", &input, "--output", &output];
@@ -36,7 +36,7 @@ fn fails(mut command: Command) -> (i32, String) {
     (output.status.code().unwrap_or(-1), stderr(&output))
 }
 
-/// Returns all rows of a converted file as text: names and types, then a line a row.
+/// Returns the columns of a converted file and its rows, each as text.
 fn shown(place: &Workplace, name: &str) -> (Vec<String>, Vec<String>) {
     let path = place.path(name);
     let file = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -84,7 +84,7 @@ fn value(column: &arrow_array::ArrayRef, row: usize) -> String {
     }
 }
 
-/// Returns the files except the leftovers of killed writes.
+/// Returns all files below a folder except the leftovers of killed writes.
 fn visible(place: &Workplace, name: &str) -> BTreeMap<String, String> {
     place.digest(name).into_iter().filter(|(path, _)| !path.starts_with('.')).collect()
 }
@@ -312,7 +312,7 @@ fn mismatched_inputs_are_refused_by_name() {
     assert!(code == 3 && said.contains("folder"), "{said}");
 }
 
-/// The small parts of a conversion, so that there is much to interrupt.
+/// The arguments for many small parts, so that a kill often hits a conversion in the middle.
 const CUT: [&str; 6] = ["--part-rows", "3000", "--group-rows", "700", "--threads", "2"];
 
 #[test]

@@ -1,7 +1,8 @@
-//! A run that is killed at any moment and resumed ends in the same bytes as without interruption.
+//! Runs that are killed at any moment and resumed: they must end in the same bytes as a run without
+//! interruption.
 //!
-//! With one thread a checkpoint is written between two steps, with two threads beside them: both
-//! are killed.
+//! With one thread, a checkpoint is written between two steps; with two threads, it is written
+//! during the steps. The tests kill both kinds of runs.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -46,9 +47,9 @@ fn killed_at_random_moments_and_resumed() {
     assert!(killed >= 10, "most kills must come before the end: {killed} of {RANDOM_KILLS}");
 }
 
-/// Every durable operation of a run with one thread is disturbed once, by each fault. With two
-/// threads, where the operations of a checkpoint come in an order of their own, as many are. The
-/// job is one epoch with few checkpoints, so that this takes seconds.
+/// Disturbs every durable operation of a run with one thread once, by each fault. With two threads
+/// the order of the operations varies, so the test disturbs the same number of operations. The job
+/// has one epoch with few checkpoints, so that the test takes seconds.
 #[test]
 fn disturbed_at_every_write_fsync_and_rename_and_resumed() {
     let place = Workplace::new();

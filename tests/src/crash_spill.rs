@@ -1,10 +1,10 @@
-//! A run whose rows lie in files, killed or refused by its disk, ends in the same bytes as without
-//! interruption.
+//! Runs with rows on disk that are killed, or whose disk refuses an operation: they must end in the
+//! same bytes as a run without interruption.
 //!
-//! The files of `[run.spill]` are scratch. A run that is killed leaves them. The next run removes
-//! them and goes on from the checkpoint, which has the rows of both places. Their reads and writes
-//! run the same failpoint as durable operations. So the numbers here pass through rows that leave
-//! memory, rows that come back, compaction, and checkpoints in between.
+//! The files of `[run.spill]` are temporary. The files of a killed run stay, and the next run
+//! removes them and continues from the checkpoint, which has the rows in memory and those on disk.
+//! Reads and writes of these files run the same failpoint as durable operations. The tests
+//! therefore disturb the spilling of rows, their return, compaction, and checkpoints.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -17,10 +17,10 @@ use crate::harness::{Workplace, last_json, stderr, stdout};
 const SIGKILL: i32 = 9;
 const RANDOM_KILLS: u64 = 10;
 
-/// Rows so wide that the least memory holds a third of them.
+/// The dimension of the rows, which is so large that the smallest memory holds a third of the rows.
 const WIDE: [&str; 2] = ["--set", "tables.\"*\".dim=64"];
 
-/// Returns settings of a run that keeps some rows of two tables in memory.
+/// Returns the settings of a run whose memory holds only some rows of two tables.
 fn tight(shards: u64) -> Vec<String> {
     let memory = |table: &str| format!("run.spill.{table}=\"{} KiB\"", 9 * shards);
     vec![format!("run.shards={shards}"), memory("user"), memory("tags")]
@@ -31,7 +31,7 @@ fn arguments<'a>(settings: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
     WIDE.into_iter().chain(settings).chain(more.iter().copied()).collect()
 }
 
-/// Counts the leftovers below the folder for rows on disk.
+/// Returns the number of files that are left in the folder for rows on disk.
 fn left(place: &Workplace, output: &str) -> usize {
     std::fs::read_dir(place.path(output).join("spill")).map_or(0, Iterator::count)
 }
@@ -92,8 +92,8 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
     assert!(leftovers > 0, "no kill found rows on disk");
 }
 
-/// Operations are disturbed one at a time: all of the first ones, then fewer and fewer, because a
-/// run has hundreds and most are reads and writes that are alike.
+/// Disturbs one operation in each run: all of the first operations, and then fewer and fewer,
+/// because a run has hundreds of operations and most of them are similar.
 #[test]
 fn disturbed_at_operations_of_the_files_and_resumed() {
     let place = Workplace::new();

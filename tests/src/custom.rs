@@ -1,10 +1,10 @@
-//! A model that only its job file defines: trained, checked, interrupted, resumed.
+//! Models that a job file defines as a graph: training, checks, interruption and resumption.
 
 use serde_json::Value;
 
 use crate::harness::{JOB, Workplace, stderr, stdout, zillion};
 
-/// Operations in a combination that no model of the zoo has.
+/// A model with a combination of operations that no model of the zoo has.
 const GATED: &str = r#"
 [model]
 kind = "graph"
@@ -183,17 +183,17 @@ fn a_bad_graph_is_refused_by_its_node() {
         (
             "inputs = \"right\"",
             "inputs = \"bounded\"",
-            "`model.nodes.bounded`: each node needs the next one, in a circle: bounded -> bounded",
+            "`model.nodes.bounded`: nodes form a cycle, in which each node reads the next one: bounded -> bounded",
         ),
         (
             "inputs = [\"left\", \"bounded\"]",
             "inputs = [\"left\", \"fields\"]",
-            "`model.nodes.bounded`: no output depends on it",
+            "`model.nodes.bounded`: no output depends on this node",
         ),
         (
             "width = 3\nbias = false",
             "width = 4\nbias = false",
-            "`model.nodes.bilinear`: row_dot cannot take [B, 4] and [B, 3]",
+            "`model.nodes.bilinear`: row_dot cannot read inputs of these shapes: [B, 4] and [B, 3]",
         ),
         ("op = \"tanh\"", "op = \"tahn\"", "did you mean `tanh`?"),
     ] {
@@ -229,5 +229,8 @@ fn each_label_may_have_its_node() {
     place.write("job.toml", &job.replace("[labels.label]\n", &format!("{label}[labels.more]\n")));
     let (code, said) = place.train_fails(&[]);
     assert_eq!(code, 2, "{said}");
-    assert!(said.contains("`model.outputs`: names no node for the label `more`"), "{said}");
+    assert!(
+        said.contains("`model.outputs`: no node for the label `more`; add a key `more`"),
+        "{said}"
+    );
 }

@@ -1,4 +1,4 @@
-//! The same job gives the same bytes, whatever the number of threads and shards.
+//! Determinism: the same job must give the same bytes with any number of threads and shards.
 
 use std::process::Output;
 

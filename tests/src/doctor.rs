@@ -1,4 +1,4 @@
-//! `zillion doctor`: every finding is graded, and each that could be better has a remedy.
+//! The command `zillion doctor`: every finding has a grade, and each bad finding has a remedy.
 
 use serde_json::Value;
 

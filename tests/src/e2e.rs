@@ -1,4 +1,4 @@
-//! End to end: the real binary on real files, one behaviour a module.
+//! The end-to-end tests, which run the real binary on real files. Each module tests one behaviour.
 
 mod bad_input;
 mod bench;

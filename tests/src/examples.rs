@@ -1,9 +1,8 @@
-//! The commands of README.md and of the examples run as printed, and print the lines that stand
-//! below them.
+//! The commands of README.md and of the examples, which must run and print the lines below them.
 //!
-//! A `console` block holds commands (`$ `) and lines that they print. Numbers are not compared,
-//! because times and last digits depend on the machine; `...` stands for other lines. Blocks of
-//! other kinds are not run.
+//! A `console` block has commands (`$ `) and the lines that they print. Numbers are not compared,
+//! because times and last digits depend on the machine. The line `...` stands for any lines. Blocks
+//! of other kinds are not run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +11,7 @@ use std::process::Command;
 
 use crate::harness::{binary, root, stderr, stdout};
 
-/// The folders below `examples/`, each with a test below.
+/// The folders below `examples/`. Each has a test in this file.
 const FOLDERS: [&str; 8] =
     ["adult", "beauty", "clicks", "criteo", "custom", "eviction", "frappe", "ml1m"];
 
@@ -57,7 +56,7 @@ fn without_numbers(line: &str) -> String {
     plain
 }
 
-/// Runs the commands of a page in a folder that holds nothing but the examples.
+/// Runs the commands of a page in a folder that holds only the examples.
 fn run(page: &Path) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::os::unix::fs::symlink(root().join("examples"), folder.path().join("examples"))

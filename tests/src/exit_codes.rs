@@ -1,9 +1,10 @@
-//! The exit codes of README and `--help`: 0 done, 1 failed, 2 usage, 3 refused by a guard; of
-//! `check`: 0 the job can run, 1 it cannot, 3 it can but should not.
+//! The exit codes of the commands. The usual codes are 0 for success, 1 for failure, 2 for a usage
+//! error, and 3 for a refusal by a guard. `check` returns 0 if the job can run, 1 if it cannot run,
+//! and 3 if it can run but should not.
 
 use crate::harness::{Workplace, csv, stdout, zillion};
 
-/// Runs a command and expects its exit code.
+/// Runs a command, and asserts that it ends with the exit code `code`.
 fn exits(code: i32, arguments: &[&str]) {
     let output = zillion(arguments).output().expect("the binary runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,4 +1,5 @@
-//! `zillion model export` writes the published content, whole or not described at all.
+//! The command `zillion model export`: it must write the published content, and a description only
+//! if all files are complete.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,10 +17,10 @@ use zillion_feature::FeatureKey;
 use crate::harness::{Workplace, stderr};
 use crate::server::{MODEL, REGISTRY, operate, operator};
 
-/// The rows of a table by key: weights and count.
+/// The rows of a table: a map from keys to weights and counts.
 pub(crate) type Rows = BTreeMap<u64, (Vec<f32>, u32)>;
 
-/// Publishes versions in which keys come, change and leave.
+/// Publishes versions between which keys are added, changed and removed.
 pub(crate) fn publishing(place: &Workplace, more: &[&str]) {
     let registry = format!("publish.registry={}", place.text(REGISTRY));
     let mut arguments = vec![
@@ -34,7 +35,7 @@ pub(crate) fn publishing(place: &Workplace, more: &[&str]) {
     place.train_ok("run", &arguments);
 }
 
-/// Returns the manifest of a version and those that it depends on, the base first.
+/// Returns the manifests of the chain of a version, the base first.
 pub(crate) fn chain(place: &Workplace, version: Option<u64>) -> Vec<Value> {
     let number = version.map(|v| v.to_string());
     let mut arguments = vec!["model", "show", "--json"];
@@ -54,8 +55,8 @@ pub(crate) fn registry_file(place: &Workplace, hash: &str, kind: &str) -> std::p
     place.path(REGISTRY).join(MODEL).join("files").join(&hash[..2]).join(format!("{hash}.{kind}"))
 }
 
-/// Reads the rows of a chain from its layers without code of ours; also returns the number of
-/// tombstones.
+/// Reads the rows of a chain from its layers with the Arrow library alone, and returns them and the
+/// number of tombstones.
 pub(crate) fn layered(place: &Workplace, chain: &[Value]) -> (BTreeMap<String, Rows>, u64) {
     let mut tables: BTreeMap<String, Rows> = BTreeMap::new();
     let mut left = 0;
@@ -101,7 +102,7 @@ pub(crate) struct Exported {
     pub(crate) count: u32,
 }
 
-/// Reads an exported table in the order of the file, and the metadata of the file.
+/// Returns the rows of an exported table in the order of the file, and the metadata of the file.
 pub(crate) fn read(path: &Path) -> (Vec<Exported>, BTreeMap<String, String>) {
     let file = File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet");

@@ -1,4 +1,4 @@
-//! Sequences, crosses and side tables, from the job file to the score.
+//! The features of sequences, crosses and side tables, from the job file to the score.
 
 use std::fmt::Write as _;
 
@@ -10,8 +10,8 @@ use crate::harness::{Workplace, stderr, stdout, zillion};
 const USERS: u64 = 60;
 const ITEMS: u64 = 40;
 
-/// Makes rows whose label only the combination of the user's city and the item's colour explains:
-/// each city and each colour alone has as many ones as zeros.
+/// Returns rows whose label depends only on the combination of the user's city and the item's
+/// colour. Each city alone and each colour alone has as many ones as zeros.
 fn csv(part: u64, rows: u64) -> String {
     let mut text = "user,item,history,label\n".to_owned();
     for row in 0..rows {
@@ -249,7 +249,7 @@ fn errors_of_the_job_are_named() {
             "missing = 0\n",
             "",
             1,
-            "has no row there, but the join with side table `users` needs one",
+            "has no row in the side table, but the join with side table `users` needs one",
         ),
         (
             "type = \"string\"\n[side.items]",

@@ -1,4 +1,4 @@
-//! Files that an earlier release has written are read by this build (`tests/fixtures`).
+//! The reading of files of an earlier release (`tests/fixtures`) with this build.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::harness::{root, stderr, stdout, zillion};
 /// The folder of the files in the first formats.
 const FIRST: &str = "tests/fixtures/formats-1";
 
-/// The largest difference of a score: another processor may round a product in another order.
+/// The largest allowed difference of a score, because another processor may round differently.
 const TOLERANCE: f64 = 1e-6;
 
 #[test]
@@ -49,7 +49,7 @@ fn a_run_of_the_first_format_is_resumed() {
     assert_close(&resumed, &whole, "resumed");
 }
 
-/// Copies the fixture, because reading a registry writes its cache.
+/// Copies the fixture to a temporary folder, because the reading of a registry writes a cache.
 fn copy_of_fixture() -> TempDir {
     let place = tempfile::tempdir().expect("a temporary folder");
     copy(&root().join(FIRST), place.path());

@@ -1,4 +1,5 @@
-//! The same rows in another format, packing or number of files give the same results.
+//! The formats of data: the same rows must give the same results in any format, with any
+//! compression and in any number of files.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +10,7 @@ use arrow_ipc::writer::FileWriter;
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// Shuffling follows the list of files, so files are compared unshuffled.
+/// The arguments that switch off shuffling, which depends on the list of files.
 const UNSHUFFLED: [&str; 4] = ["--set", "data.shuffle=false", "--set", "train.epochs=1"];
 
 fn tables_of(place: &Workplace, output: &str, train: &str) -> Vec<(String, String)> {
@@ -21,7 +22,7 @@ fn tables_of(place: &Workplace, output: &str, train: &str) -> Vec<(String, Strin
     files.into_iter().filter(|(name, _)| !name.ends_with("MANIFEST")).collect()
 }
 
-/// Writes JSON lines in which every cell that reads as a number is one.
+/// Converts CSV text to JSON lines. A cell that can be parsed as a number becomes a number.
 fn as_json(text: &str) -> String {
     let mut lines = text.lines().map(|line| line.split(','));
     let names: Vec<&str> = lines.next().expect("a header").collect();
@@ -36,7 +37,8 @@ fn as_json(text: &str) -> String {
     lines.map(row).collect()
 }
 
-/// Writes columns of numbers as such and others as strings, with 300 rows a record batch.
+/// Writes CSV text as an Arrow file with 300 rows in each record batch. Columns of numbers have a
+/// numeric type; the other columns are strings.
 fn write_arrow(path: &Path, text: &str) {
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let names = lines.next().expect("a header");

@@ -1,6 +1,6 @@
-//! Rows that are narrow until their key is frequent, in a job: the same bytes for any threads,
-//! shards and interruptions. A version scores as the checkpoint does, and the tools know both
-//! widths.
+//! Jobs with rows that are narrow until their key is frequent. They must give the same bytes for
+//! any threads, shards and interruptions, a version must score as its checkpoint does, and the
+//! tools must read both widths.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use zillion_feature::random::mix64;
 use crate::harness::{Workplace, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, floats, instances, operate};
 
-/// Users begin with only their linear weight; tags begin with two floats of the vector beside it,
-/// in 16 bits.
+/// The settings with which a user's row begins with its linear weight only, and a tag's row begins
+/// with its linear weight and two floats of its vector, in 16 bits.
 const GROW: [&str; 10] = [
     "--set",
     "tables.user.grow={ at = 5 }",
@@ -27,7 +27,7 @@ const GROW: [&str; 10] = [
 ];
 
 /// Runs a command and returns its JSON.
-fn asked(arguments: &[&str]) -> Value {
+fn run_json(arguments: &[&str]) -> Value {
     let result = zillion(arguments).output().expect("the binary runs");
     assert!(result.status.success(), "{}", stderr(&result));
     serde_json::from_str(stdout(&result).trim()).expect("JSON")
@@ -124,7 +124,7 @@ fn a_version_answers_as_the_checkpoint_does() {
     }
 
     // The tools know both widths.
-    let stats = asked(&["table", "stats", last, "--json"]);
+    let stats = run_json(&["table", "stats", last, "--json"]);
     let of = |name: &str| {
         let tables = stats["tables"].as_array().expect("a list");
         tables.iter().find(|table| table["table"] == name).expect("the table").clone()
@@ -134,7 +134,8 @@ fn a_version_answers_as_the_checkpoint_does() {
     assert!(narrow > 0 && Some(narrow) < user["rows"].as_u64(), "{user}");
     assert_eq!(of("item")["narrow_rows"], 0);
     let rare = text.lines().last().and_then(|line| line.split(',').next()).expect("a user");
-    let explained = asked(&["table", "explain", last, "--table", "user", "--key", rare, "--json"]);
+    let explained =
+        run_json(&["table", "explain", last, "--table", "user", "--key", rare, "--json"]);
     assert_eq!(explained["row"]["grows_at"], 5, "{explained}");
     assert!(explained.to_string().contains("narrow"), "{explained}");
     let arguments = ["explain", "--table", "user", "--key", rare, "--version", &newest, "--json"];
@@ -145,8 +146,8 @@ fn a_version_answers_as_the_checkpoint_does() {
     let out = place.text("small");
     let shrink =
         ["table", "shrink", last, "--table", "user", "--min-count", "2", "--out", &out, "--json"];
-    asked(&shrink);
-    let small = asked(&["table", "stats", &out, "--json"]);
+    run_json(&shrink);
+    let small = run_json(&["table", "stats", &out, "--json"]);
     let left = small["tables"].to_string();
     assert!(small["tables"][0]["rows"].as_u64() <= user["rows"].as_u64(), "{left}");
 }

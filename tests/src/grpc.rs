@@ -1,5 +1,5 @@
-//! gRPC against the real binary: the same scores as over HTTP, failures with the codes of the
-//! protocol, health, reflection, and a server that stops in good order. Clients in other languages
+//! The gRPC interface of the real binary: the same scores as over HTTP, failures with the codes of
+//! the protocol, health, reflection, and an orderly stop of the server. Clients in other languages
 //! are in `clients`.
 
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ use zillion_serving::proto::tensorflow::{DataType, TensorProto, TensorShapeProto
 use crate::harness::{Workplace, csv};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, operate, output};
 
-/// Trains a model for a moment and starts its server.
+/// Trains a model for a few steps, publishes it and starts its server.
 fn served(more: &[&str]) -> (Workplace, Server) {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -42,7 +42,7 @@ fn served(more: &[&str]) -> (Workplace, Server) {
     (place, server)
 }
 
-/// Runs a client to its end, within the patience of the tests.
+/// Runs a client to its end, and panics if it takes longer than the time limit of the tests.
 fn run<T>(client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime for the client");
@@ -56,7 +56,7 @@ async fn connect(address: &str) -> GrpcInferenceServiceClient<Channel> {
     GrpcInferenceServiceClient::new(channel.connect().await.expect("the server takes connections"))
 }
 
-/// Makes the request for these rows, with the values in lists of their types.
+/// Returns the request for these rows, with the values in typed lists.
 fn request(rows: &[Value], outputs: &[&str]) -> ModelInferRequest {
     let column = |name: &str| -> Vec<Value> { rows.iter().map(|row| row[name].clone()).collect() };
     let text = |value: &Value| Bytes::from(value.as_str().expect("text").to_owned());
@@ -164,7 +164,7 @@ fn scores_equal_those_of_http_on_both_addresses() {
     assert!(server.terminate().success());
 }
 
-/// Makes the same rows as tensors of TensorFlow; numbers that were given as bytes are bytes.
+/// Returns the request for these rows as tensors of TensorFlow. Numbers in texts stay texts.
 fn predict_request(rows: &[Value], label: Option<&str>) -> PredictRequest {
     let of = |input: &InferInputTensor| {
         let contents = input.contents.clone().expect("values");
@@ -348,7 +348,7 @@ fn failed_requests_have_the_code_of_the_protocol() {
     assert!(server.terminate().success());
 }
 
-/// Makes one call with bytes as its message over plain HTTP/2, without a client library.
+/// Makes one call over plain HTTP/2, without a client library, with the given bytes as its message.
 async fn call(address: &str, path: &str, message: &[u8], timeout: Option<&str>) -> (Code, String) {
     let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
     let io = TokioIo::new(stream);
@@ -373,7 +373,7 @@ async fn call(address: &str, path: &str, message: &[u8], timeout: Option<&str>) 
     (Code::from_bytes(&code), String::from_utf8_lossy(&message).into_owned())
 }
 
-/// A body of one piece.
+/// An HTTP body that consists of one frame of data.
 struct Full(Option<Bytes>);
 
 impl hyper::body::Body for Full {

@@ -1,4 +1,5 @@
-//! The tools of every end-to-end test: the binary, a small data set with something to learn, a job.
+//! The tools of the end-to-end tests: the binary, a small data set that a model can learn, and a
+//! job.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,9 +21,11 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is a folder of the repository")
 }
 
-/// Returns the `zillion` binary beside that of this test. `cargo test --workspace` builds it,
-/// because the package of the binary has an integration test; a binary that is older than the
-/// sources is refused.
+/// Returns the path of the `zillion` binary, which lies in the folder of the test's binary.
+/// `cargo test --workspace` builds it, because its package has an integration test.
+///
+/// # Panics
+/// Panics if the binary is older than the sources.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -43,8 +46,8 @@ pub(crate) fn binary() -> &'static Path {
     })
 }
 
-/// Returns whether a source is part of the binary. Tests, benches and examples are not, and cargo
-/// does not rebuild the binary for them.
+/// Returns whether a source file is part of the binary. Cargo does not rebuild the binary for
+/// tests, benches and examples.
 fn ships(source: &Path) -> bool {
     let below = source.strip_prefix(root()).unwrap_or(source);
     !below.iter().any(|name| {
@@ -73,7 +76,7 @@ pub(crate) fn sources(top: &Path) -> Vec<(PathBuf, String)> {
     files
 }
 
-/// Returns a command of the binary that sees no settings of this process.
+/// Returns a command of the binary that inherits no settings from this process.
 pub(crate) fn zillion(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_")) {
@@ -88,7 +91,7 @@ pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Parses the last line of an output, which is JSON.
+/// Parses the last line of an output as JSON.
 pub(crate) fn last_json(text: &str) -> Value {
     let line = text.lines().last().expect("something on stdout");
     serde_json::from_str(line).expect("the last line is JSON")
@@ -105,7 +108,7 @@ pub(crate) struct Workplace {
 }
 
 impl Workplace {
-    /// Generates the CSV files and the job over them.
+    /// Creates a folder with generated CSV files and a job for them.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let workplace = Self { folder };
@@ -116,7 +119,7 @@ impl Workplace {
         workplace
     }
 
-    /// Generates the usual job on rows of which some users come only once.
+    /// Creates a folder with the usual job, and with rows in which some users occur only once.
     pub(crate) fn with_rare_users() -> Self {
         let workplace = Self::new();
         let mut text = csv(0, 1200);
@@ -141,7 +144,8 @@ impl Workplace {
         std::fs::write(self.path(name), contents).expect("the temporary folder takes files");
     }
 
-    /// Returns `zillion train job.toml` into `output`, with further arguments.
+    /// Returns the command `zillion train job.toml` with the run folder `output` and further
+    /// arguments.
     pub(crate) fn train(&self, output: &str, more: &[&str]) -> Command {
         let root = format!("data.root={}", self.text(""));
         let run = format!("run.output={}", self.text(output));
@@ -151,14 +155,14 @@ impl Workplace {
         zillion(&arguments)
     }
 
-    /// Runs [`Workplace::train`] to a successful end.
+    /// Runs [`Workplace::train`] and asserts that it succeeds.
     pub(crate) fn train_ok(&self, output: &str, more: &[&str]) -> Output {
         let result = self.train(output, more).output().expect("the binary runs");
         assert!(result.status.success(), "{}", stderr(&result));
         result
     }
 
-    /// Trains and expects failure; returns the exit code and the message.
+    /// Runs a training that must fail, and returns the exit code and the message.
     pub(crate) fn train_fails(&self, more: &[&str]) -> (i32, String) {
         let output = format!("failing-{}", mix64(more.concat().len() as u64));
         let _ = std::fs::remove_dir_all(self.path(&output));
@@ -167,7 +171,7 @@ impl Workplace {
         (result.status.code().unwrap_or(-1), stderr(&result))
     }
 
-    /// Returns every file below a folder with the hash of its bytes.
+    /// Returns the hash of every file below a folder.
     pub(crate) fn digest(&self, name: &str) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
         let top = self.path(name);
@@ -193,7 +197,7 @@ fn collect(top: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
 /// The columns of the generated data.
 pub(crate) const HEADER: &str = "user,item,tags,price,age,label";
 
-/// Generates one row: hidden biases of the user and the item decide the label.
+/// Generates one row, whose label follows from hidden biases of the user and the item.
 pub(crate) fn row(part: u64, index: usize) -> String {
     let draw = |salt: u64| mix64(combine(combine(part, salt), index as u64));
     let user = draw(1) % 50;
@@ -217,8 +221,9 @@ pub(crate) fn csv(part: u64, rows: usize) -> String {
     text
 }
 
-/// A job with every kind of feature, a dynamic and two dense tables, batch norm, dropout and
-/// clipping: all that could make a result depend on threads, shards or an interruption.
+/// The text of the usual job. It has every kind of feature, a dynamic and two dense tables, batch
+/// norm, dropout and clipping, because all of these could make a result depend on threads, shards
+/// or an interruption.
 pub(crate) const JOB: &str = r#"
 name = "e2e"
 seed = 5
@@ -283,7 +288,7 @@ threads = 1
 shards = 3
 "#;
 
-/// Skips a test visibly. The name must be on the list of allowed skips.
+/// Prints that a test is skipped, and why. The test must be on the list of allowed skips.
 pub(crate) fn skip(test: &str, why: &str) {
     let allowed = include_str!("../allowed_skips.txt");
     let listed = allowed.lines().any(|line| line.split_whitespace().next() == Some(test));

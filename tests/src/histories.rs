@@ -1,4 +1,4 @@
-//! Histories: added to files by `zillion data history`, and read by the model that attends to them.
+//! Histories: `zillion data history` adds them to files, and a model with attention reads them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,11 +17,12 @@ use crate::harness::{Workplace, stderr, stdout, zillion};
 const ITEMS: u64 = 32;
 const ROWS_A_USER: u64 = 24;
 
-/// A row of a log: user, item, time, label.
+/// A row of a click log: user, item, time and label.
 type Row = (String, i64, i64, i64);
 
-/// Makes the log of users who like one of four colours and are seen in one file only. Each item has
-/// a colour. Neither user nor item explains the label, but what the user liked before does.
+/// Returns the log of users that are in one file only. Each item has one of four colours, and each
+/// user likes one colour. Neither the user nor the item alone explains the label, but the items
+/// that the user liked before explain it.
 fn log(first_user: u64, users: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for turn in 0..ROWS_A_USER {
@@ -55,7 +56,7 @@ fn write(place: &Workplace, name: &str, rows: &[Row]) {
     writer.close().expect("a disk");
 }
 
-/// Returns the new column and the number of columns.
+/// Returns the column of histories of a file, and the number of its columns.
 fn histories(place: &Workplace, name: &str) -> (Vec<Vec<i64>>, usize) {
     let file = File::open(place.path(name)).expect("it was written");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet").build();
@@ -150,7 +151,7 @@ fn impossible_histories_are_refused() {
         .current_dir(place.path(""))
         .output()
         .expect("the binary runs");
-    assert!(stderr(&result).contains("written over while it is read"), "{}", stderr(&result));
+    assert!(stderr(&result).contains("overwritten while it is read"), "{}", stderr(&result));
 }
 
 const JOB: &str = r#"

@@ -1,5 +1,5 @@
-//! A job file for an unprepared data file: it runs as drafted, or the message says precisely what
-//! to change.
+//! The command `zillion init` on unprepared data files: the drafted job must run, or the message
+//! must name the required change.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use zillion_feature::random::{combine, mix64};
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// Draws a user, an item, a number and a click that they explain.
+/// Draws a user, an item, a number, and a click that depends on them.
 fn drawn(i: u64) -> (u64, u64, f64, u8) {
     let draw = |salt: u64| mix64(combine(i, salt));
     let (user, item) = (draw(1) % 40, draw(2) % 60);
@@ -18,8 +18,8 @@ fn drawn(i: u64) -> (u64, u64, f64, u8) {
     (user, item, price, u8::from((draw(4) % 1000) as f64 / 1000.0 < chance))
 }
 
-/// Runs `init`, then `check`, then `train`, all with success; returns the job and the output of
-/// `init`.
+/// Runs `init`, `check` and `train`, and asserts that all succeed. Returns the job and the output
+/// of `init`.
 fn walks(place: &Workplace, file: &str, text: &str) -> (toml::Table, String) {
     place.write(file, text);
     let job = format!("{file}.toml");
@@ -193,7 +193,7 @@ fn files_that_cannot_be_drafted_get_a_remedy() {
     let refusals = [
         (format!("user,rating\n{ratings}"), vec![], 2, "no column holds 0 and 1 only"),
         (format!("user,rating\n{ratings}"), vec!["--label", "rating"], 2, "holds 5 values"),
-        (format!("user,rating\n{ratings}"), vec!["--label", "stars"], 2, "no column `stars`"),
+        (format!("user,rating\n{ratings}"), vec!["--label", "stars"], 2, "unknown column `stars`"),
         ("user,label\n1,yes\n2,no\n3,yes\n".to_owned(), vec![], 2, "write 0 and 1 instead"),
         ("a,b,user\n0,1,5\n1,0,6\n1,1,7\n".to_owned(), vec![], 2, "the setting `label`: a, b"),
         ("just words\nand more\n".to_owned(), vec![], 1, "data.delimiter"),

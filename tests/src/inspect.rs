@@ -1,4 +1,4 @@
-//! The inspection of data, and the drift between two sets of it.
+//! The command `zillion data inspect`: summaries of columns, and the drift between two data sets.
 
 use serde_json::Value;
 

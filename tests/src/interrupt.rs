@@ -1,12 +1,13 @@
-//! Ctrl-C finishes the batch, writes a checkpoint and exits with 0; the resumed run ends as if
-//! uninterrupted.
+//! Ctrl-C during training: the run must finish its batch, write a checkpoint and exit with 0, and
+//! the resumed run must end in the bytes of an uninterrupted run.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::harness::{Workplace, stderr};
 
-/// Enough epochs that the signal comes in the middle; the schedule is off so that all of them run.
+/// The arguments for many epochs, so that the signal comes in the middle, and without the schedule,
+/// which could end the run earlier.
 const LONG: [&str; 4] = ["--set", "train.epochs=40", "--set", "train.plateau.patience=1000"];
 
 #[test]

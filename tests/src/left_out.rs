@@ -1,6 +1,6 @@
-//! Rows that are left out: bad ones up to a limit, listed with their places; a sample; fewer
-//! negatives, with scores that are right all the same. Interrupted and resumed runs end in the same
-//! bytes.
+//! Rows that are left out of training: bad rows up to a limit, rows outside of a sample, and some
+//! negatives, whose absence must not change the calibration of the scores. Interrupted and resumed
+//! runs must end in the same bytes.
 
 use serde_json::Value;
 
@@ -11,10 +11,10 @@ fn json(text: &str) -> Value {
     serde_json::from_str(line).expect("the last line is JSON")
 }
 
-/// The bad data rows of the training file, counted from 1.
+/// The numbers of the bad rows of the training file, counted from 1.
 const BAD: [usize; 5] = [3, 200, 201, 700, 1500];
 
-/// Makes a file with bad rows at the given places, and their descriptions.
+/// Returns a file with bad rows at the given places, and a description of each bad row.
 fn dirty(clean: &str, places: &[usize]) -> (String, Vec<String>) {
     let bad = ["u1,x7,,1.0,3,1", "u1,7", "u1,7,t1,1.0,3,2", "u1,7,t1,many,3,1", "u1,7,t1,1,,"];
     let mut lines: Vec<String> = clean.lines().map(str::to_owned).collect();
@@ -177,7 +177,7 @@ fn a_check_counts_the_bad_rows_of_its_sample() {
     assert!((28_000.0..32_000.0).contains(&rows), "{rows}");
 }
 
-/// Tests everything at once: several files, bad rows, a sample, fewer negatives, shuffling.
+/// Tests the combination of several files, bad rows, a sample, fewer negatives and shuffling.
 #[test]
 fn a_resumed_run_leaves_out_the_same_rows() {
     let place = Workplace::new();
@@ -257,8 +257,8 @@ fn a_sample_is_a_share_of_the_rows_and_zero_is_refused() {
     assert!(said.contains("none of the 1500 training rows is left"), "{said}");
 }
 
-/// Compares with the planted truth: a tenth of the zeros teaches nearly the same, and the scores of
-/// untouched data are calibrated because inference corrects the odds.
+/// Compares scores with the known probabilities. A model that was trained on a tenth of the zeros
+/// must be nearly as good, and its scores must be calibrated, because inference corrects the odds.
 #[test]
 fn fewer_negatives_keep_the_scores_calibrated() {
     let place = Workplace::new();

@@ -1,1 +1,1 @@
-//! An empty library; the package exists for its end-to-end test binary.
+//! An empty library. The package exists for its end-to-end test binary.

@@ -1,12 +1,11 @@
-//! The scores of a version by its two ways in: `predict --model` on files, and `loadgen` on a
-//! server.
+//! The scores of a version in two commands: `predict --model` on files, and `loadgen` on a server.
 
 use serde_json::Value;
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, operator};
 
-/// Makes a workplace with a trained run that is published as version 1.
+/// Creates a workplace with a trained run, and publishes the run as version 1.
 fn published() -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -20,14 +19,14 @@ fn ok(mut command: std::process::Command) -> String {
     stdout(&output)
 }
 
-/// Runs a command; returns the exit code and the message.
+/// Runs a command, and returns its exit code and its message.
 fn fails(mut command: std::process::Command) -> (Option<i32>, String) {
     let output = command.output().expect("the binary runs");
     assert!(!output.status.success(), "{}", stdout(&output));
     (output.status.code(), stderr(&output))
 }
 
-/// Returns `predict` of the version, ready to run.
+/// Returns the command `predict` for the version.
 fn predict(place: &Workplace, more: &[&str]) -> std::process::Command {
     operator(place, &[&["predict"], more].concat())
 }
@@ -79,7 +78,7 @@ fn files_that_a_version_cannot_score_are_refused() {
     assert!(code == Some(2) && said.contains("--registry"), "{said}");
 }
 
-/// Returns `loadgen` on a server at `address`, with the versions of `place`.
+/// Returns the command `loadgen` for the server at `address`, with the registry of `place`.
 fn load(place: &Workplace, address: &str, more: &[&str]) -> std::process::Command {
     let (url, valid) = (format!("http://{address}"), place.text("valid.csv"));
     let fixed = ["loadgen", "--url", &url, "--data", &valid, "--candidates", "20", "--bodies", "5"];
@@ -162,7 +161,7 @@ fn missing_arguments_of_loadgen_are_named() {
     let refused =
         |more: &[&str]| fails(operator(&place, &[&["loadgen", "--data", &valid], more].concat()));
     for (more, wanted, message) in [
-        (&["--protocol", "predict", "--check"][..], 2, "names no version"),
+        (&["--protocol", "predict", "--check"][..], 2, "does not name its version"),
         (&["--url", "127.0.0.1:80"], 2, "http://"),
         (&["--context", "user"], 2, "--protocol rank"),
         (&["--candidates", "1000"], 1, "--candidates"),

@@ -1,4 +1,5 @@
-//! `--fetch`, `--step` and `zillion model graph`: they show a run and change nothing of it.
+//! The options `--fetch` and `--step`, and the command `zillion model graph`: they must show the
+//! values of a run without changing its result.
 
 use std::fs::File;
 

@@ -1,5 +1,5 @@
-//! `--profile`: a trace that other tools can read, a summary that names a bound, and a run that
-//! does not change.
+//! The option `--profile`: it must write a trace for other tools and a summary with a bound, and
+//! must not change the run.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The first run: it ends, reports truly what it reached, resumes to the same bytes, and every
-//! command that it prints can be typed.
+//! The quickstart: it must end, report the metrics that it reached, resume to the same bytes, and
+//! print commands that work.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The two-tower model, from sequences to ranks among all items.
+//! The two-tower model, from sequences to the ranks of items.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::harness::{Workplace, stderr, stdout, zillion};
 const ITEMS: u64 = 60;
 const USERS: u64 = 400;
 
-/// Makes sequences: a user mostly stays in one of six groups of ten items and moves from an item to
-/// the next. A few items of each group are taken more often.
+/// Returns the sequences of users. A user mostly stays in one of six groups of ten items, and goes
+/// from one item to the next. A few items of each group are more frequent.
 fn sequences() -> Vec<(i64, Vec<i64>)> {
     let sequence = |user: u64| {
         let draw = |salt: u64| mix64(combine(combine(77, salt), user));
@@ -44,7 +44,7 @@ fn write_sequences(place: &Workplace, name: &str) {
     writer.close().expect("an end");
 }
 
-/// Returns user, history and item of each row.
+/// Returns the user, the history and the item of each row of a file.
 fn rows(place: &Workplace, name: &str) -> Vec<(i64, Vec<i64>, i64)> {
     let file = std::fs::File::open(place.path(name)).expect("the file");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet").build();
@@ -225,7 +225,7 @@ fn errors_of_the_job_are_named() {
         ("exclude = \"history\"", "exclude = \"histery\"", "did you mean `history`?"),
         ("metric = \"recall@5\"", "metric = \"recall@7\"", "is recall@7, which is not measured"),
         ("metric = \"recall@5\"", "metric = \"auc\"", "which needs labels, and the job has none"),
-        ("metric = \"recall@5\"", "metric = \"recal@5\"", "is no metric; choose auc"),
+        ("metric = \"recall@5\"", "metric = \"recal@5\"", "unknown metric `recal@5`; choose auc"),
         ("recall_at = [5, 10]", "recall_at = [0]", "must be at least 1, found 0"),
         (
             "by = \"item\"",
@@ -233,7 +233,7 @@ fn errors_of_the_job_are_named() {
             "is in the item's tower, but is no column of side table",
         ),
         ("user = [\"history\"]", "user = [\"history\", \"item\"]", "is named 2 times"),
-        ("item = [\"item\", \"kind\"]", "item = [\"item\"]", "is in no tower"),
+        ("item = [\"item\", \"kind\"]", "item = [\"item\"]", "is in neither tower"),
         (
             "item = [\"item\", \"kind\"]",
             "item = [\"kind\", \"item\"]",

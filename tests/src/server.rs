@@ -1,4 +1,4 @@
-//! A server of the real binary, and a client that can misbehave.
+//! A server process of the real binary, and a client that can send invalid requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use crate::harness::{Workplace, zillion};
 
-/// The time that anything may take before a test gives up.
+/// The time limit of every operation of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The folder of the registry in a workplace.
 pub(crate) const REGISTRY: &str = "registry";
 pub(crate) const MODEL: &str = "e2e";
 
-/// A `zillion serve` on a port of its own, stopped when dropped.
+/// A running `zillion serve` on a free port, which is stopped when dropped.
 pub(crate) struct Server {
     child: Child,
     /// The address for HTTP, as `127.0.0.1:PORT`.
@@ -25,7 +25,7 @@ pub(crate) struct Server {
     pub(crate) grpc: Option<String>,
 }
 
-/// The answer of a server.
+/// The answer to an HTTP request.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -38,7 +38,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
-    /// Returns the message of an error, which every error has.
+    /// Returns the message of an answer that is an error.
     pub(crate) fn error(&self) -> String {
         self.json()["error"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
@@ -50,8 +50,8 @@ impl Server {
         Self::try_start(place, more, &[]).expect("the server listens")
     }
 
-    /// Starts a server with settings of the environment; returns `None` if it ends before it
-    /// listens.
+    /// Starts a server with these environment variables. Returns `None` if the server ends before
+    /// it listens.
     pub(crate) fn try_start(
         place: &Workplace,
         more: &[&str],
@@ -64,7 +64,7 @@ impl Server {
         })
     }
 
-    /// Starts a server whose arguments alone name its models.
+    /// Starts a server whose models are named only by its arguments.
     pub(crate) fn configured(
         place: &Workplace,
         more: &[&str],
@@ -75,7 +75,7 @@ impl Server {
         Self::adopt(command.spawn(), more.contains(&"--grpc")).expect("the server listens")
     }
 
-    /// Starts a server of any registry; the caller may change the command first.
+    /// Starts a server of any registry. The caller may change the command before the start.
     pub(crate) fn launch(
         place: &Workplace,
         registry: &str,
@@ -102,8 +102,8 @@ impl Server {
         command
     }
 
-    /// Reads from the stdout of a started server where it listens, for gRPC too if it `has_grpc`.
-    /// Returns `None` if it ends before.
+    /// Reads the addresses of a started server from its stdout, with that of gRPC if `has_grpc` is
+    /// set. Returns `None` if the server ends before it listens.
     pub(crate) fn adopt(child: std::io::Result<Child>, has_grpc: bool) -> Option<Self> {
         let mut child = child.expect("the binary runs");
         let mut line = String::new();
@@ -127,7 +127,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server is ready; returns `false` if it ends before.
+    /// Waits until the server is ready. Returns `false` if the server ends before.
     pub(crate) fn becomes_ready(&mut self) -> bool {
         let began = Instant::now();
         while self.is_running() {
@@ -140,7 +140,7 @@ impl Server {
         false
     }
 
-    /// Waits until this version answers requests that name none.
+    /// Waits until this version answers the requests that name no version.
     pub(crate) fn wait_for(&self, version: u64) {
         let wanted = format!("zillion_serving_current_version{{model=\"{MODEL}\"}} {version}\n");
         let began = Instant::now();
@@ -162,13 +162,13 @@ impl Server {
         self.child.id()
     }
 
-    /// Sends SIGKILL and waits for the end.
+    /// Sends SIGKILL and waits for the end of the process.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("our own child can be killed");
         self.child.wait().expect("our own child can be waited for");
     }
 
-    /// Sends a signal by name: `TERM`, `HUP`.
+    /// Sends a signal, named `TERM` or `HUP` for example.
     pub(crate) fn signal(&self, name: &str) {
         let (signal, pid) = (format!("-{name}"), self.child.id().to_string());
         Command::new("kill").args([signal, pid]).status().expect("`kill` runs");
@@ -203,12 +203,12 @@ impl Server {
         self.send(&head, body)
     }
 
-    /// Sends bytes as they are and reads until the server closes.
+    /// Sends bytes unchanged, and reads until the server closes the connection.
     pub(crate) fn send(&self, head: &str, body: &[u8]) -> std::io::Result<Reply> {
         Self::over(TcpStream::connect(&self.address)?, head, body)
     }
 
-    /// Sends bytes over an open connection and reads until the server closes.
+    /// Sends bytes over an open connection, and reads until the server closes it.
     pub(crate) fn over(mut stream: TcpStream, head: &str, body: &[u8]) -> std::io::Result<Reply> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(head.as_bytes())?;
@@ -235,7 +235,8 @@ impl Drop for Server {
     }
 }
 
-/// Runs `zillion <command> --registry … --model …` to a successful end; returns its stdout.
+/// Runs `zillion <command> --registry … --model …`, asserts that it succeeds, and returns its
+/// stdout.
 pub(crate) fn operate(place: &Workplace, arguments: &[&str]) -> String {
     let output = operator(place, arguments).output().expect("the binary runs");
     let said = crate::harness::stderr(&output);
@@ -243,7 +244,7 @@ pub(crate) fn operate(place: &Workplace, arguments: &[&str]) -> String {
     crate::harness::stdout(&output)
 }
 
-/// Returns `zillion <command> --registry … --model …`, ready to run.
+/// Returns the command `zillion <command> --registry … --model …`.
 pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> Command {
     let registry = place.text(REGISTRY);
     let mut all = arguments.to_vec();
@@ -251,7 +252,7 @@ pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> Command {
     zillion(&all)
 }
 
-/// Returns the rows of a generated CSV as requests have them: one object a row.
+/// Returns the rows of a generated CSV text as JSON objects, in the form of requests.
 pub(crate) fn instances(csv: &str) -> Vec<Value> {
     csv.lines()
         .skip(1)
@@ -270,7 +271,7 @@ pub(crate) fn instances(csv: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Makes the body of a v2 request for these rows.
+/// Returns the body of a v2 request for these rows.
 pub(crate) fn infer_body(instances: &[Value], outputs: &[&str]) -> String {
     let column =
         |name: &str| -> Vec<Value> { instances.iter().map(|row| row[name].clone()).collect() };

@@ -1,5 +1,5 @@
-//! The loop: trained models are published, served, changed and rolled back, and score the same
-//! everywhere.
+//! The life of a model: training, publishing, serving, deltas and rollbacks. Its scores must be the
+//! same everywhere.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::server::{MODEL, REGISTRY, Server, floats, infer_body, instances, oper
 /// The number of rows that are scored over every protocol.
 const ROWS: usize = 10_000;
 
-/// Trains a run that publishes at the end of each epoch and every `every` steps.
+/// Trains a run that publishes a version at the end of each epoch and after every `every` steps.
 pub(crate) fn publishing(place: &Workplace, output: &str, every: usize, more: &[&str]) -> String {
     let registry = format!("publish.registry={}", place.text(REGISTRY));
     let every = format!("publish.every={every}");
@@ -222,7 +222,7 @@ fn deltas_hold_the_changes_and_rollbacks_are_exact() {
     assert!(diff.contains("both build on version 1"), "{diff}");
 }
 
-/// Returns the version of the step that `predict` takes of a run: that of its best epoch.
+/// Returns the version of the run's best epoch, which `predict` uses.
 fn newest_of_best(place: &Workplace, newest: u64) -> u64 {
     let show: Value = serde_json::from_str(&operate(
         place,

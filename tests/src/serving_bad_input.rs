@@ -1,5 +1,5 @@
-//! The answers of a server to requests that it cannot answer: the status of the protocol and a
-//! message that names the place. The next request is answered as usual.
+//! Invalid requests to a server: it must answer with the status of the protocol and a message that
+//! names the place of the problem, and answer the next request as usual.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::harness::{Workplace, csv};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances};
 
-/// Trains a model for a moment and starts its server.
+/// Trains a model for a few steps, publishes it and starts its server.
 fn served(more: &[&str]) -> (Workplace, Server) {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -142,7 +142,7 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
     assert!(server.is_running());
 }
 
-/// Makes a body whose lengths announce more values than there are.
+/// Returns a body whose list lengths exceed the number of its values.
 fn bad_lengths() -> String {
     let mut body: serde_json::Value = serde_json::from_str(&good_body()).expect("JSON");
     for input in body["inputs"].as_array_mut().expect("a list") {

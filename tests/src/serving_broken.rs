@@ -1,5 +1,5 @@
-//! Versions that differ from what was published: every reader refuses them by name, while the good
-//! ones go on answering.
+//! Damaged versions: every reader must refuse them by name, while a server continues with the good
+//! versions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use zillion_scorer::{Error, Servable};
 use crate::harness::{Workplace, csv, stderr};
 use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, operator};
 
-/// Makes a registry with a base and two deltas.
+/// Publishes a base and two deltas.
 fn published() -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -92,7 +92,7 @@ fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
     assert!(server.becomes_ready());
 }
 
-/// Returns the reason why a fresh server does not load the version of the pointer.
+/// Starts a server, which must refuse the version of the pointer, and returns the reason.
 fn refused_by_server(place: &Workplace) -> String {
     let cache = place.text("other-cache");
     let server = Server::start(place, &["--cache", &cache]);
@@ -216,7 +216,7 @@ fn a_full_or_read_only_store_makes_nothing_visible() {
     assert!(said.1.contains("/proc/registry"), "{}", said.1);
 }
 
-/// Removes the newest version, as only a test may: the last move of the pointer and the manifest.
+/// Removes the newest version: the last move of the pointer and the manifest. No command does this.
 fn remove_newest(place: &Workplace, version: u64) {
     for folder in
         [format!("{REGISTRY}/{MODEL}/versions"), format!("{REGISTRY}/{MODEL}/pointers/stable")]

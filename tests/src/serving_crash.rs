@@ -1,5 +1,5 @@
-//! Publishers, operators and servers that are killed anywhere recover by themselves: no torn state
-//! is ever visible, and nothing that was acknowledged is lost.
+//! Publishers, operators and servers that are killed at any operation: no incomplete state may
+//! become visible, and no acknowledged change may be lost.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, ope
 
 const SIGKILL: i32 = 9;
 
-/// Makes a run with two checkpoints that differ, and a registry with a few versions of it.
+/// Creates a run with two different checkpoints, and publishes a few versions of it.
 fn place_with_versions(every: usize) -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -40,9 +40,9 @@ fn latest(place: &Workplace) -> u64 {
     list["versions"][0]["version"].as_u64().expect("a number")
 }
 
-/// Runs a command again and again, killed at its first durable operation, its second, and so on,
-/// each time on a fresh copy of the registry; then lets it run undisturbed. Returns the number of
-/// operations.
+/// Runs a command repeatedly, each time on a fresh copy of the registry. The first run is killed at
+/// the first durable operation, the second run at the second operation, and so on. After each kill,
+/// the command runs to its end. Returns the number of operations.
 fn killed_everywhere(place: &Workplace, command: &[&str], after: impl Fn(bool)) -> u64 {
     let (registry, original) = (place.path(REGISTRY), place.path("original"));
     remove(&original);
@@ -153,7 +153,8 @@ fn a_server_killed_at_every_step_of_its_loads_and_merges() {
     assert!(disturbed > 10, "{disturbed}");
 }
 
-/// Returns the duration of the loop of random kills: a minute, or that of the environment.
+/// Returns the duration of the loop of random kills: a minute, or the value of the environment
+/// variable.
 fn crash_time() -> Duration {
     let seconds = std::env::var("ZILLION_TEST_CRASH_SECONDS").ok().and_then(|s| s.parse().ok());
     Duration::from_secs(seconds.unwrap_or(60))

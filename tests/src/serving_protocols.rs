@@ -1,5 +1,5 @@
-//! The protocols over HTTP beside rows of JSON: binary tensors, compressed bodies, statistics, the
-//! repository, and the reasons why a server is not ready. The only client is our own.
+//! The HTTP protocols beside rows of JSON: binary tensors, compressed bodies, statistics, the
+//! repository, and the reasons why a server is not ready. The only client is that of this crate.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ fn served(place: &Workplace, more: &[&str]) -> Server {
     server
 }
 
-/// The answer of a server, as bytes.
+/// The answer of a server, with a body of bytes.
 struct Answer {
     status: u16,
     head: String,
@@ -55,7 +55,8 @@ impl Answer {
     }
 }
 
-/// Makes the rows a v2 request with binary tensors; returns the length of its JSON, and the body.
+/// Builds a v2 request with binary tensors for these rows. Returns the length of its JSON and its
+/// body.
 fn binary_body(rows: &[Value], outputs: Value) -> (usize, Vec<u8>) {
     let text = |bytes: &mut Vec<u8>, text: &str| {
         bytes.extend((text.len() as u32).to_le_bytes());

@@ -1,4 +1,4 @@
-//! The inspection of the tables of a checkpoint.
+//! The commands `zillion table stats` and `zillion table top` on the tables of a checkpoint.
 
 use serde_json::Value;
 
@@ -13,7 +13,8 @@ fn table(place: &Workplace, arguments: &[&str]) -> Value {
     serde_json::from_str(stdout(&result).trim()).expect("JSON")
 }
 
-/// Counts the values of one column of the generated rows, most frequent first.
+/// Returns the values of one column of the generated rows with their counts, the most frequent
+/// first.
 fn frequent(column: usize) -> Vec<(String, u64)> {
     let mut counts = std::collections::BTreeMap::new();
     for line in csv(0, ROWS).lines().skip(1) {

@@ -1,5 +1,5 @@
-//! The tools that need more of tables than a look: distributions, the future of a key, fewer rows,
-//! other settings.
+//! The commands on tables that compute more than statistics: histograms, the explanation of a key,
+//! smaller checkpoints, and plans with other settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +43,8 @@ fn share(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// One epoch of steps of 64 rows: users are admitted at their third occurrence and evicted after
-/// ten steps.
+/// The settings of a run of one epoch with steps of 64 rows. It admits a user at the third
+/// occurrence and evicts it after ten steps.
 const SHORT: [&str; 6] = [
     "--set",
     "train.epochs=1",
@@ -242,7 +242,7 @@ fn a_shrunk_checkpoint_is_whole_or_absent() {
     assert!(result.status.success(), "{}", stderr(&result));
 }
 
-/// Returns the users of generated rows in file order, in steps of 64.
+/// Returns the users of the generated rows in the order of the file, in groups of 64.
 fn user_steps() -> Vec<Vec<String>> {
     let text = csv(0, ROWS);
     let users: Vec<String> = text

@@ -1,4 +1,4 @@
-//! Several labels, from the job file to the score.
+//! Jobs with several labels, from the job file to the score.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,8 @@ use zillion_feature::random::{combine, mix64};
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// Makes rows with clicks that ids explain; purchases only after clicks, known for clicked rows and
-/// some others; stars for two rows of three.
+/// Returns rows with three labels: clicks that depend on the ids, purchases that occur only after
+/// clicks and are known for clicked rows and some others, and stars for two of three rows.
 fn csv(part: u64, rows: u64) -> String {
     let mut text = "user,item,click,buy,stars\n".to_owned();
     for row in 0..rows {
@@ -93,7 +93,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
 }
 
-/// Changes the job to two labels and esmm.
+/// Changes the job to two labels and the model `esmm`.
 fn esmm(place: &Workplace) {
     let (head, rest) = JOB.split_once("[labels.liked]").expect("the label");
     let (_, rest) = rest.split_once("[tables").expect("what follows it");
@@ -199,7 +199,7 @@ fn errors_of_the_job_are_named() {
         (
             "kind = \"mmoe\"\nexperts = 2\nexpert = [16]\ntower = [8]\ndropout = 0.1",
             "kind = \"deepfm\"",
-            "deepfm learns one label, and there are 2; leave one, or choose a model that learns several: \
+            "deepfm learns one label, and the job has 2; keep one, or choose a model that learns several: \
              shared_bottom, mmoe, esmm",
         ),
         ("task = \"liked\"", "task = \"like\"", "did you mean `liked`?"),

@@ -1,4 +1,4 @@
-//! The rules of the house that a compiler does not check.
+//! The rules of structure and style that the compiler does not check.
 
 mod circles;
 mod flags;
@@ -47,7 +47,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("serving", &["access", "config", "feature", "device", "rows", "store", "registry", "scorer"]),
 ];
 
-/// Words that mean a lock or an atomic on the way of a key.
+/// The words that mean a lock or an atomic, which the path of a key must not have.
 const LOCKS: [&str; 10] = [
     "Mutex",
     "RwLock",
@@ -70,7 +70,7 @@ fn is_ours(package: &str) -> bool {
 }
 
 #[test]
-fn crates_know_only_whom_they_may() {
+fn crates_depend_only_on_allowed_crates() {
     let metadata = MetadataCommand::new()
         .manifest_path(root().join("Cargo.toml"))
         .no_deps()
@@ -115,8 +115,9 @@ fn unsafe_code_lives_in_device_only() {
     }
 }
 
-/// Without the attribute LLVM may leave the closure outside of the frame that has the wide
-/// instructions, and the closure silently runs at the baseline.
+/// Checks that closures of vectorised functions are marked for inlining. Without the attribute,
+/// LLVM may compile the closure outside of the function with the wide instructions, and the closure
+/// then silently runs with the baseline instructions.
 #[test]
 fn vectorised_closures_are_inlined() {
     for (path, text) in sources(root()) {

@@ -1,4 +1,4 @@
-//! A training run of the real binary that goes on until it is told to stop, and its metrics.
+//! A training process of the real binary that runs until it is stopped, and its metrics.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::harness::Workplace;
 use crate::server::PATIENCE;
 
-/// A `zillion train --metrics` on a port of its own, killed when dropped.
+/// A running `zillion train --metrics` on a free port, which is killed when dropped.
 pub(crate) struct Trainer {
     child: Child,
     log: std::path::PathBuf,
@@ -16,7 +16,7 @@ pub(crate) struct Trainer {
 }
 
 impl Trainer {
-    /// Starts the workplace's job and waits until its metrics are served.
+    /// Starts the job of the workplace, and waits until the metrics are served.
     pub(crate) fn start(place: &Workplace, output: &str, more: &[&str]) -> Self {
         let log = place.path("trainer.log");
         let mut arguments = vec!["--metrics", "127.0.0.1:0"];
@@ -34,16 +34,16 @@ impl Trainer {
         trainer
     }
 
-    /// Returns its output so far.
-    pub(crate) fn said(&self) -> String {
+    /// Returns the output of the process so far.
+    pub(crate) fn output(&self) -> String {
         std::fs::read_to_string(&self.log).expect("the log can be read")
     }
 
-    /// Waits for a line with this beginning.
+    /// Waits for a line with this beginning, and returns it.
     pub(crate) fn wait_for_line(&mut self, beginning: &str) -> String {
         let began = Instant::now();
         loop {
-            let said = self.said();
+            let said = self.output();
             let whole = said.rfind('\n').map_or("", |end| &said[..end]);
             if let Some(line) = whole.lines().find(|line| line.starts_with(beginning)) {
                 return line.to_owned();

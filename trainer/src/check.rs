@@ -1,8 +1,8 @@
 //! The cost of a job and the problems that it would meet, found before it runs.
 //!
-//! The rows of a sample go through the same reader as in training, so that the check refuses what
-//! training would refuse, with the same words. Where the whole is refused, features are tried one
-//! by one, so that one run of the check names every wrong column and not only the first.
+//! The rows of a sample go through the same reader as in training, so the check finds the errors
+//! that training would return, with the same texts. If the reader refuses the whole schema, each
+//! feature is tried alone, so one run of the check names every wrong column and not only the first.
 
 mod cost;
 mod gradients;
@@ -31,13 +31,16 @@ pub(crate) use sample::without_statistics;
 /// Checks a job and `sample` rows of its training data.
 ///
 /// # Errors
-/// Only problems that keep the check itself from running. The report lists what is wrong with the
-/// job or its data.
+/// Returns an error if the check itself cannot run. Problems of the job or of its data are findings
+/// of the report instead.
 pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckReport> {
     let mut findings = Findings::default();
     let train = match job.data.train.is_empty() {
         true => {
-            findings.error("data.train", "names no files: a job needs training data");
+            findings.error(
+                "data.train",
+                "names no files, but a job needs training data; name at least one file",
+            );
             None
         }
         false => open(job, "train", &job.data.train, &mut findings),
@@ -62,23 +65,23 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
         if rows.is_none() {
             findings.note(
                 "data.train",
-                "the number of rows is unknown, because the text is compressed: figures are those of the sample",
+                "the number of rows is unknown, because the text is compressed: all figures are of the sample alone",
             );
         }
         let known = rows.map(|(n, _)| n);
-        let sampled = sample::take(job, train, sample, known, workers, &mut findings)?;
+        let sampled = sample::draw(job, train, sample, known, workers, &mut findings)?;
         rows = rows.map(|rows| sampled.of_data(job, rows));
-        tables = cost::tables(job, &sampled, rows.map(|(n, _)| n), &mut findings);
-        limits::contradictions(job, &sampled, &tables, machine::total_memory(), &mut findings);
+        tables = cost::estimate_tables(job, &sampled, rows.map(|(n, _)| n), &mut findings);
+        limits::find_contradictions(job, &sampled, &tables, machine::total_memory(), &mut findings);
         data = Some(sampled.into_check(rows));
     }
-    learning::notes(job, rows.map(|(n, _)| n), &mut findings);
-    let memory = cost::memory(job, &tables, rows.map(|(n, _)| n), workers, &mut findings);
-    machine_checks(job, &tables, train.as_ref(), &mut findings);
+    learning::report_consequences(job, rows.map(|(n, _)| n), &mut findings);
+    let memory = cost::estimate_memory(job, &tables, rows.map(|(n, _)| n), workers, &mut findings);
+    check_machine(job, &tables, train.as_ref(), &mut findings);
     Ok(CheckReport { findings: findings.sorted(), data, tables, memory })
 }
 
-/// Opens one list of files, and reports what is wrong with it, column by column.
+/// Opens the data set of a list of files. If that fails, reports every wrong column.
 fn open(job: &Job, part: &str, paths: &Paths, findings: &mut Findings) -> Option<Dataset> {
     let files = match job.data.files(paths) {
         Ok(files) => files,
@@ -112,7 +115,8 @@ fn open(job: &Job, part: &str, paths: &Paths, findings: &mut Findings) -> Option
     None
 }
 
-/// Splits the schema into pieces that can be read alone: one feature, label or column each.
+/// Splits the schema into schemas that can be read alone: one for each feature, one for each label,
+/// and one for the other columns.
 fn parts(schema: &Schema) -> Vec<(String, Schema)> {
     let bare = Schema {
         features: Vec::new(),
@@ -151,7 +155,7 @@ fn parts(schema: &Schema) -> Vec<(String, Schema)> {
     parts
 }
 
-fn machine_checks(
+fn check_machine(
     job: &Job,
     tables: &[TableCheck],
     train: Option<&Dataset>,
@@ -161,7 +165,7 @@ fn machine_checks(
     if let Some(threads) = job.run.threads.filter(|&threads| threads > cores) {
         findings.warning(
             "run.threads",
-            format!("{threads} threads on {cores} cores wait for each other; remove the setting for one thread a core"),
+            format!("{threads} threads on {cores} cores wait for each other; remove the setting to get one thread for each core"),
         );
     }
     let lanes = job.train.lanes;
@@ -169,7 +173,7 @@ fn machine_checks(
     if threads > lanes {
         findings.warning(
             "train.lanes",
-            format!("{lanes} lanes occupy {lanes} of {threads} threads; raise it (it is part of the result)"),
+            format!("{lanes} lanes occupy only {lanes} of {threads} threads; set more lanes (their number is part of the result)"),
         );
     }
     if machine::huge_pages() == Some(machine::HugePages::Never) {
@@ -192,7 +196,7 @@ fn machine_checks(
             ),
         );
     }
-    disk(job, tables, findings);
+    check_disk(job, tables, findings);
     let run = RunDir::new(job.output());
     if run.steps().is_ok_and(|steps| !steps.is_empty()) {
         findings.note(
@@ -205,7 +209,7 @@ fn machine_checks(
     }
 }
 
-fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
+fn check_disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
     let checkpoint: u64 = tables.iter().map(|t| t.checkpoint_bytes).sum();
     // The disk holds the checkpoints that are kept, the best one, and the one being written. Those
     // that the oldest of them stands on hold changes, which may be every row.
@@ -216,8 +220,8 @@ fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
         findings.stop(
             "run.output",
             format!(
-                "{} checkpoints of {} MiB will not fit into {} MiB of free disk: {}",
-                count,
+                "{count} checkpoints of {} MiB will not fit into the {} MiB of free disk at {}; lower \
+                 `train.keep`, or choose a folder on another disk",
                 checkpoint >> 20,
                 free >> 20,
                 output.display()
@@ -230,18 +234,17 @@ fn disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
         findings.stop(
             "run.spill_folder",
             format!(
-                "rows on disk may take {} MiB and {} MiB are free: {}",
+                "rows on disk may take {} MiB, but {} has only {} MiB free; choose a folder on another disk",
                 spilled >> 20,
-                free >> 20,
-                folder.display()
+                folder.display(),
+                free >> 20
             ),
         );
     }
 }
 
-/// Returns the free space of the disk that a folder, which may not exist yet, will be on.
+/// Returns the free space of the disk for a folder, which may not exist yet.
 fn free_disk(folder: &Path) -> Option<u64> {
-    let there = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("."));
-    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
-    machine::free_disk(there)
+    // The last ancestor of a relative path is empty, and an empty path does not exist.
+    machine::free_disk(folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new(".")))
 }

@@ -8,9 +8,9 @@
 //!     tables/<table>/part-00000.arrow ...
 //! ```
 //!
-//! A checkpoint may hold only what changed since another one, its parent, which lies beside it and
-//! is named by its manifest; the parent may have one in turn, and the last of this chain is whole
-//! (see [`chain`]).
+//! A checkpoint may hold only the changes since another checkpoint, its parent. The parent lies
+//! beside it and is named in its manifest. The parent may have a parent in turn; the last
+//! checkpoint of this chain is whole (see [`chain`]).
 //!
 //! # Crash consistency
 //! The folder is staged under a hidden name, synced and renamed: it exists whole or not at all.
@@ -35,13 +35,13 @@ use zillion_rows::{PartSource, TableSpec};
 
 use crate::error::{Error, Result};
 use crate::frequencies::{self, Frequencies};
-use crate::job::Job;
+use crate::job::{Job, difference, difference_of_model};
 
 pub(crate) use chain::Link;
 pub use manifest::{Best, FileDigest, Manifest, Parent, Progress, TrainingFile};
 pub use run_dir::RunDir;
 pub use shrink::Shrunk;
-pub(crate) use writing::{Writing, Written};
+pub(crate) use writing::{Retention, Writing, Written};
 
 const MANIFEST: &str = "MANIFEST";
 const DENSE: &str = "dense.safetensors";
@@ -50,18 +50,18 @@ const DENSE: &str = "dense.safetensors";
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    /// The contents of the checkpoint. The entries of tables name the folders of rows that did not
-    /// change.
+    /// The contents of the checkpoint. The entries of its tables also name the folders with the
+    /// rows that did not change.
     pub manifest: Manifest,
     /// The BLAKE3 of the manifest.
     blake3: String,
-    /// The number of checkpoints that it stands on.
+    /// The number of checkpoints below this one in its chain.
     behind: usize,
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint and verifies its manifest, and those of the checkpoints that it stands
-    /// on. The dense file and the parts of tables are verified when they are read.
+    /// Opens a checkpoint, and verifies its manifest and the manifests of the checkpoints below it
+    /// in its chain. The dense file and the parts of tables are verified when they are read.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let (mut manifest, blake3) = Manifest::read(&path.join(MANIFEST))?;
@@ -69,17 +69,18 @@ impl Checkpoint {
         Ok(Self { path, manifest, blake3, behind })
     }
 
-    /// Returns this checkpoint of the run in `dir` as the next one's parent.
+    /// Returns the link to this checkpoint, for a next checkpoint of the run in `dir`.
     pub(crate) fn link(&self, dir: &RunDir, mark: SnapshotMark) -> Link {
         Link::new(dir, self.manifest.step, self.blake3.clone(), mark, self.behind)
     }
 
-    /// Returns the number of checkpoints that it stands on: 0 where it is whole.
+    /// Returns the number of checkpoints below this one in its chain: 0 if it is whole.
     pub fn behind(&self) -> usize {
         self.behind
     }
 
-    /// Opens a checkpoint by its own folder, or by a run's folder (then the best epoch's).
+    /// Opens the checkpoint of a folder, which is a checkpoint's own folder or the folder of a run.
+    /// Of a run, the checkpoint of the best epoch is opened.
     pub fn find(path: &Path) -> Result<Self> {
         if path.join(MANIFEST).exists() {
             return Self::open(path);
@@ -105,37 +106,33 @@ impl Checkpoint {
         self.read(DENSE, "cannot read the dense parameters", &self.manifest.dense)
     }
 
-    /// Reads how often each item occurs in the training data. Returns `None` where the model does
-    /// not use it.
+    /// Reads the frequencies of items in the training data. Returns `None` if the model does not
+    /// use them.
     pub(crate) fn frequencies(&self) -> Result<Option<Frequencies>> {
         let Some(digest) = &self.manifest.frequencies else { return Ok(None) };
         let bytes = self.read(frequencies::FILE, "cannot read the items' frequencies", digest)?;
         Frequencies::from_bytes(&bytes, &self.path.join(frequencies::FILE)).map(Some)
     }
 
-    /// Reads a file and verifies it.
+    /// Reads a file of the checkpoint and verifies it against its digest.
     fn read(&self, name: &str, action: &'static str, digest: &FileDigest) -> Result<Vec<u8>> {
         let path = self.path.join(name);
-        let failed = |source| Error::Io { action, path: path.clone(), source };
-        let bytes = std::fs::read(&path).map_err(failed)?;
+        let bytes = std::fs::read(&path).map_err(Error::io(action, &path))?;
         if FileDigest::of(&bytes) != *digest {
-            let problem = "its bytes are not the bytes that were written".to_owned();
+            let problem = "its bytes differ from the bytes that were written".to_owned();
             return Err(Error::Checkpoint { path, problem });
         }
         Ok(bytes)
     }
 
-    /// Reads the dense parameters to score with: averaged, where the job asks for that.
+    /// Reads the dense parameters for scoring: their average, if the job asks for one.
     pub fn params(&self, specs: &[ParamSpec]) -> Result<Params> {
         Ok(read_scoring_params(specs, &self.dense()?)?)
     }
 
     /// Restores the dense parameters and the state of the optimizer.
     pub fn restore_dense(&self, params: &mut Params, optimizer: &mut DenseOptimizer) -> Result<()> {
-        let bytes = self.dense()?;
-        params.copy_from(&read_params(params.specs(), &bytes)?)?;
-        optimizer.read(&bytes)?;
-        Ok(())
+        self.lend_dense(params, optimizer)?.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Restores the average of the dense parameters.
@@ -143,8 +140,8 @@ impl Checkpoint {
         Ok(average.read(&self.dense()?)?)
     }
 
-    /// Restores the dense parameters for a run that begins from here. Restores the optimizer too
-    /// where the file holds the state that it keeps; otherwise the optimizer begins anew, and the
+    /// Restores the dense parameters for a new run that begins from this checkpoint. The optimizer
+    /// is restored too if the file holds its state; otherwise its state stays initial, and the
     /// reason is returned.
     pub(crate) fn lend_dense(
         &self,
@@ -156,19 +153,19 @@ impl Checkpoint {
         Ok(optimizer.read(&bytes).err())
     }
 
-    /// Opens one table, mapped and verified.
+    /// Opens one table: maps its files and verifies them.
     pub fn table(&self, spec: TableSpec, workers: &Workers) -> Result<TableView> {
         Ok(TableView::open(workers, &self.path, spec, &self.manifest.tables)?)
     }
 
-    /// Opens the tables' rows, mapped and verified, for reading.
+    /// Opens the rows of all tables for reading: maps their files and verifies them.
     pub fn rows(&self, job: &Job, workers: &Workers) -> Result<PartSource> {
         let (specs, parts) = (job.tables.clone(), &self.manifest.tables);
         Ok(PartSource::open(workers, &self.path, specs, parts)?)
     }
 
-    /// Refuses other training files in the middle of an epoch: a position in the order of rows is
-    /// valid for one list of files only.
+    /// Verifies that the training files did not change if the checkpoint is inside an epoch: a
+    /// position in the order of rows is valid for one list of files only.
     pub fn check_files(&self, files: &[TrainingFile]) -> Result<()> {
         let saved = &self.manifest.files;
         if self.manifest.cursor.row == 0 || saved == files {
@@ -176,36 +173,34 @@ impl Checkpoint {
         }
         let length = saved.len().max(files.len());
         let differs = (0..length).find(|&i| saved.get(i) != files.get(i)).unwrap_or_default();
-        let shown = |list: &[TrainingFile]| match list.get(differs) {
+        let describe = |list: &[TrainingFile]| match list.get(differs) {
             Some(file) => format!("{} of {} bytes", file.name, file.bytes),
             None => "absent".to_owned(),
         };
         Err(Error::OtherFiles {
             path: self.path.clone(),
             index: differs + 1,
-            saved: shown(saved),
-            given: shown(files),
+            saved: describe(saved),
+            given: describe(files),
         })
     }
 
-    /// Refuses a job with other rows or another model, which a new run that begins from here may
-    /// not have.
+    /// Verifies that a new run of `job` can begin from this checkpoint: its tables and its model
+    /// must be the same.
     pub fn check_model(&self, job: &Job) -> Result<()> {
-        match crate::job::difference_of_model(&self.manifest.job, &job.portable()?) {
-            None => Ok(()),
-            Some((key, saved, given)) => {
-                Err(Error::OtherModel { path: self.path.clone(), key, saved, given })
-            }
-        }
+        let path = self.path.clone();
+        difference_of_model(&self.manifest.job, &job.portable()?).map_or(Ok(()), |found| {
+            let (key, saved, given) = found;
+            Err(Error::OtherModel { path, key, saved, given })
+        })
     }
 
-    /// Refuses a job that differs in a setting that would change what training computes.
+    /// Verifies that `job` differs from the checkpoint's job in no setting that changes the result.
     pub fn check_job(&self, job: &Job) -> Result<()> {
-        match crate::job::difference(&self.manifest.job, &job.portable()?) {
-            None => Ok(()),
-            Some((key, saved, given)) => {
-                Err(Error::OtherJob { path: self.path.clone(), key, saved, given })
-            }
-        }
+        let path = self.path.clone();
+        difference(&self.manifest.job, &job.portable()?).map_or(Ok(()), |found| {
+            let (key, saved, given) = found;
+            Err(Error::OtherJob { path, key, saved, given })
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! The errors of a training run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zillion_config::ConfigError;
 
@@ -11,10 +11,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A wrong setting of the job file.
+    /// An invalid setting in the job file.
     #[error("job: {0}")]
     Config(#[from] ConfigError),
-    /// A wrong schema in the job file.
+    /// An invalid schema in the job file.
     #[error("job: {0}")]
     Schema(#[from] zillion_feature::SchemaError),
     /// An error of reading rows.
@@ -41,7 +41,8 @@ pub enum Error {
     /// A configuration that could not be printed.
     #[error("cannot print the configuration: {0}")]
     Print(#[source] toml::ser::Error),
-    /// A checkpoint folder without a manifest, or with one that cannot be trusted.
+    /// A checkpoint with a missing or damaged file, or with a format that this binary does not
+    /// read.
     #[error("checkpoint {} is refused: {problem}; delete its folder to resume from an older one", path.display())]
     Checkpoint {
         /// The file that is refused.
@@ -75,8 +76,8 @@ pub enum Error {
         /// The value in the job.
         given: String,
     },
-    /// A version that does not fit the job that is to begin from it.
-    #[error("{what} of {version} does not fit the job (`train.warm_start`): {problem}")]
+    /// A version that does not fit the job of a run that begins from it.
+    #[error("{what} of version {version} does not fit the job (`train.warm_start`): {problem}")]
     WarmStart {
         /// The name of the version.
         version: String,
@@ -91,16 +92,16 @@ pub enum Error {
     OtherFiles {
         /// The folder of the checkpoint.
         path: PathBuf,
-        /// The place of the file in the list, counted from 1.
+        /// The place of the first different file in the list, counted from 1.
         index: usize,
-        /// The file when the checkpoint was written.
+        /// The name and size of this file in the checkpoint, or `absent`.
         saved: String,
-        /// The file as it is now.
+        /// The name and size of this file in the present list, or `absent`.
         given: String,
     },
-    /// A schedule that judges by an AUC that does not exist.
+    /// A schedule that follows the validation AUC, which does not exist for rows of one class.
     #[error(
-        "the validation set has {rows} rows of one class, so that `train.plateau` has no AUC to judge by; validate on rows of \
+        "the validation set has {rows} rows of one class, so `train.plateau` has no AUC to follow; validate on rows of \
              both classes, set `train.plateau.metric = \"logloss\"`, or remove `train.plateau`"
     )]
     OneClass {
@@ -120,7 +121,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A file of the run's folder that cannot be read or written.
-    #[error("{action}: {source}: {}", path.display())]
+    #[error("{}: {action}: {source}", path.display())]
     Io {
         /// The action that failed.
         action: &'static str,
@@ -132,22 +133,22 @@ pub enum Error {
     /// A node that is not in the model.
     #[error("unknown node `{name}`; {hint}`zillion model graph JOB` lists all nodes")]
     UnknownNode {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// A hint at the name that was perhaps meant.
+        /// A hint that names the most similar node, or an empty text.
         hint: String,
     },
-    /// A node whose values belong to no row of the batch.
+    /// A node whose rows are the rows of a table and not of a batch.
     #[error(
-        "node `{name}` of shape {shape} has the rows of a table and not of a batch; look at a lookup that reads it instead"
+        "node `{name}` of shape {shape} has the rows of a table and not of a batch; name a lookup that reads this node instead"
     )]
     NotByRow {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The shape of the node.
         shape: String,
     },
-    /// A loss that is not a finite number any more.
+    /// A loss that is no longer a finite number.
     #[error(
         "training has diverged: the loss is {loss} at step {step}; lower the learning rates, set `train.clip_norm`, or standardise the numeric features (earlier checkpoints are intact)"
     )]
@@ -157,7 +158,7 @@ pub enum Error {
         /// The loss of the batch.
         loss: f64,
     },
-    /// A training that succeeded, and whose last version could not be published.
+    /// A successful training whose last version could not be published.
     #[error("the last version is not published: {problem}; training is done, and `zillion publish {}` publishes its result", checkpoint.display())]
     NotPublished {
         /// The error of the publication.
@@ -167,13 +168,20 @@ pub enum Error {
     },
     /// An epoch without a step.
     #[error(
-        "none of the {rows} training rows is left to train; raise `data.sample` or `data.negatives.keep`, look at the rows that `data.max_bad_rows` leaves out, or lower `train.batch_size` where `train.drop_last` is set"
+        "none of the {rows} training rows is left to train; raise `data.sample` or `data.negatives.keep`, check the rows that `data.max_bad_rows` leaves out, or lower `train.batch_size` where `train.drop_last` is set"
     )]
     NothingToTrain {
         /// The number of rows in the training data.
         rows: u64,
     },
-    /// A request of the job that this part cannot fulfil.
+    /// A job that does not have the model, the settings or the data that an operation needs.
     #[error("job: {0}")]
     Unsupported(String),
+}
+
+impl Error {
+    /// Returns a function that makes the error of an action on a file.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::Io { action, path: path.to_owned(), source }
+    }
 }

@@ -1,4 +1,5 @@
-//! Evaluation: the scores of a data set, compared with its labels or handed out.
+//! Evaluation: computes the scores of a data set, and compares them with its labels or passes them
+//! to a function.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use zillion_scorer::Scorer;
 
 use crate::error::Result;
 use crate::frequencies::Frequencies;
-use crate::job::Job;
+use crate::job::{Job, is_zero};
 use crate::pipeline::{Pipeline, Planned};
 use crate::retrieval::{Candidates, Towers};
 use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
 
-/// The figures of an evaluated data set. Figures without a name are the first task's.
+/// The figures of an evaluated data set. The figures outside of `tasks` are those of the first
+/// task.
 #[derive(Clone, Debug, Serialize)]
 pub struct EvalReport {
     /// The area under the ROC curve; absent where all rows are of one class.
@@ -29,45 +31,42 @@ pub struct EvalReport {
     pub gauc: Option<f64>,
     /// The mean log loss of the rows.
     pub logloss: Option<f64>,
-    /// The predicted positives over the observed ones.
+    /// The sum of the predicted probabilities divided by the number of positive rows.
     pub calibration: Option<f64>,
     /// The number of rows that have the label, where there are several labels.
     pub rows: u64,
-    /// The rows that were left out as bad.
+    /// The number of bad rows that were left out.
     pub rejected_rows: u64,
-    /// The rows whose label is 1.
+    /// The number of rows whose label is 1.
     pub positives: u64,
-    /// The `ndcg@k` and `recall@k` inside each group, or of retrieval among all candidates.
+    /// The figures `ndcg@k` and `recall@k`, inside each group or, for retrieval, among all
+    /// candidates.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub ranking: Vec<RankingFigure>,
-    /// The figures of a ranking by how often each candidate occurs in the training data.
+    /// The figures of a ranking by the candidates' frequencies in the training data, for
+    /// comparison.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub popularity: Vec<RankingFigure>,
     /// The number of candidates that were ranked for each row.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: u64,
-    /// The rows whose item is not a candidate and cannot be retrieved.
+    /// The number of rows whose item is not a candidate and cannot be retrieved.
     #[serde(skip_serializing_if = "is_zero")]
     pub unknown_items: u64,
     /// The figures of each task, the first one included; empty where the model has only one.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub tasks: Vec<(String, TaskReport)>,
-    /// The unique keys that the tables did not have and answered with the default, summed over
-    /// batches.
+    /// The number of unique keys without a row, which were read as unknown, summed over batches.
     pub missing_keys: u64,
-    /// The rows whose key a side table does not have, by side table; absent where every row was
+    /// The number of rows whose key is not in a side table, by side table; absent if every key was
     /// found.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
 }
 
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 impl EvalReport {
-    /// Returns the figure that a schedule judges by.
-    pub(crate) fn judged(&self, metric: PlateauMetric, task: Option<&str>) -> Option<f64> {
+    /// Returns the value of the metric that a schedule follows.
+    pub(crate) fn metric_value(&self, metric: PlateauMetric, task: Option<&str>) -> Option<f64> {
         let task = self.task(task);
         match metric {
             PlateauMetric::Auc => task.auc,
@@ -105,14 +104,14 @@ impl EvalReport {
     }
 }
 
-/// Names counts of rows, which are in the schema's order of side tables, and drops those that are
-/// 0.
+/// Maps the name of each side table to its count, without counts of 0. `counts` are in the order of
+/// the schema.
 pub(crate) fn missing_side_rows(job: &Job, counts: &[u64]) -> BTreeMap<String, u64> {
     let sides = job.schema.sides.iter().zip(counts);
     sides.filter(|&(_, &n)| n > 0).map(|(side, &n)| (side.name.clone(), n)).collect()
 }
 
-/// The parts that scoring and ranking a data set need.
+/// The model, the rows and the settings that an evaluation needs.
 pub(crate) struct Judge<'a> {
     pub(crate) job: &'a Job,
     pub(crate) scorer: &'a mut Scorer,
@@ -125,7 +124,7 @@ pub(crate) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Scores every row of `dataset` in file order and compares the scores with its labels or its
+    /// Scores every row of `dataset` in file order, and compares the scores with the labels or the
     /// items.
     pub(crate) fn evaluate(self, dataset: &Dataset) -> Result<EvalReport> {
         let Self { job, scorer, mut towers, frequencies, source, params, workers } = self;
@@ -156,23 +155,22 @@ impl Judge<'_> {
         }
         rejected_rows += pipeline.ending.rejected.len() as u64;
         let tasks = evaluations.finish()?;
-        let first = tasks.first().map(|(_, task)| task.clone());
         let retrieval = candidates.map(Candidates::finish);
-        let ranking = match &retrieval {
-            Some(retrieval) => retrieval.figures.clone(),
-            None => first.as_ref().map_or_else(Vec::new, |task| task.ranking.clone()),
+        let first = match tasks.first() {
+            Some((_, task)) => task.clone(),
+            None => {
+                let positives = retrieval.as_ref().map_or(0, |r| r.rows);
+                TaskReport { rows, positives, ..TaskReport::default() }
+            }
         };
+        let ranking = retrieval.as_ref().map_or(first.ranking, |r| r.figures.clone());
         Ok(EvalReport {
-            auc: first.as_ref().and_then(|task| task.auc),
-            gauc: first.as_ref().and_then(|task| task.gauc),
-            logloss: first.as_ref().and_then(|task| task.logloss),
-            calibration: first.as_ref().and_then(|task| task.calibration),
-            rows: first.as_ref().map_or(rows, |task| task.rows),
-            positives: match (&first, &retrieval) {
-                (Some(task), _) => task.positives,
-                (None, Some(retrieval)) => retrieval.rows,
-                (None, None) => 0,
-            },
+            auc: first.auc,
+            gauc: first.gauc,
+            logloss: first.logloss,
+            calibration: first.calibration,
+            rows: first.rows,
+            positives: first.positives,
             ranking,
             candidates: retrieval.as_ref().map_or(0, |r| r.candidates),
             unknown_items: retrieval.as_ref().map_or(0, |r| r.unknown),
@@ -190,18 +188,20 @@ pub(crate) fn add(sums: &mut [u64], counts: &[u64]) {
     sums.iter_mut().zip(counts).for_each(|(sum, &count)| *sum += count);
 }
 
-/// The outcome of scoring a data set.
-pub(crate) struct Scored {
-    /// The unique keys that were unknown, summed over batches.
-    pub(crate) missing: u64,
-    /// The rows that were left out as bad.
-    pub(crate) rejected: u64,
-    /// The positions of the bad rows that no batch came after.
-    pub(crate) rejected_last: Vec<u64>,
+/// The counts of a data set that was scored.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// The number of unique keys without a row, summed over batches.
+    pub missing: u64,
+    /// The number of bad rows that were left out.
+    pub rejected: u64,
+    /// The positions of the bad rows after the last row that was scored.
+    pub rejected_last: Vec<u64>,
 }
 
-/// Scores every row in file order until the sink says `false`. The sink also gets the positions of
-/// the bad rows that were left out from the batch before up to the end of this one.
+/// Scores every row in file order until `sink` returns `false`. The arguments of `sink` are a
+/// batch, its scores, and the positions of the bad rows between the end of the previous batch and
+/// the end of this one.
 pub(crate) fn for_each_scored(
     job: &Job,
     dataset: &Dataset,
@@ -210,7 +210,7 @@ pub(crate) fn for_each_scored(
     params: &Params,
     workers: &Arc<Workers>,
     mut sink: impl FnMut(&Batch, &[&[f32]], &[u64]) -> Result<bool>,
-) -> Result<Scored> {
+) -> Result<Predicted> {
     let mut pipeline = pipeline(job, dataset, workers)?;
     let (mut missing, mut rejected) = (0, 0);
     while let Some(planned) = pipeline.next()? {
@@ -223,11 +223,11 @@ pub(crate) fn for_each_scored(
     }
     let rejected_last = pipeline.ending.rejected;
     rejected += rejected_last.len() as u64;
-    Ok(Scored { missing, rejected, rejected_last })
+    Ok(Predicted { missing, rejected, rejected_last })
 }
 
-/// Returns the rows of a data set in file order.
-fn pipeline(job: &Job, dataset: &Dataset, workers: &Arc<Workers>) -> Result<Pipeline> {
+/// Makes a pipeline over the rows of a data set in file order.
+pub(crate) fn pipeline(job: &Job, dataset: &Dataset, workers: &Arc<Workers>) -> Result<Pipeline> {
     let order = BatchOrder {
         seed: 0,
         shuffle: false,

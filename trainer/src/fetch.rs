@@ -1,7 +1,7 @@
-//! Copies of the values of a model's nodes while it runs.
+//! The values of a model's nodes, copied while the model runs.
 //!
-//! A node that is asked for becomes a further result of the graph: the run copies it out and
-//! computes everything else as before, so that looking changes no byte.
+//! A requested node becomes a further output of the graph. The run copies its values and computes
+//! everything else as before, so reading a node changes no byte of the result.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use zillion_nn::{Dim, Executor, Graph, NodeId, Shape};
 
 use crate::error::{Error, Result};
 
-/// A node whose values are copied out.
+/// A node whose values were requested.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedNode {
     name: String,
     pub(crate) id: NodeId,
     shape: Shape,
@@ -21,7 +21,7 @@ pub(crate) struct Wanted {
 /// The values of a node over one batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched<'a> {
-    /// The name of the node, as it was asked for.
+    /// The name of the node, as it was requested.
     pub name: &'a str,
     /// The shape of the node.
     pub shape: Shape,
@@ -30,8 +30,9 @@ pub struct Fetched<'a> {
 }
 
 impl<'a> Fetched<'a> {
-    /// Returns the values that belong to a row of the batch: one row of the node, or for un-pooled
-    /// lists one row for each value. Returns `None` for a node that does not depend on the batch.
+    /// Returns the values that belong to one row of the batch: one row of the node or, for lists
+    /// without pooling, one row for each value. Returns `None` for a node whose rows are not the
+    /// rows of a batch.
     pub fn of_row(&self, batch: &Batch, row: usize) -> Option<&'a [f32]> {
         let rows = match self.shape.rows {
             Dim::Batch => row..row + 1,
@@ -54,8 +55,8 @@ fn list(batch: &Batch, column: usize, row: usize) -> Option<Range<usize>> {
     }
 }
 
-/// Finds nodes by their names; a result of the graph (`logits`) can be named too.
-pub(crate) fn wanted(graph: &Graph, names: &[String]) -> Result<Vec<Wanted>> {
+/// Finds nodes by their names. A name may also be that of an output of the graph (`logits`).
+pub(crate) fn find_nodes(graph: &Graph, names: &[String]) -> Result<Vec<RequestedNode>> {
     let find = |name: &String| {
         let id = graph.find(name).or_else(|| graph.output(name)).ok_or_else(|| {
             let known = graph.nodes.iter().map(|node| node.name.as_str());
@@ -68,16 +69,19 @@ pub(crate) fn wanted(graph: &Graph, names: &[String]) -> Result<Vec<Wanted>> {
         if let Dim::Unique(_) | Dim::Whole = shape.rows {
             return Err(Error::NotByRow { name: name.clone(), shape: shape.to_string() });
         }
-        Ok(Wanted { name: name.clone(), id, shape })
+        Ok(RequestedNode { name: name.clone(), id, shape })
     };
     names.iter().map(find).collect()
 }
 
-/// Returns the values of the last run.
-pub(crate) fn fetched<'a>(wanted: &'a [Wanted], executor: &'a Executor) -> Vec<Fetched<'a>> {
-    let value = |w: &'a Wanted| {
+/// Returns the values of the requested nodes in the last run.
+pub(crate) fn fetch_values<'a>(
+    nodes: &'a [RequestedNode],
+    executor: &'a Executor,
+) -> Vec<Fetched<'a>> {
+    let value = |w: &'a RequestedNode| {
         let values = executor.output(w.id)?;
         Some(Fetched { name: &w.name, shape: w.shape, values })
     };
-    wanted.iter().filter_map(value).collect()
+    nodes.iter().filter_map(value).collect()
 }

@@ -1,11 +1,11 @@
 //! The frequency of each item in the training data, which corrects a retrieval model's scores and
 //! ranks the baseline of popularity.
 //!
-//! Items are counted in a first pass and the counts are frozen: an estimate that moved with the
-//! steps would start from nothing, and counts kept by a table would also count histories where
-//! these share it. (A job may choose `train.item_counts = "table"`, where a pass is too expensive
-//! and the table is the items' own.) The checkpoint carries the counts, so that a resumed run does
-//! not count again and an evaluation has the baseline.
+//! Items are counted in a first pass over the data, and the counts stay fixed. An estimate that
+//! changes with the steps would start from nothing, and the counts of a table would include the
+//! items of histories that share the table. (A job can set `train.item_counts = "table"` if a first
+//! pass is too expensive and no other feature uses the items' table.) The checkpoint holds the
+//! counts, so a resumed run does not count again, and an evaluation has the baseline.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -32,21 +32,21 @@ impl Frequencies {
         Self { counts, total }
     }
 
-    /// Returns how often an item occurs in the training data.
+    /// Returns the number of times that an item occurs in the training data.
     pub(crate) fn count(&self, item: FeatureKey) -> u64 {
         self.counts.get(&item).copied().unwrap_or_default()
     }
 
-    /// Fills in the logarithm of each item's share of all rows. An item that was not counted has
-    /// the share of one that was counted once.
+    /// Fills `shares` with the logarithm of each item's share of all rows. An item that was not
+    /// counted gets the share of an item that was counted once.
     pub(crate) fn log_shares(&self, items: &[FeatureKey], shares: &mut Vec<f32>) {
         let total = (self.total.max(1) as f64).ln();
         shares.clear();
         shares.extend(items.iter().map(|&i| ((self.count(i).max(1) as f64).ln() - total) as f32));
     }
 
-    /// Returns the bytes of the file: magic, then key and count of each item in little-endian
-    /// `u64`, by key.
+    /// Returns the bytes of the file: the magic, then the key and the count of each item as
+    /// little-endian `u64`, sorted by key.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut sorted: Vec<(u64, u64)> = self.counts.iter().map(|(k, &n)| (k.0, n)).collect();
         sorted.sort_unstable();
@@ -63,10 +63,10 @@ impl Frequencies {
             problem: problem.to_owned(),
         };
         let body =
-            bytes.strip_prefix(MAGIC).ok_or_else(|| refused("it does not begin as it should"))?;
+            bytes.strip_prefix(MAGIC).ok_or_else(|| refused("it does not begin with its magic"))?;
         let (pairs, rest) = body.as_chunks::<16>();
         if !rest.is_empty() {
-            return Err(refused("it is cut short"));
+            return Err(refused("it is truncated"));
         }
         let number = |half: &[u8]| half.try_into().map(u64::from_le_bytes).unwrap_or_default();
         let pairs = pairs.iter().map(|p| (FeatureKey(number(&p[..8])), number(&p[8..])));

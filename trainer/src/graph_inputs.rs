@@ -1,12 +1,21 @@
 //! The inputs of a model's graph: the place of each feature's numbers in the rows of tables.
 //!
-//! This file knows features, tables and models and no [`Job`](crate::Job), so that the validation
-//! of a job can build its graph.
+//! This module does not depend on [`Job`](crate::Job), so the validation of a job can build its
+//! graph.
 
 use zillion_feature::{FeatureKind, Schema};
-use zillion_nn::TableInput;
 use zillion_nn::zoo::{LabelInput, LossSpec, ModelInputs, SparseInput, VectorSegment};
+use zillion_nn::{Graph, NodeId, TableInput};
 use zillion_rows::{TableLayout, TableSpec};
+
+use crate::error::{Error, Result};
+
+/// Returns the node of an output that training needs.
+pub(crate) fn find_output(graph: &Graph, name: &str) -> Result<NodeId> {
+    graph.output(name).ok_or_else(|| {
+        Error::Unsupported(format!("the model has no output `{name}`, which training needs"))
+    })
+}
 
 /// Returns the inputs of a model over rows of `schema` and tables of `specs`. `loss_of` names the
 /// loss of a label.

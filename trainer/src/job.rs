@@ -1,8 +1,8 @@
-//! A job: everything that decides what a training run computes, and where it runs.
+//! A job: the settings that decide what a training run computes, and where it runs.
 //!
-//! Each section belongs to the crate that acts on it; this file only puts them together. The
-//! `[run]` section is the only one that must not change the result (threads, shards, folders), so a
-//! checkpoint does not remember it.
+//! Each section belongs to the crate that uses it; this module only puts them together. The `[run]`
+//! section (threads, shards, folders) does not change the result, so a checkpoint does not store
+//! it.
 
 mod eval;
 mod graph;
@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 use zillion_config::ConfigError;
@@ -51,9 +52,9 @@ pub struct Job {
     pub name: String,
     /// The seed of everything random: initial values, dropout, the order of rows.
     pub seed: u64,
-    /// The source of the rows.
+    /// The files with the rows, and the settings for reading them.
     pub data: DataConfig,
-    /// The meaning of the rows.
+    /// The features, the labels and the other columns of the rows.
     pub schema: Schema,
     /// The specs of the schema's tables, in its order.
     pub tables: Vec<TableSpec>,
@@ -61,11 +62,11 @@ pub struct Job {
     pub model: ModelSpec,
     /// The settings of training.
     pub train: TrainConfig,
-    /// The figures to measure besides those of each label.
+    /// The figures to measure in addition to those of each label.
     pub eval: EvalConfig,
-    /// The place for versions of the model while it trains; it never changes the result.
+    /// The settings of publishing versions while the model trains. They never change the result.
     pub publish: Option<PublishConfig>,
-    /// The place where the job runs; it never changes the result.
+    /// The settings of the machine on which the job runs. They never change the result.
     pub run: RunConfig,
 }
 
@@ -79,14 +80,14 @@ pub struct TrainConfig {
     pub batch_size: NonZeroUsize,
     /// Whether to leave out the last, partial batch of an epoch.
     pub drop_last: bool,
-    /// The optimizer of the dense parameters; tables have their own.
+    /// The optimizer of the dense parameters. Each table has an optimizer of its own.
     pub optimizer: DenseOptimizerSpec,
     /// The largest global norm of the gradients (tables and regulariser included); absent: no
     /// clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
-    /// The memory that all tables may take together; absent: no limit. It is part of the result:
-    /// rows are evicted or refused where it is reached.
+    /// The largest memory of all tables together; absent: no limit. This limit is part of the
+    /// result: rows are evicted or refused if it is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_table_bytes: Option<ByteSize>,
     /// The learning-rate schedule and early stop on the validation AUC; absent: every epoch runs.
@@ -96,7 +97,7 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
     /// The number of batches whose gradients make one step.
-    #[serde(skip_serializing_if = "learning::is_one")]
+    #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
     /// The average of the dense parameters, which scores in place of the newest ones; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,11 +120,11 @@ pub struct TrainConfig {
     /// The loss of each label, by name; `*` stands for all others.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub loss: learning::Losses,
-    /// The number of lanes that share the rows of a step. It is part of the result, unlike the
-    /// number of threads.
+    /// The number of lanes that share the rows of a step. This number is part of the result, unlike
+    /// the number of threads.
     pub lanes: NonZeroUsize,
-    /// The number of rows in a tile, which stays in the cache from layer to layer. It is part of
-    /// the result.
+    /// The number of rows in a tile, which stays in the cache from layer to layer. This number is
+    /// part of the result.
     pub tile_rows: NonZeroUsize,
     /// The passes over the model's graph that are left out, for a comparison (see `zillion model
     /// graph`).
@@ -133,18 +134,25 @@ pub struct TrainConfig {
     /// epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<NonZeroUsize>,
-    /// The number of checkpoints inside an epoch for each whole one; the others hold what changed
-    /// since the one before. With 1 all are whole, as those at the end of an epoch or a run always
-    /// are.
+    /// The interval of whole checkpoints inside an epoch, in checkpoints; the others hold the
+    /// changes since the previous checkpoint. With 1, all are whole. Checkpoints at the end of an
+    /// epoch or of a run are always whole.
     #[serde(skip_serializing_if = "is_one")]
     pub full_every: NonZeroUsize,
-    /// The number of checkpoints that are kept beside the best one.
+    /// The number of checkpoints that are kept in addition to the best one.
     pub keep: NonZeroUsize,
 }
 
+/// Returns whether a setting is 1, so that it can be left out.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
 fn is_one(n: &NonZeroUsize) -> bool {
     n.get() == 1
+}
+
+/// Returns whether a count is 0, so that it can be left out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+pub(crate) fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Default for TrainConfig {
@@ -181,7 +189,7 @@ impl TrainConfig {
     /// Returns the executor's settings for the model's graphs.
     ///
     /// # Errors
-    /// A name in `passes_off` that no pass has.
+    /// Returns an error if a name in `passes_off` is not the name of a pass.
     pub fn settings(&self) -> Result<Settings> {
         let passes = Passes::without(&self.passes_off).map_err(|error| match error {
             zillion_nn::Error::Setting { reason, .. } => {
@@ -193,7 +201,8 @@ impl TrainConfig {
     }
 }
 
-/// The `[run]` section: the place where a job runs. Nothing here changes a byte of the result.
+/// The `[run]` section: the folders, threads and shards of a run. No setting here changes a byte of
+/// the result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
@@ -205,11 +214,11 @@ pub struct RunConfig {
     pub threads: Option<NonZeroUsize>,
     /// The number of shards of each table.
     pub shards: NonZeroUsize,
-    /// The memory that the rows of a table may take, by table. Further rows are kept in files, and
+    /// The largest memory for the rows of a table, by table. Further rows are kept in files, and
     /// are read when they are needed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub spill: BTreeMap<String, Memory>,
-    /// The folder of these files; absent: `spill` below the run's folder.
+    /// The folder of the files with spilled rows; absent: `spill` below the run's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill_folder: Option<PathBuf>,
     /// The address that serves the metrics of the run, as in `127.0.0.1:9091`; absent: none.
@@ -229,22 +238,17 @@ impl Job {
     /// Reads and validates a job.
     ///
     /// # Errors
-    /// A wrong key or value. The error names the key, and the nearest valid one where a key or
-    /// value is unknown.
+    /// Returns an error if a key or a value is wrong. The error names the key and, if a key or a
+    /// value is unknown, the most similar valid one.
     pub fn from_value(value: Value) -> Result<Self> {
-        let root =
-            value.as_table().ok_or_else(|| ConfigError::at("", "a job is a table of sections"))?;
+        let root = value
+            .as_table()
+            .ok_or_else(|| ConfigError::at("", "a job must be a TOML table of sections"))?;
         if let Some(key) = root.keys().find(|k| !ROOT_KEYS.contains(&k.as_str())) {
             return Err(ConfigError::unknown_key("", key, &ROOT_KEYS).into());
         }
-        let name: String = match root.get("name") {
-            Some(name) => zillion_config::from_value(name, "name")?,
-            None => "job".to_owned(),
-        };
-        let seed: u64 = match root.get("seed") {
-            Some(seed) => zillion_config::from_value(seed, "seed")?,
-            None => 0,
-        };
+        let name: String = read_key(root, "name")?.unwrap_or_else(|| "job".to_owned());
+        let seed: u64 = read_key(root, "seed")?.unwrap_or(0);
         let schema = Schema::from_job(&value)?;
         let model = ModelSpec::from_job(&value)?;
         if schema.labels.is_empty() && !matches!(model, ModelSpec::TwoTower(_)) {
@@ -255,10 +259,12 @@ impl Job {
         let tables = tables::resolve(&value, &schema, needs, |t| random::text_seed(seed, t))?;
         let train: TrainConfig = zillion_config::section(&value, "train")?;
         if train.clip_norm.is_some_and(|c| !(c.is_finite() && c > 0.0)) {
-            return Err(ConfigError::at("train.clip_norm", "must be a positive number").into());
+            return Err(
+                ConfigError::at("train.clip_norm", "must be a finite number above 0").into()
+            );
         }
         if train.epochs == 0 {
-            return Err(ConfigError::at("train.epochs", "must be at least 1").into());
+            return Err(ConfigError::at("train.epochs", "must be at least 1, found 0").into());
         }
         if train.full_every.get() > 1 && train.checkpoint_every.is_none() {
             let reason = "counts checkpoints inside an epoch, of which there are none; set `train.checkpoint_every` too";
@@ -270,10 +276,7 @@ impl Job {
         }
         let data: DataConfig = zillion_config::section(&value, "data")?;
         data.negatives(&schema)?;
-        let publish = match root.get("publish") {
-            Some(section) => Some(zillion_config::from_value(section, "publish")?),
-            None => None,
-        };
+        let publish = read_key(root, "publish")?;
         let run = zillion_config::section(&value, "run")?;
         let eval: EvalConfig = zillion_config::section(&value, "eval")?;
         let eval = eval.resolve();
@@ -285,7 +288,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Checks that the schedule judges by an existing task.
+    /// Checks that the task of the schedule exists.
     fn check_judge(&self) -> Result<()> {
         let judge = self.train.plateau.as_ref().and_then(|plateau| plateau.task.as_ref());
         let Some(name) = judge else { return Ok(()) };
@@ -302,7 +305,7 @@ impl Job {
         self.run.output.clone().unwrap_or_else(|| PathBuf::from("runs").join(&self.name))
     }
 
-    /// Lists the tables with a fixed vocabulary, which must be filled before the first step, with
+    /// Returns the tables with a fixed vocabulary, which must be filled before the first step, with
     /// the largest number of rows of each.
     pub fn dense_tables(&self) -> Vec<(TableId, usize)> {
         let tables = (0..).map(TableId).zip(&self.tables);
@@ -323,7 +326,7 @@ impl Job {
         for (key, section) in self.schema.to_job() {
             root.insert(key, section);
         }
-        root.insert("tables".into(), tables::in_force(&self.tables)?);
+        root.insert("tables".into(), tables::to_section(&self.tables)?);
         root.insert("model".into(), Value::try_from(&self.model).map_err(Error::Print)?);
         root.insert("train".into(), Value::try_from(&self.train).map_err(Error::Print)?);
         if self.eval != EvalConfig::default() {
@@ -337,9 +340,9 @@ impl Job {
         Ok(root)
     }
 
-    /// Returns the job with every default, without `[run]` and `[publish]`. A checkpoint carries
-    /// it, so that it can be evaluated without its job file and means the same to a binary with
-    /// other defaults.
+    /// Returns the job with every default, without `[run]` and `[publish]`. A checkpoint holds this
+    /// form, so the checkpoint can be evaluated without the job file and by a binary with other
+    /// defaults.
     pub fn portable(&self) -> Result<Value> {
         let mut root = self.resolved()?;
         root.remove("run");
@@ -348,8 +351,13 @@ impl Job {
     }
 }
 
-/// Writes settings of 32 bits as people do: 0.05, not the 0.05000000074505806 that the `f64` is.
-/// Both read back as the same `f32`.
+/// Reads the value of a key at the root of a job, if the job has the key.
+fn read_key<T: DeserializeOwned>(root: &toml::Table, key: &str) -> Result<Option<T>> {
+    Ok(root.get(key).map(|value| zillion_config::from_value(value, key)).transpose()?)
+}
+
+/// Replaces floats that came from 32-bit settings by the short decimal number: 0.05, not
+/// 0.05000000074505806. Both read back as the same `f32`.
 fn shorten(value: &mut Value) {
     match value {
         Value::Float(x) if f64::from(*x as f32) == *x => {

@@ -1,10 +1,11 @@
-//! The training loop: decode → plan → pull → forward and backward → push, on the one pool.
+//! Training: the loop of decoding, planning, pull, forward and backward pass, and push, on one pool
+//! of threads.
 //!
-//! The crate holds the job (every section put together), the loop, validation with its schedule,
-//! early stop, checkpoints and resume, and the evaluation of a checkpoint. It shows nothing
-//! (see [`Observer`]), parses no command line and serves no scores.
+//! The crate has the job (with all its sections), the loop, validation with its schedule, early
+//! stop, checkpoints and resume, and the evaluation of a checkpoint. The crate prints nothing (see
+//! [`Observer`]), parses no command line and serves no scores.
 //!
-//! The main path, as the command line composes it:
+//! The main path of the crate trains a job:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,18 +50,18 @@ pub use checkpoint::{
     Best, Checkpoint, FileDigest, Manifest, Parent, Progress, RunDir, Shrunk, TrainingFile,
 };
 pub use error::{Error, Result};
-pub use evaluate::EvalReport;
+pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
     EvalConfig, ItemCounts, Job, Memory, PublishConfig, RateConfig, RunConfig, TableConfig,
     TrainConfig, WarmStart,
 };
 pub use observer::{
-    CheckpointReport, EpochReport, Look, Observer, PublishReport, RunFigures, Silent, StepReport,
-    Stepped,
+    CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,
+    RunFigures, Silent, StepReport,
 };
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
-pub use predict::{Loaded, Looked, Predicted, Prediction};
+pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{Published, publish_checkpoint};
 pub use rejects::RejectFile;
 pub use stage_seconds::StageSeconds;

@@ -1,8 +1,8 @@
-//! Batches and their lookup plans, one ahead of the step that uses them.
+//! A pipeline that prepares the next batch and its lookup plan during the present step.
 //!
-//! Decoding and planning the next batch is one background task on the pool. It depends on the data
-//! alone, never on values of the tables, so that running ahead does not change a result; nor does
-//! making all of them beforehand, which shows what reading beside the steps costs.
+//! Decoding and planning the next batch is one background task on the pool. The task depends on the
+//! data alone, never on values of the tables, so preparing a batch early does not change a result.
+//! All batches can also be prepared before the first step, which shows the cost of reading.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -14,23 +14,24 @@ use zillion_reader::BatchStream;
 
 use crate::error::Result;
 
-/// A batch that is ready to be looked up.
+/// A batch with its lookup plan.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) batch: Batch,
     pub(crate) plan: Arc<LookupPlan>,
     /// The position after the batch.
     pub(crate) cursor: Cursor,
-    /// The positions of bad rows that were left out, from the batch before up to this position.
+    /// The positions of the bad rows that were left out between the end of the previous batch and
+    /// the end of this one.
     pub(crate) rejected: Vec<u64>,
 }
 
-/// The end of the order of rows, after the last batch.
+/// The counts that are known after the last batch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
-    /// The number of rows in the order of rows.
+    /// The number of rows of the data that were read, including those that were left out.
     pub(crate) rows: u64,
-    /// The positions of bad rows that were left out after the last batch.
+    /// The positions of the bad rows that were left out after the last batch.
     pub(crate) rejected: Vec<u64>,
 }
 
@@ -38,9 +39,9 @@ pub(crate) struct Ending {
 pub(crate) struct Pipeline {
     workers: Arc<Workers>,
     next: Next,
-    /// The end of the data, known once there is no further batch.
+    /// The counts at the end of the data, which are known after the last batch.
     pub(crate) ending: Ending,
-    /// The seconds that decoding and planning took, on any thread.
+    /// The time of decoding and planning on any thread, in seconds.
     pub(crate) seconds: f64,
     /// The time and thread of the decoding of the last batch.
     pub(crate) decoding: Option<Decoding>,
@@ -50,7 +51,7 @@ pub(crate) struct Pipeline {
 enum Next {
     /// A task that makes the next batch; `None` after the last batch and after an error.
     Made(Option<Task<Fetched>>),
-    /// Batches that were all made before the first was asked for.
+    /// The batches that were all made before the first step.
     Held(std::vec::IntoIter<Planned>),
 }
 
@@ -83,7 +84,7 @@ impl Pipeline {
         Self { workers, next, ending: Ending::default(), seconds: 0.0, decoding: None }
     }
 
-    /// Makes all batches now and holds them until they are asked for.
+    /// Makes all batches now, and holds them in memory.
     pub(crate) fn in_memory(
         batches: BatchStream,
         schema: Arc<Schema>,
@@ -130,11 +131,9 @@ impl Source {
         let item = item.map(|item| {
             item.map(|(batch, cursor)| {
                 let plan = LookupPlan::build(&batch, &self.schema, &mut self.scratch);
-                Planned { batch, plan: Arc::new(plan), cursor, rejected: Vec::new() }
+                let rejected = self.batches.take_rejected();
+                Planned { batch, plan: Arc::new(plan), cursor, rejected }
             })
-        });
-        let item = item.map(|item| {
-            item.map(|planned| Planned { rejected: self.batches.take_rejected(), ..planned })
         });
         let decoding =
             Decoding { thread: thread::current().id(), begin, decoded, end: Instant::now() };

@@ -1,9 +1,9 @@
-//! The sizes that a job's tables would have under other settings, from one pass over a sample of
-//! its data.
+//! Estimates of the sizes of a job's tables under different settings, from one pass over a sample
+//! of its data.
 //!
-//! The rows go through the reader, the features and the plans of training, in its order and its
-//! steps, so that a threshold or a limit has the same meaning as in training. The counting is in
-//! `zillion_embedding::capacity`.
+//! The rows go through the reader, the features and the lookup plans of training, in the same order
+//! and the same steps, so a threshold or a limit has the same meaning as in training. The counting
+//! is in `zillion_embedding::capacity`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,31 +20,32 @@ use crate::error::Result;
 use crate::job::Job;
 use crate::pipeline::Pipeline;
 
-/// The extent of a pass and its detail.
+/// The limits of a planning pass.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanOptions {
-    /// The rows of the sample to read; absent: all.
+    /// The number of rows of the sample to read; absent: all rows.
     pub rows: Option<u64>,
-    /// The largest number of keys of a table that are followed. Of more keys, a share is followed.
+    /// The largest number of keys of a table that are counted. If a table has more keys, a share of
+    /// them is counted.
     pub keys: usize,
 }
 
-/// The report of one pass.
+/// The report of a planning pass.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
-    /// The rows of the sample that were read.
+    /// The number of rows of the sample that were read.
     pub rows: u64,
-    /// The rows that were left out as bad.
+    /// The number of bad rows that were left out.
     pub rejected: u64,
-    /// The rows of a step, as in training.
+    /// The number of rows in a step, as in training.
     pub batch_size: u64,
-    /// The rows of the job's training data, as far as that is known.
+    /// The number of rows of the job's training data, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_rows: Option<u64>,
-    /// The tables that were followed, in the job's order.
+    /// The plans of the tables, in the job's order.
     pub tables: Vec<TablePlan>,
-    /// The tables whose rows are the buckets of numbers: these are known without looking, and too
-    /// few to plan.
+    /// The names of the tables that only have rows for buckets of numbers. Their sizes are known
+    /// without reading data.
     pub buckets: Vec<String>,
 }
 
@@ -53,48 +54,49 @@ pub struct PlanReport {
 pub struct TablePlan {
     /// The name of the table.
     pub table: String,
-    /// The rows of the table and their use.
+    /// The number of rows of the table, and how often they are used.
     #[serde(flatten)]
     pub usage: Usage,
-    /// The rows for more data than the sample, by the law of growth.
+    /// The estimated rows for more data than the sample, by Heaps' law.
     pub more: Vec<Growth>,
-    /// The memory of the sample's rows, by width and number type.
+    /// The memory of the sample's rows, by width and type of the weights.
     pub sizes: Vec<Size>,
-    /// The features with quantile buckets that read the table, whose buckets were not told apart.
+    /// The names of features with quantile buckets that read the table. Their buckets are not
+    /// counted, because the boundaries are unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undivided: Vec<String>,
 }
 
-/// The rows that more data would bring.
+/// The estimated size of a table for a number of rows of data.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Growth {
-    /// The rows of the data.
+    /// The number of rows of the data.
     pub rows: u64,
-    /// The keys in these rows.
+    /// The estimated number of keys in these rows.
     pub keys: u64,
-    /// The bytes of as many rows, with the job's settings of the table.
+    /// The memory of one table row for each key, in bytes, with the job's settings of the table.
     pub bytes: u64,
 }
 
 /// The memory of a table with all keys of the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Size {
-    /// The floats of the vector segment; absent where the table has none.
+    /// The number of floats in the vector segment; absent if the table has no vectors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dim: Option<usize>,
-    /// Whether the job has this width.
+    /// Whether the job sets this width.
     pub is_own: bool,
-    /// The bytes with weights of four bytes.
+    /// The memory in bytes, with weights of four bytes.
     pub f32: u64,
-    /// The bytes with weights of two bytes, f16 or bf16.
+    /// The memory in bytes, with weights of two bytes (f16 or bf16).
     pub half: u64,
 }
 
-/// Reads a sample of the data once, and plans the tables. `passed` is given the number of rows so
-/// far.
+/// Reads a sample of the data once, and plans the tables. `passed` is called after each batch with
+/// the number of rows so far.
 ///
 /// # Errors
-/// Files that cannot be read as the job's data.
+/// Returns an error if the files cannot be read as the job's data.
 pub fn plan_tables(
     job: &Job,
     files: &[PathBuf],
@@ -155,17 +157,18 @@ pub fn plan_tables(
     })
 }
 
-/// Returns whether a table has other rows than the buckets of numbers.
+/// Returns whether a table has rows that are not buckets of numbers.
 fn is_planned(job: &Job, table: usize) -> bool {
-    of_table(job, table).any(|f| !matches!(f.kind, FeatureKind::Bucketized { .. }))
+    features_of(job, table).any(|f| !matches!(f.kind, FeatureKind::Bucketized { .. }))
 }
 
-fn of_table(job: &Job, table: usize) -> impl Iterator<Item = &FeatureSpec> {
+/// Returns the features that read a table.
+fn features_of(job: &Job, table: usize) -> impl Iterator<Item = &FeatureSpec> {
     let reads = move |f: &&FeatureSpec| f.table().is_some_and(|id| id.index() == table);
     job.schema.features.iter().filter(reads)
 }
 
-/// Returns the number of rows of the job's training data, where that is known without reading it.
+/// Returns the number of rows of the job's training data, if it is known without reading them.
 fn data_rows(job: &Job) -> Option<u64> {
     if job.data.sample.is_some() || job.data.negatives.is_some() {
         return None;
@@ -207,12 +210,12 @@ fn table_plan(
     let is_quantile = |f: &&FeatureSpec| {
         matches!(&f.kind, FeatureKind::Bucketized { buckets: Buckets::Quantiles(_), .. })
     };
-    let undivided = of_table(job, at).filter(is_quantile).map(|f| f.name.clone()).collect();
+    let undivided = features_of(job, at).filter(is_quantile).map(|f| f.name.clone()).collect();
     TablePlan { table: spec.name.clone(), usage, more, sizes, undivided }
 }
 
-/// Extrapolates the law of growth from the counted keys. At the end of the sample it gives the
-/// counted number.
+/// Estimates the size of a table for `rows` rows of data, by Heaps' law from the counted keys. For
+/// the rows of the sample, the law gives the counted number.
 fn more(law: &Heaps, usage: &Usage, spec: &TableSpec, rows: u64, shards: usize) -> Growth {
     let times = rows as f64 / usage.rows.max(1) as f64;
     let keys = (usage.keys as f64 * times.powf(law.beta)).round() as u64;

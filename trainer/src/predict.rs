@@ -1,25 +1,25 @@
-//! A checkpoint that is loaded for scoring, for evaluation and prediction.
+//! A checkpoint that is loaded for evaluation and prediction.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_feature::{Batch, Cursor, Statistics};
+use zillion_feature::{Batch, Statistics};
 use zillion_nn::{Mode, Params};
-use zillion_reader::{BatchOrder, Dataset};
+use zillion_reader::Dataset;
 use zillion_rows::PartSource;
 use zillion_scorer::Scorer;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::evaluate::{self, EvalReport, Judge};
+use crate::evaluate::{self, EvalReport, Judge, Predicted};
 use crate::fetch::{self, Fetched};
 use crate::frequencies::Frequencies;
 use crate::job::Job;
-use crate::pipeline::{Pipeline, Planned};
+use crate::pipeline::Planned;
 use crate::retrieval::Towers;
 
-/// A checkpoint's model, ready to score.
+/// A checkpoint that is loaded and ready to score rows.
 pub struct Loaded {
     /// The job that wrote the checkpoint.
     pub job: Job,
@@ -32,42 +32,32 @@ pub struct Loaded {
     workers: Arc<Workers>,
 }
 
-/// The scores of some rows.
+/// The scores of one batch of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Prediction<'a> {
     /// The rows that were scored.
     pub batch: &'a Batch,
     /// The log odds of each of the job's [`tasks`](Job::tasks), one for each row.
     pub logits: &'a [&'a [f32]],
-    /// The bad rows that were left out, counted from 0 over all files, from the rows before up to
-    /// the last of these.
+    /// The positions of the bad rows that were left out between the end of the previous batch and
+    /// the end of this one, counted from 0 over all files.
     pub rejected: &'a [u64],
 }
 
-/// The values of nodes over some rows.
+/// The values of nodes over one batch of rows.
 #[derive(Clone, Copy, Debug)]
-pub struct Looked<'a> {
+pub struct InspectedBatch<'a> {
     /// The number of the first row, counted from 0 among the rows that are not left out as bad.
     pub first_row: u64,
-    /// The rows that were run.
+    /// The rows of the batch.
     pub batch: &'a Batch,
-    /// The values in the order asked for.
+    /// The values of the nodes, in the requested order.
     pub fetched: &'a [Fetched<'a>],
 }
 
-/// The outcome of scoring rows.
-#[derive(Clone, Debug)]
-pub struct Predicted {
-    /// The unique keys that the tables did not have, summed over batches.
-    pub missing: u64,
-    /// The rows that were left out as bad.
-    pub rejected: u64,
-    /// The bad rows after the last row that was scored.
-    pub rejected_last: Vec<u64>,
-}
-
 impl Loaded {
-    /// Loads a checkpoint: its own folder, or a run's folder (then the best epoch's).
+    /// Loads the checkpoint of a folder, which is a checkpoint's own folder or the folder of a run.
+    /// Of a run, the checkpoint of the best epoch is loaded.
     pub fn open(path: &Path, workers: Arc<Workers>) -> Result<Self> {
         Self::from_checkpoint(Checkpoint::find(path)?, workers)
     }
@@ -102,7 +92,7 @@ impl Loaded {
         Judge { job, scorer, towers, frequencies, source: rows, params, workers }.evaluate(dataset)
     }
 
-    /// Scores every row in file order, a batch at a time, until the sink says `false`.
+    /// Scores every row in file order, batch by batch, until `sink` returns `false`.
     pub fn predict(
         &mut self,
         dataset: &Dataset,
@@ -112,42 +102,31 @@ impl Loaded {
         let score = |batch: &Batch, logits: &[&[f32]], rejected: &[u64]| {
             sink(Prediction { batch, logits, rejected })
         };
-        let scored = evaluate::for_each_scored(job, dataset, scorer, rows, params, workers, score)?;
-        let evaluate::Scored { missing, rejected, rejected_last } = scored;
-        Ok(Predicted { missing, rejected, rejected_last })
+        evaluate::for_each_scored(job, dataset, scorer, rows, params, workers, score)
     }
 
-    /// Scores every row in file order as [`Loaded::predict`] does, and hands out the values of
-    /// nodes of the inference graph, a batch at a time, until the sink says `false`.
+    /// Scores every row like [`Loaded::predict`], and passes the values of nodes of the inference
+    /// graph to `sink`, batch by batch, until `sink` returns `false`.
     ///
     /// # Errors
-    /// A name that no node has.
-    pub fn look(
+    /// Returns an error if a name is not the name of a node.
+    pub fn inspect(
         &mut self,
         dataset: &Dataset,
         nodes: &[String],
-        mut sink: impl FnMut(Looked<'_>) -> Result<bool>,
+        mut sink: impl FnMut(InspectedBatch<'_>) -> Result<bool>,
     ) -> Result<()> {
         let graph = self.job.graph(Mode::Infer)?;
-        let wanted = fetch::wanted(&graph, nodes)?;
+        let wanted = fetch::find_nodes(&graph, nodes)?;
         let ids: Vec<_> = wanted.iter().map(|node| node.id).collect();
-        let train = &self.job.train;
-        let settings = train.settings()?;
-        let workers = self.workers.clone();
-        let mut scorer = Scorer::with_results(&graph, &ids, settings, workers.clone())?;
-        let order = BatchOrder {
-            seed: 0,
-            shuffle: false,
-            batch_rows: train.batch_size.get(),
-            drop_last: false,
-        };
-        let batches = dataset.batches(order, Cursor::default(), workers.clone())?;
-        let mut pipeline = Pipeline::new(batches, Arc::new(self.job.schema.clone()), workers);
+        let settings = self.job.train.settings()?;
+        let mut scorer = Scorer::with_results(&graph, &ids, settings, self.workers.clone())?;
+        let mut pipeline = evaluate::pipeline(&self.job, dataset, &self.workers)?;
         let mut first_row = 0;
         while let Some(Planned { batch, plan, .. }) = pipeline.next()? {
             scorer.score(&batch, &plan, &mut self.rows, &self.params)?;
-            let fetched = fetch::fetched(&wanted, scorer.executor());
-            if !sink(Looked { first_row, batch: &batch, fetched: &fetched })? {
+            let fetched = fetch::fetch_values(&wanted, scorer.executor());
+            if !sink(InspectedBatch { first_row, batch: &batch, fetched: &fetched })? {
                 break;
             }
             first_row += batch.rows as u64;

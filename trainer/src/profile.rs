@@ -1,13 +1,13 @@
-//! The collection of a run's time, thread by thread.
+//! The profiler of a run, which records the time of each thread.
 //!
-//! Every N-th batch is recorded whole, from the wait for it to the end of its step: stages by the
-//! thread that drives the run, the work of the pool's threads, kernels by lane, decoding and
-//! planning. Between recorded batches, only the work beside the steps is recorded (validation,
-//! checkpoints, versions). Where that is more than a file should have, every second recorded batch
-//! is dropped and N is doubled, so that the rest always covers the whole run.
+//! Every N-th batch is recorded completely, from the wait for the batch to the end of its step: the
+//! stages of the thread that drives the run, the work of the pool's threads, kernels by lane,
+//! decoding and planning. Between recorded batches, only the work outside of steps is recorded
+//! (validation, checkpoints, versions). If the spans become too many, every second recorded batch
+//! is dropped and N is doubled, so the rest always covers the whole run.
 //!
 //! # Invariants
-//! Recording reads clocks and nothing else: the result of a run is the same with and without it.
+//! Recording only reads clocks: the result of a run is the same with and without it.
 
 mod advice;
 mod limits;
@@ -28,18 +28,18 @@ use crate::stage_seconds::Lap;
 pub use advice::{Bound, Shares, advice};
 pub use limits::Limits;
 pub use summary::{KernelFigures, Summary, TableFigures};
-pub use timeline::{Sampled, Span, Stage, Timeline, What};
+pub use timeline::{Sampled, Span, SpanKind, Stage, Timeline};
 
-/// The largest number of spans of stages beside the steps.
+/// The largest number of spans for stages outside of steps.
 const MOST_BESIDE: usize = 20_000;
-/// The nanoseconds below which a stage beside the steps gets no span, such as a look at a
-/// checkpoint that is written in the background.
+/// The shortest stage outside of steps that gets a span, in nanoseconds. Shorter stages, such as a
+/// poll of a checkpoint that is written in the background, get no span.
 const SHORTEST_BESIDE: u64 = 20_000;
 
 /// The settings of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileOptions {
-    /// The distance between recorded batches. The first batch is recorded.
+    /// The interval of recorded batches, in batches. The first batch is recorded.
     pub every: NonZeroU64,
     /// The largest number of spans of recorded batches, unless one batch alone has more.
     pub most_spans: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Profiler {
     options: ProfileOptions,
     origin: Instant,
     every: u64,
-    /// The threads by their numbers in spans; the one that drives the run comes first.
+    /// The threads in the order of their numbers in spans. The thread that drives the run is first.
     threads: Vec<(ThreadId, String)>,
     /// The number of batches so far.
     batches: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Profiler {
 }
 
 impl Profiler {
-    /// Makes a profiler whose time begins now, driven by this thread.
+    /// Makes a profiler whose time begins now, for a run that this thread drives.
     pub(crate) fn new(options: ProfileOptions, workers: &Workers) -> Self {
         let driver = (std::thread::current().id(), "training".to_owned());
         Self {
@@ -89,13 +89,13 @@ impl Profiler {
         at as u32
     }
 
-    fn span(&mut self, what: What, thread: ThreadId, begin: Instant, end: Instant) -> Span {
+    fn span(&mut self, kind: SpanKind, thread: ThreadId, begin: Instant, end: Instant) -> Span {
         let thread = self.thread(thread);
         let since = |at: Instant| at.saturating_duration_since(self.origin).as_nanos() as u64;
-        Span { what, thread, lane: None, begin: since(begin), nanos: since(end) - since(begin) }
+        Span { kind, thread, lane: None, begin: since(begin), nanos: since(end) - since(begin) }
     }
 
-    /// Ends the last batch and begins the next one. Decides whether the next one is recorded.
+    /// Ends the recording of the last batch, and begins to record the next one if it is due.
     pub(crate) fn begin_batch(&mut self, workers: &Workers, executor: &mut Executor) {
         self.end_batch(workers, executor);
         let number = self.batches;
@@ -107,7 +107,7 @@ impl Profiler {
         }
     }
 
-    /// Ends the recording of a batch.
+    /// Ends the recording of the batch, if one is being recorded.
     pub(crate) fn end_batch(&mut self, workers: &Workers, executor: &mut Executor) {
         let Some(mut open) = self.open.take() else { return };
         workers.record(false);
@@ -115,14 +115,15 @@ impl Profiler {
         let mut events = std::mem::take(&mut self.events);
         executor.take_events(&mut events);
         for event in events.drain(..) {
-            let span = self.span(What::Kernel(event.work), event.thread, event.begin, event.end);
+            let span =
+                self.span(SpanKind::Kernel(event.work), event.thread, event.begin, event.end);
             open.spans.push(Span { lane: event.lane, ..span });
         }
         self.events = events;
         for stretch in workers.take_record() {
             let starter = self.thread(stretch.starter);
-            let what = What::Pool(stretch.activity, starter);
-            let span = self.span(what, stretch.thread, stretch.begin, stretch.end);
+            let kind = SpanKind::Pool(stretch.activity, starter);
+            let span = self.span(kind, stretch.thread, stretch.begin, stretch.end);
             open.spans.push(span);
         }
         if open.rows == 0 {
@@ -141,7 +142,8 @@ impl Profiler {
 
     /// Records a stage of the thread that drives the run.
     pub(crate) fn stage(&mut self, stage: Stage, lap: Lap) {
-        let span = self.span(What::Stage(stage), std::thread::current().id(), lap.begin, lap.end);
+        let span =
+            self.span(SpanKind::Stage(stage), std::thread::current().id(), lap.begin, lap.end);
         if !stage.is_beside_steps() {
             if let Some(open) = &mut self.open {
                 open.spans.push(span);
@@ -154,22 +156,22 @@ impl Profiler {
         }
     }
 
-    /// Records the decoding and planning of the batch that was just waited for.
-    pub(crate) fn decoded(&mut self, decoding: Option<Decoding>) {
+    /// Records the decoding and planning of the present batch.
+    pub(crate) fn record_decoding(&mut self, decoding: Option<Decoding>) {
         let (Some(_), Some(Decoding { thread, begin, decoded, end })) = (&self.open, decoding)
         else {
             return;
         };
         let spans = [
-            self.span(What::Decode, thread, begin, decoded),
-            self.span(What::Plan, thread, decoded, end),
+            self.span(SpanKind::Decode, thread, begin, decoded),
+            self.span(SpanKind::Plan, thread, decoded, end),
         ];
         if let Some(open) = &mut self.open {
             open.spans.extend(spans);
         }
     }
 
-    /// Names the batch of the open recording, with its rows.
+    /// Records the step and the sizes of the present batch.
     pub(crate) fn batch(&mut self, planned: &Planned, rows: &RowBuffer, step: u64) {
         self.batches += 1;
         let Some(open) = &mut self.open else { return };
@@ -200,7 +202,7 @@ impl Profiler {
     }
 }
 
-/// Returns whether a kernel is work of its own, and not a pass around other spans.
+/// Returns whether work is a kernel, and not a pass that contains other spans.
 fn is_kernel(work: Work) -> bool {
     !matches!(work, Work::Pass(_))
 }

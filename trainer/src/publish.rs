@@ -1,26 +1,25 @@
-//! Publishing: the learned state of a run becomes a whole version, and later changes become the
-//! next one.
+//! Publishing: writes the state of a run into a registry as a version.
 //!
-//! A version stands for exactly the state of the training: its rows are those of the tables, its
-//! dense parameters are of the same step, and its parity rows are scored by both. The rows come in
-//! one of three ways, and the result does not show which:
+//! A version is exactly the state of the training at one step: its rows are those of the tables,
+//! its dense parameters are of the same step, and both were used to score its parity rows. The rows
+//! are found in one of three ways, which give the same version:
 //!
 //! * a base has all rows;
-//! * a delta on a version that this process published has the rows that the tables' lists of
-//!   changes name: time in proportion to the changes;
+//! * a delta on a version that this process published has the rows in the tables' lists of changes;
+//!   its time is proportional to the changes;
 //! * any other delta (after a resume, after a rollback, from a checkpoint) is found by comparing
-//!   all rows with the parent's: time in proportion to the table.
+//!   all rows with the rows of the parent; its time is proportional to the table.
 //!
 //! # The parent of a new version
-//! The parent is the version that the same run published last or, where an operator has rolled the
-//! pointer back since, the version that the pointer was rolled back to. Where there is none, where
-//! rows have another meaning now, or where too many deltas lie on one another, the new version is a
-//! base.
+//! The parent is the version that the same run published last or, if an operator has rolled the
+//! pointer back since, the version to which the pointer was rolled back. The new version is a base
+//! if there is no such version, if its files are missing, or if its chain has too many deltas.
 //!
 //! # Crash consistency
 //! A version exists whole or not at all (see [`zillion_registry::Model::publish`]). A run that is
-//! killed between a checkpoint and its version publishes it when it is resumed. A run that is
-//! killed between a version and the move of the pointer moves it then. A step is published once.
+//! killed between a checkpoint and its version publishes the version when it is resumed. A run that
+//! is killed between a version and the move of the pointer moves the pointer when it is resumed. A
+//! step is published once.
 
 mod parent;
 mod parity;
@@ -29,5 +28,5 @@ mod run_id;
 
 pub use publisher::{Published, publish_checkpoint};
 
-pub(crate) use publisher::{Moment, Opening, Publisher, REMEMBERED, Wish};
+pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Wish};
 pub(crate) use run_id::RunId;

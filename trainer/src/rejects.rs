@@ -1,10 +1,9 @@
-//! The file of rows that were left out as bad: one JSON object a line, by file and row, each row
-//! once.
+//! The file of rejected rows: one JSON object on each line, sorted by file and row, each row once.
 //!
 //! # Crash consistency
-//! The file is written whole: before the checkpoint that counts its rows, at the end, and when a
-//! pass fails. A resumed run begins with the existing file. Rows that it rejects again change
-//! nothing, so it ends with the file of a run that was never interrupted.
+//! The whole file is written before the checkpoint that counts its rows, at the end, and when a
+//! pass fails. A resumed run begins with the existing file. Rows that are rejected again change
+//! nothing, so the final file equals that of a run that was never interrupted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,41 +13,43 @@ use zillion_reader::{Dataset, Reject};
 
 use crate::error::{Error, Result};
 
-/// The rows that a run has left out as bad, and the path of their file.
+/// The rows that a run has rejected, and the path of their file.
 #[derive(Clone, Debug)]
 pub struct RejectFile {
     path: PathBuf,
     rows: BTreeMap<(String, u64), Reject>,
-    /// The number of rows in the file; `None` where it is not written yet.
+    /// The number of rows in the file; `None` if the file is not written yet.
     written: Option<usize>,
 }
 
 impl RejectFile {
-    /// Makes a file without rows, which replaces an existing one.
+    /// Makes a file without rows. [`RejectFile::save`] replaces an existing file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), rows: BTreeMap::new(), written: None }
     }
 
-    /// Continues the existing file, if there is one.
+    /// Reads the existing file, if there is one.
     ///
     /// # Errors
-    /// A file that cannot be read or is no file of rejected rows.
+    /// Returns an error if the file cannot be read or is not a file of rejected rows.
     pub(crate) fn resume(path: &Path) -> Result<Self> {
+        let unreadable =
+            Error::io("the file of rejected rows cannot be continued; move it away", path);
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::new(path)),
-            Err(source) => return Err(unreadable(path, source)),
+            Err(error) => return Err(unreadable(error)),
         };
         let mut file = Self::new(path);
         for line in text.lines() {
-            let row = serde_json::from_str(line).map_err(|e| unreadable(path, e.into()))?;
+            let row = serde_json::from_str(line).map_err(|e| unreadable(e.into()))?;
             file.push(row);
         }
         file.written = Some(file.rows.len());
         Ok(file)
     }
 
-    /// Adds the rows that passes over a dataset have left out.
+    /// Adds the rows that passes over a data set have rejected.
     pub fn add(&mut self, dataset: &Dataset) {
         dataset.rejects().into_iter().for_each(|row| self.push(row));
     }
@@ -60,7 +61,7 @@ impl RejectFile {
     /// Writes the file if it has new rows.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Returns an error if the file cannot be written.
     pub fn save(&mut self, files: &Files) -> Result<()> {
         if self.written == Some(self.rows.len()) {
             return Ok(());
@@ -76,14 +77,6 @@ impl RejectFile {
         })?;
         self.written = Some(self.rows.len());
         Ok(())
-    }
-}
-
-fn unreadable(path: &Path, source: std::io::Error) -> Error {
-    Error::Io {
-        action: "cannot continue the file of rejected rows; move it away",
-        path: path.to_owned(),
-        source,
     }
 }
 

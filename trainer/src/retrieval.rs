@@ -1,9 +1,9 @@
-//! Retrieval: the rank of each row's item among all candidates.
+//! Retrieval: computes the rank of each row's item among all candidates.
 //!
-//! Candidates are the rows of a side table. Each gets its vector from the item's tower once. Each
-//! row of the data gets its vector from the user's tower, which is multiplied with all candidates
-//! in blocks. Items of the row's history may be excluded; the row's own item never is. The baseline
-//! ranks by how often each candidate occurs in the training data.
+//! Candidates are the rows of a side table. The item's tower computes the vector of each candidate
+//! once. The user's tower computes a vector for each row of the data, which is multiplied with the
+//! vectors of all candidates in blocks. The items of a row's history can be excluded, but never the
+//! row's own item. The baseline ranks the candidates by their frequencies in the training data.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::error::Result;
 use crate::frequencies::Frequencies;
 use crate::job::{Job, Retrieved};
 
-/// The number of candidates that go through the item's tower at a time.
+/// The number of candidates in a batch of the item's tower.
 const CANDIDATES: usize = 4096;
-/// The number of scores that a task of the pool keeps.
+/// The largest number of scores that a task of the pool holds in memory.
 const SCORES: usize = 1 << 20;
-/// The most rows that a task scores together.
+/// The largest number of rows that a task scores together.
 const ROWS: usize = 64;
 
 /// The two towers of a model, ready to run.
@@ -39,14 +39,14 @@ pub(crate) struct Towers {
 }
 
 impl Towers {
-    /// Makes the towers of a job that asks for retrieval; returns `None` for another job.
+    /// Makes the towers of a job. Returns `None` if the job does not evaluate retrieval.
     pub(crate) fn new(
         job: &Job,
         graph: &Graph,
         settings: Settings,
         workers: &Arc<Workers>,
     ) -> Result<Option<Self>> {
-        let Some(what) = job.retrieved()? else { return Ok(None) };
+        let Some(what) = job.resolve_retrieval()? else { return Ok(None) };
         let tower = |name| Scorer::with_outputs(graph, &[name], settings, workers.clone());
         Ok(Some(Self { user: tower(USER)?, item: tower(ITEM)?, what }))
     }
@@ -107,7 +107,8 @@ impl Towers {
         })
     }
 
-    /// Ranks the items of a batch's rows among the candidates.
+    /// Ranks the items of a batch's rows among the candidates. Returns the number of unique keys
+    /// without a row.
     pub(crate) fn push(
         &mut self,
         batch: &Batch,
@@ -143,23 +144,24 @@ impl Towers {
     }
 }
 
-/// A row of a batch that is ranked.
+/// A row of a batch whose item is ranked.
 struct Row {
     row: usize,
-    /// The place of its item among the candidates.
+    /// The place of the row's item among the candidates; absent if it is not a candidate.
     own: Option<u32>,
-    /// The places of the excluded items, without its own.
+    /// The places of the excluded items, without the row's own item.
     excluded: Vec<u32>,
 }
 
-/// The number of candidates that rank above a row's item, and of those tied with it.
+/// The number of candidates that rank above a row's item, and the number of candidates with the
+/// same score.
 #[derive(Clone, Copy, Default)]
 struct Standing {
     above: u64,
     tied: u64,
 }
 
-/// The candidates, and the sums of the rows ranked so far.
+/// The candidates, and the figures of the rows that were ranked so far.
 pub(crate) struct Candidates {
     vectors: Vec<f32>,
     places: HashMap<FeatureKey, u32, MixedHasher>,
@@ -218,7 +220,7 @@ impl Candidates {
                     self.model.push_place(model.above, model.tied);
                     self.popularity.push_place(popularity.above, popularity.tied);
                 }
-                // An item that is no candidate cannot be retrieved.
+                // An item that is not a candidate cannot be retrieved.
                 None => {
                     self.unknown += 1;
                     self.model.push_place(u64::from(u32::MAX), 0);
@@ -242,7 +244,7 @@ impl Candidates {
     }
 
     pub(crate) fn finish(self) -> RetrievalReport {
-        // Where nothing was counted, there is no popularity to rank by.
+        // Without counts, there is no ranking by popularity.
         let is_counted = self.sorted_counts.last().is_some_and(|&count| count > 0);
         RetrievalReport {
             figures: self.model.finish(),

@@ -1,4 +1,4 @@
-//! The time of a run by stage.
+//! The time of a run in each of its stages.
 
 use std::time::Instant;
 
@@ -7,32 +7,35 @@ use serde::Serialize;
 /// The seconds spent in each stage, by the thread that drives the run.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct StageSeconds {
-    /// The wait for the next planned batch (decoding and planning run ahead on the pool).
+    /// The time of waiting for the next planned batch (decoding and planning run on the pool).
     pub wait: f64,
-    /// The pull of the rows.
+    /// The time of pulling rows.
     pub pull: f64,
-    /// The forward and backward pass of the dense model.
+    /// The time of the forward and backward pass of the dense model.
     pub model: f64,
-    /// The staging and the push of row gradients; with several threads, also the dense optimizer
-    /// beside it, where the push is the longer.
+    /// The time of staging and pushing row gradients. With several threads, the dense optimizer
+    /// runs at the same time, and the time of both is counted here if the push is longer.
     pub push: f64,
-    /// The norm of the dense gradients and the dense optimizer; with several threads, also the push
-    /// beside it, where the optimizer is the longer.
+    /// The time of the norm of the dense gradients and of the dense optimizer. With several
+    /// threads, the push runs at the same time, and the time of both is counted here if the
+    /// optimizer is longer.
     pub dense: f64,
-    /// The driver's work between steps: the figures of the progress line.
+    /// The time of the driver's work between steps, which computes the figures of the progress
+    /// line.
     pub other: f64,
-    /// The validation of epochs.
+    /// The time of validating epochs.
     pub validate: f64,
-    /// The writing of checkpoints.
+    /// The time of writing checkpoints.
     pub checkpoint: f64,
-    /// The publishing of versions.
+    /// The time of publishing versions.
     pub publish: f64,
-    /// The decoding and planning, on any thread of the pool. It overlaps the others.
+    /// The time of decoding and planning on all threads of the pool. It overlaps the other stages.
     pub decode_and_plan: f64,
 }
 
 impl StageSeconds {
-    /// Returns the stages of the thread that drives the run, by name. Together they are its time.
+    /// Returns the name and the seconds of each stage of the thread that drives the run. Their sum
+    /// is the time of this thread.
     pub fn of_the_driver(&self) -> [(&'static str, f64); 9] {
         [
             ("wait", self.wait),
@@ -53,7 +56,7 @@ impl StageSeconds {
     }
 }
 
-/// A stretch of time of the thread that drives a run.
+/// A stretch of time of the thread that drives a run, as two moments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lap {
     pub(crate) begin: Instant,
@@ -61,7 +64,7 @@ pub(crate) struct Lap {
 }
 
 impl Lap {
-    /// Returns its length in seconds.
+    /// Returns the length of the stretch in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         (self.end - self.begin).as_secs_f64()
     }

@@ -1,4 +1,4 @@
-//! The tasks of a model: the labels of each in a batch, and the figures of all of them.
+//! The tasks of a model: the labels of each task in a batch, and the figures of all tasks.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::job::Job;
 
 impl Job {
-    /// Lists the tasks that the model scores, in the order of its outputs. Single figures are of
-    /// the first one.
+    /// Returns the tasks that the model scores, in the order of its outputs. Reports of a single
+    /// task are about the first one.
     pub fn tasks(&self) -> Vec<Task> {
         let labels: Vec<&str> = self.schema.labels.iter().map(|l| l.name.as_str()).collect();
         zoo::tasks(&self.model, &labels)
@@ -21,7 +21,7 @@ impl Job {
 }
 
 /// The figures of one task.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TaskReport {
     /// The area under the ROC curve; absent where all rows are of one class.
     pub auc: Option<f64>,
@@ -29,13 +29,13 @@ pub struct TaskReport {
     pub gauc: Option<f64>,
     /// The mean log loss of the rows.
     pub logloss: Option<f64>,
-    /// The predicted positives over the observed ones.
+    /// The sum of the predicted probabilities divided by the number of positive rows.
     pub calibration: Option<f64>,
-    /// The rows that the task is judged by: those that have its label.
+    /// The number of evaluated rows, which are the rows that have the label of the task.
     pub rows: u64,
-    /// The rows whose label is 1.
+    /// The number of rows whose label is 1.
     pub positives: u64,
-    /// The `ndcg@k` and `recall@k` inside each group, where the job asks for them.
+    /// The figures `ndcg@k` and `recall@k` inside each group, if the job asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub ranking: Vec<RankingFigure>,
 }
@@ -54,7 +54,7 @@ impl TaskReport {
     }
 }
 
-/// Writes ranking figures as a map by name.
+/// Serializes ranking figures as a map from name to value.
 pub(crate) fn figures_as_map<S: Serializer>(
     figures: &[RankingFigure],
     serializer: S,
@@ -66,7 +66,7 @@ pub(crate) fn figures_as_map<S: Serializer>(
     map.end()
 }
 
-/// Writes one value for each task as a map in the model's order.
+/// Serializes one value for each task as a map from name to value, in the order of the tasks.
 pub(crate) fn as_map<T: Serialize, S: Serializer>(
     tasks: &[(String, T)],
     serializer: S,
@@ -78,7 +78,7 @@ pub(crate) fn as_map<T: Serialize, S: Serializer>(
     map.end()
 }
 
-/// The labels of a task, and the rows that have one (`None`: all).
+/// The labels of a task in a batch, and whether each row has a label (`None`: all rows have one).
 pub(crate) struct Truth<'a> {
     pub(crate) labels: Cow<'a, [f32]>,
     pub(crate) known: Option<Cow<'a, [bool]>>,
@@ -122,7 +122,7 @@ fn is_one(column: &LabelColumn, row: usize) -> bool {
     has(column, row) && column.values[row] == 1.0
 }
 
-/// Returns the elements of the rows whose label is known.
+/// Returns the values of the rows whose label is known.
 pub(crate) fn kept<'a, T: Copy>(values: &'a [T], known: Option<&[bool]>) -> Cow<'a, [T]> {
     match known {
         None => Cow::Borrowed(values),
@@ -142,7 +142,7 @@ impl Evaluations {
         Self { tasks, evaluations }
     }
 
-    /// Adds a batch and the log odds of each task.
+    /// Adds a batch with the log odds of each task.
     pub(crate) fn push(&mut self, batch: &Batch, logits: &[&[f32]]) -> Result<()> {
         for ((task, evaluation), logits) in self.tasks.iter().zip(&mut self.evaluations).zip(logits)
         {
@@ -157,7 +157,7 @@ impl Evaluations {
         Ok(())
     }
 
-    /// Returns the figures of the tasks, in order.
+    /// Returns the name and the figures of each task, in order.
     pub(crate) fn finish(self) -> Result<Vec<(String, TaskReport)>> {
         let named = self.tasks.into_iter().zip(self.evaluations);
         let reports =

@@ -1,7 +1,7 @@
-//! Trace spans of the work that a run does beside its steps.
+//! Trace spans for the work of a run outside of its steps.
 
-/// Makes a span of this program's own traces. It costs an atomic load where no collector is
-/// installed: these spans are below every level that people read.
+/// Makes a trace span for the collector of traces. Without a collector, a span costs one atomic
+/// load. The spans have the level TRACE, so logs do not show them.
 macro_rules! span {
     ($name:literal $(, $field:ident = $value:expr)* $(,)?) => {
         tracing::trace_span!(target: "zillion_trace", $name $(, $field = $value)*)

@@ -1,8 +1,8 @@
 //! A training run: its preparation, its epochs, and the test of the best one.
 //!
 //! # Invariants
-//! The result of a run depends on the job without `[run]` and on nothing else: not on threads,
-//! shards, time, or the places where it was interrupted.
+//! The result of a run depends only on the job without `[run]`. It does not depend on threads,
+//! shards, time, or the steps after which the run was interrupted.
 
 mod accumulate;
 mod counts;
@@ -48,36 +48,38 @@ use position::Position;
 use step::StepBuffers;
 use timing::Timing;
 
-/// The options that a run is carried out with.
+/// The options of a run, which do not belong to the job.
 #[derive(Clone, Debug)]
 pub struct TrainOptions {
-    /// Whether to resume from the newest checkpoint of the run's folder, or begin if there is none.
+    /// Whether to resume from the newest checkpoint of the run's folder. Without a checkpoint, the
+    /// run begins at the first step.
     pub resume: bool,
-    /// The checkpoint, or a run's folder, that a new run begins from. It takes the rows, dense
-    /// parameters, optimizer state and statistics, and neither the position in the data nor the
-    /// schedule.
+    /// The folder of the checkpoint, or of the run, from which a new run begins. The new run takes
+    /// the rows, the dense parameters, the optimizer state and the statistics, but not the position
+    /// in the data and not the schedule.
     pub from: Option<PathBuf>,
     /// The pool of compute threads.
     pub workers: Arc<Workers>,
-    /// The way in which files are written.
+    /// The writer of durable files.
     pub files: Files,
-    /// A flag that the caller sets to finish the batch, write a checkpoint and return.
+    /// The flag by which the caller stops the run after the present step. The run then writes a
+    /// checkpoint and returns.
     pub stop: Arc<AtomicBool>,
     /// The settings of a profile of the run's time ([`TrainReport::profile`]), which changes no
     /// result.
     pub profile: Option<ProfileOptions>,
     /// Whether all batches of an epoch are decoded and planned before its first step and held in
-    /// memory, which must be large enough for them. It is for a benchmark of the cost of reading
-    /// beside the steps. Data that cannot be read then ends the epoch before its first step, and a
-    /// stop takes effect once all batches are made; the result is the same.
+    /// memory, which must be large enough for them. This option is for a benchmark of the cost of
+    /// reading. With it, an error of the data ends the epoch before its first step, and a stop
+    /// takes effect after all batches are made; the result is the same.
     pub in_memory: bool,
 }
 
 impl TrainOptions {
-    /// Returns the options of a fresh run on this many threads.
+    /// Returns the options of a new run on this number of threads.
     ///
     /// # Errors
-    /// Threads that the system refuses.
+    /// Returns an error if the system refuses a thread.
     pub fn new(threads: usize) -> Result<Self> {
         let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
         Ok(Self {
@@ -92,10 +94,11 @@ impl TrainOptions {
     }
 }
 
-/// Trains a job to its end (or to the next signal) and tests the best epoch.
+/// Trains a job to its end (or until the caller stops it) and tests the best epoch.
 ///
 /// # Errors
-/// Bad configuration or data, a full disk, a diverged loss. Checkpoints written before are intact.
+/// Returns an error if the job or its data is wrong, if a file cannot be written, or if the loss
+/// diverges. Earlier checkpoints stay intact.
 pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Result<TrainReport> {
     let began = Instant::now();
     let profiler = options.profile.map(|profile| Profiler::new(profile, &options.workers));
@@ -110,7 +113,7 @@ pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Re
     run.finish(observer)
 }
 
-/// A run between two steps.
+/// The state of a run between two steps.
 struct Run {
     job: Arc<Job>,
     options: TrainOptions,
@@ -122,13 +125,13 @@ struct Run {
     model: Model,
     /// The buffers of a step.
     buffers: StepBuffers,
-    /// The step and the place in the data.
+    /// The step and the position in the data.
     position: Position,
     /// The folder, the checkpoints and the versions.
     output: Output,
-    /// The counts of this session.
+    /// The counts since the process started.
     counts: Counts,
-    /// The time of this session.
+    /// The time of each stage since the process started.
     timing: Timing,
 }
 
@@ -149,8 +152,8 @@ impl Run {
         Ok(())
     }
 
-    /// Writes the file of rejected rows, also where an error ends the run: the error may be about
-    /// them.
+    /// Writes the file of rejected rows, even if an error ends the run, because the error may be
+    /// about these rows.
     fn save_rejects_after<T>(&mut self, outcome: Result<T>) -> Result<T> {
         let saved = self.data.save_rejects(&self.options.files);
         let outcome = outcome?;

@@ -15,12 +15,12 @@ use crate::stage_seconds::StageSeconds;
 pub struct TrainReport {
     /// The name of the job.
     pub name: String,
-    /// Whether a signal stopped the run, which has written a checkpoint and can be resumed.
+    /// Whether the run was stopped. It has then written a checkpoint and can be resumed.
     pub interrupted: bool,
-    /// The number of steps done, over all sessions.
+    /// The number of steps done since the beginning of the run, also in earlier processes.
     pub steps: u64,
-    /// The steps of this session that moved no weight, because the gradient's norm was not finite.
-    /// (Batch norm's running statistics have moved.)
+    /// The number of steps since the process started that changed no weight, because the norm of
+    /// the gradients was not finite. (The running statistics of batch norm were changed.)
     pub skipped_steps: u64,
     /// The number of epochs completed.
     pub epochs: u64,
@@ -31,9 +31,10 @@ pub struct TrainReport {
     /// The figures of the test set, scored from the best epoch's checkpoint; absent without test
     /// files.
     pub test: Option<EvalReport>,
-    /// The rows trained a second in this session, without validation and checkpoints.
+    /// The number of rows trained on in a second since the process started, without the time of
+    /// validation and checkpoints.
     pub samples_per_second: Option<f64>,
-    /// The seconds from the call to the end of the first step of this session.
+    /// The time from the call to the end of the first step in this process, in seconds.
     pub first_step_seconds: Option<f64>,
     /// The largest resident memory of the process, in MiB.
     pub peak_rss_mib: Option<f64>,
@@ -43,64 +44,66 @@ pub struct TrainReport {
     pub dense_parameters: u64,
     /// The reports of the tables.
     pub tables: Vec<TableReport>,
-    /// The version that this session published last.
+    /// The number of the last version that this process published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<u64>,
-    /// The rows of the latest epoch so far that were left out as bad.
+    /// The number of bad rows of the latest epoch that were left out so far.
     pub rejected_rows: u64,
-    /// The rows of the latest epoch that this session ended, without those that were left out.
+    /// The number of trained rows of the latest epoch that ended in this process.
     pub epoch_rows: Option<u64>,
-    /// The rows trained in this session whose key a side table does not have, by side table.
+    /// The number of rows trained on in this process whose key is not in a side table, by side
+    /// table.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
-    /// The time of this session by stage.
+    /// The time of each stage since the process started, in seconds.
     pub seconds: StageSeconds,
-    /// The profile of the run, where the caller asked for one.
+    /// The profile of the run, if the caller asked for one.
     #[serde(skip)]
     pub profile: Option<Timeline>,
 }
 
-/// A table at the end of a run, with the counters of this session.
+/// The size of a table at the end of a run, and its counters since the process started.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableReport {
     /// The name of the table.
     pub name: String,
     /// The number of rows.
     pub rows: u64,
-    /// The keys that wait to be admitted.
+    /// The number of keys that have a count and are not admitted yet.
     pub candidates: u64,
-    /// The bytes of memory, index and slack included.
+    /// The memory of the table in bytes, including its index and unused space.
     pub bytes: u64,
-    /// The unknown keys that were pulled (and read as their initial row).
+    /// The number of unknown keys that were pulled, which read their initial row.
     pub missing: u64,
-    /// The rows that a push or the vocabulary created.
+    /// The number of rows that a push or the vocabulary created.
     pub created: u64,
-    /// The created rows of keys that the table's admission had to admit.
+    /// The number of rows that the rule of admission created.
     pub admitted: u64,
-    /// The row gradients that were dropped because their keys were not admitted yet.
+    /// The number of row gradients that were dropped because their keys were not admitted yet.
     pub waiting: u64,
-    /// The rows that were evicted, on schedule or to free memory for others.
+    /// The number of rows that were evicted, on schedule or to free memory for others.
     pub evicted: u64,
-    /// The evicted rows that a table at its limit replaced by others.
+    /// The number of evicted rows that a table at its limit replaced by new rows.
     pub displaced: u64,
-    /// The keys that were forgotten before they were admitted.
+    /// The number of candidates whose counts were removed before they were admitted.
     pub lapsed: u64,
-    /// The pushes of unknown keys that a fixed vocabulary refused.
+    /// The number of row gradients that a fixed vocabulary refused because their keys are unknown.
     pub refused: u64,
-    /// The pushes of new keys that a table at its limit refused.
+    /// The number of row gradients of new keys that a table at its limit refused.
     pub refused_full: u64,
-    /// The row gradients that were dropped because they were not finite.
+    /// The number of row gradients that were dropped because they were not finite.
     pub nonfinite: u64,
-    /// The weights that became the largest number of their type because they were beyond it.
+    /// The number of weights that were set to the largest number of their type because they
+    /// exceeded it.
     pub saturated: u64,
-    /// The rows that are narrow until they have been pushed often enough.
+    /// The number of narrow rows at the end of the run.
     pub narrow_rows: u64,
-    /// The gradients of narrow rows, of which the part without weights was dropped.
+    /// The number of gradients of narrow rows, of which the part without weights was dropped.
     pub narrow_gradients: u64,
-    /// The narrow rows that became full.
+    /// The number of narrow rows that became full.
     pub grown: u64,
-    /// The rows in memory and on disk and the traffic between them; absent where all rows are in
-    /// memory.
+    /// The number of rows in memory and on disk, and the traffic between them; absent if all rows
+    /// are in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill: Option<SpillStatistics>,
 }

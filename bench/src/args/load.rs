@@ -5,6 +5,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use serde::Serialize;
 use zillion_registry::VersionId;
 
 /// The arguments of `zillion loadgen`.
@@ -16,24 +17,24 @@ pub struct LoadgenArgs {
     /// Name of the model
     #[arg(long, value_name = "NAME")]
     pub(crate) model: String,
-    /// Registry that the server reads; the inputs of the model and the versions for --check are
-    /// read from it
+    /// Registry that the server reads; this program reads the inputs of the model from it, and the
+    /// versions for --check
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: Option<String>,
-    /// Ask for this version by its number in the path; absent: the version that the server chooses
+    /// Version to ask for; absent: the version that the server chooses
     #[arg(long)]
     pub(crate) version: Option<VersionId>,
-    /// File whose rows are sent, in order
+    /// File whose rows are sent, in their order
     #[arg(long, value_name = "FILE")]
     pub(crate) data: PathBuf,
-    /// Override a key of [data], which says how the file is written, as in --set data.delimiter=';'
-    /// (repeatable)
+    /// Override a key of [data], which describes the format of the file, as in
+    /// --set data.delimiter=';' (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Number of requests a second
     #[arg(long, default_value = "100", value_name = "RPS", value_parser = positive)]
     pub(crate) rate: f64,
-    /// Seconds that requests are sent for
+    /// Seconds for which requests are sent
     #[arg(long, default_value = "10", value_parser = positive)]
     pub(crate) seconds: f64,
     /// Number of rows in a request
@@ -42,22 +43,22 @@ pub struct LoadgenArgs {
     /// Protocol of the requests
     #[arg(long, value_enum, default_value = "v2")]
     pub(crate) protocol: Protocol,
-    /// Inputs that all rows of a rank request share; the values of the first row are taken
-    /// (repeatable, or separated by commas)
+    /// Inputs that all rows of a rank request share, with the values of the first row (repeatable,
+    /// or separated by commas)
     #[arg(long, value_name = "INPUT", value_delimiter = ',')]
     pub(crate) context: Vec<String>,
-    /// Number of connections; when all are busy, requests wait, and the wait is part of their
+    /// Number of connections; a request waits while all are busy, and the wait is part of its
     /// latency
     #[arg(long, default_value = "8")]
     pub(crate) connections: NonZeroUsize,
-    /// Number of different requests, which are sent in turn
+    /// Number of different requests, which are sent in turns
     #[arg(long, default_value = "16")]
     pub(crate) bodies: NonZeroUsize,
     /// Milliseconds that a request may take from its scheduled time before it counts as failed
     #[arg(long, default_value = "10000", value_name = "MS")]
     pub(crate) timeout_ms: u64,
-    /// Compare every answer bit for bit with this program's scores of the version that the answer
-    /// names
+    /// Compare every answer, bit for bit, with the scores that this program computes with the
+    /// version that the answer names
     #[arg(long)]
     pub(crate) check: bool,
     /// Print the figures, including those of each second, as one line of JSON on stdout
@@ -70,7 +71,7 @@ pub(crate) struct BenchServeArgs {
     /// Number of rows in a request
     #[arg(long, default_value = "500")]
     pub(crate) candidates: NonZeroUsize,
-    /// Number of threads that share the work of one request; one request is scored at a time
+    /// Number of threads, which share the work of each request; one request is scored at a time
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
     /// Number of rows in the table
@@ -80,29 +81,25 @@ pub(crate) struct BenchServeArgs {
     /// otherwise
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
-/// A protocol of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// A protocol in which requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// Open Inference Protocol v2
     V2,
-    /// TF-Serving's predict, row by row
+    /// Predict request of TF-Serving, row by row
     Predict,
-    /// One context, many candidates
+    /// Rank request: one context and many candidates
     Rank,
     /// Open Inference Protocol v2 over gRPC, with raw tensors
     Grpc,
 }
 
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if number.is_finite() && number > 0.0 {
-        Ok(number)
-    } else {
-        Err("a number above 0 is wanted".to_owned())
+    match text.parse() {
+        Ok(number) if f64::is_finite(number) && number > 0.0 => Ok(number),
+        _ => Err("the value must be a number above 0".to_owned()),
     }
 }

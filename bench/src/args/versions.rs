@@ -8,13 +8,13 @@ pub(crate) struct BenchHotLoadArgs {
     /// Number of rows in the base
     #[arg(long, default_value = "1000000")]
     pub(crate) rows: NonZeroU64,
-    /// Number of deltas, of which one a second is published
+    /// Number of deltas; one delta is published per second
     #[arg(long, default_value = "200")]
     pub(crate) deltas: usize,
-    /// Number of keys that training touches between two deltas
+    /// Number of keys that are trained between two deltas
     #[arg(long, default_value = "10000")]
     pub(crate) delta_rows: NonZeroUsize,
-    /// Number of rollbacks by one delta, spread over the deltas
+    /// Number of rollbacks to the version before, spread evenly over the deltas
     #[arg(long, default_value = "10")]
     pub(crate) rollbacks: usize,
     /// Number of requests a second
@@ -26,20 +26,17 @@ pub(crate) struct BenchHotLoadArgs {
     /// Number of threads of the server that score; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Seconds before the deltas, in which no version is loaded
+    /// Seconds of load before the deltas, in which the server loads no version
     #[arg(long, default_value = "30", value_parser = super::load::positive)]
     pub(crate) quiet_seconds: f64,
-    /// Seconds of load after the deltas, in which one rollback over 100 deltas and a delta after it
-    /// are made
+    /// Seconds of load after the deltas, in which one rollback over 100 deltas is made and one
+    /// delta is published
     #[arg(long, default_value = "20", value_parser = super::load::positive)]
     pub(crate) last_seconds: f64,
     /// Folder below which the registry and the cache are made and then removed; absent: the folder
     /// for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -57,9 +54,6 @@ pub(crate) struct BenchColdStartArgs {
     /// for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,9 +65,6 @@ pub(crate) struct BenchRegistryArgs {
     /// files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -82,9 +73,10 @@ pub(crate) struct BenchWireArgs {
     #[arg(long, default_value = "2000000")]
     pub(crate) rows: NonZeroU64,
     /// Number of rows in a request (repeatable, or separated by commas)
-    #[arg(long, default_value = "1,100,1000", value_delimiter = ',', value_parser = at_least_one)]
-    pub(crate) candidates: Vec<usize>,
-    /// Number of requests that are measured; absent: depends on the number of rows in a request
+    #[arg(long, default_value = "1,100,1000", value_delimiter = ',')]
+    pub(crate) candidates: Vec<NonZeroUsize>,
+    /// Number of requests that are measured; absent: 5000 up to 10 rows in a request, 1000 up to
+    /// 200, 300 otherwise
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
     /// Number of threads of the server that score; absent: one a core
@@ -94,14 +86,4 @@ pub(crate) struct BenchWireArgs {
     /// for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print one line of JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(number) if number > 0 => Ok(number),
-        _ => Err("a whole number above 0 is wanted".to_owned()),
-    }
 }

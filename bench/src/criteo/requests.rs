@@ -1,12 +1,14 @@
 //! The requests in the shape of Criteo's rows, with ids drawn by Zipf's law and numbers between -1
 //! and 1.
 
+use anyhow::Result;
 use zillion_feature::random::combine;
 use zillion_feature::{RawColumn, RawColumns, RawValues};
 
 use super::{IDS, NUMBERS};
+use crate::load::bodies::{Body, Recipe};
 
-/// The exponent of Zipf's law; a larger one prefers frequent ids more.
+/// The exponent of Zipf's law. With a larger exponent, frequent ids are drawn more often.
 const ZIPF: f64 = 1.2;
 
 /// A fixed number of different requests, which are used in a cycle.
@@ -38,6 +40,11 @@ impl Requests {
             columns
         };
         Self((0..different as u64).map(request).collect())
+    }
+
+    /// Returns the bodies of all requests.
+    pub(crate) fn bodies(&self, recipe: &Recipe) -> Result<Vec<Body>> {
+        self.0.iter().map(|columns| recipe.body(columns.clone())).collect()
     }
 
     /// Returns the columns of the i-th request of the cycle.

@@ -20,16 +20,16 @@ pub(crate) struct Pushes(Vec<u32>);
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Checked {
     pub(crate) checked_rows: u64,
-    /// The number of rows that are missing.
+    /// The number of rows that the table does not have.
     pub(crate) lost_rows: u64,
-    /// The number of rows whose stored count is not the number of their pushes.
+    /// The number of rows whose stored count differs from the number of their pushes.
     pub(crate) miscounted_rows: u64,
-    /// The number of rows whose values are not those that their pushes should give.
+    /// The number of rows whose weights differ from those of the model.
     pub(crate) wrong_rows: u64,
 }
 
 impl Pushes {
-    /// Returns counts of one push for each id, as after the filling of the table.
+    /// Returns one push for each id, which is the state after the table was filled.
     pub(crate) fn of_filled(rows: u64) -> Self {
         Self(vec![1; rows as usize])
     }
@@ -43,10 +43,10 @@ impl Pushes {
         }
     }
 
-    /// Returns the distance that a weight has moved after each number of pushes of `gradient`.
-    fn moved(&self, rule: OptimizerSpec, gradient: f64) -> Result<Vec<f64>> {
+    /// Returns the total change of a weight after each number of pushes of `gradient`.
+    fn total_changes(&self, rule: OptimizerSpec, gradient: f64) -> Result<Vec<f64>> {
         let OptimizerSpec::RowwiseAdagrad { lr, initial_accumulator, eps } = rule else {
-            anyhow::bail!("rows can be checked under rowwise_adagrad only, not {rule:?}");
+            anyhow::bail!("optimizer {rule:?}: the check supports rowwise_adagrad only");
         };
         let most = self.0.iter().copied().max().unwrap_or(0);
         let mut sum = 0.0;
@@ -70,7 +70,7 @@ impl Pushes {
         ids_at_once: usize,
         mut plan: impl FnMut(std::ops::Range<u64>) -> LookupPlan,
     ) -> Result<Checked> {
-        let moved = self.moved(spec.segments[0].optimizer, f64::from(gradient))?;
+        let moved = self.total_changes(spec.segments[0].optimizer, f64::from(gradient))?;
         // A pull of a key without a row returns the values that its row would begin with.
         let mut beginning = TableSet::new(vec![spec.clone()], DEFAULT_SHARDS)?;
         let (mut rows, mut began) = (RowBuffer::default(), RowBuffer::default());
@@ -102,9 +102,9 @@ impl Pushes {
     }
 }
 
-/// Returns the largest allowed distance of a weight from the model. Each push rounds the weight and
-/// the accumulator, and equal gradients round alike, so that the errors add up. If a row was pushed
-/// once too often and its weights no longer show it, its count does.
+/// Returns the largest allowed difference between a weight and the model. Each push rounds the
+/// weight and the accumulator, and equal gradients round alike, so that the errors add up. A single
+/// push too many may stay within this tolerance, but it is found by the count of the row.
 fn tolerance(dtype: Dtype, began: f32, moved: f64, pushes: u32) -> f64 {
     let last_place = match dtype {
         Dtype::F32 => f64::from(f32::EPSILON),
@@ -120,13 +120,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_what_the_rule_says_and_a_row_beside_it_is_wrong() {
+    fn the_model_follows_the_rule_within_the_tolerance() {
         let rule = OptimizerSpec::RowwiseAdagrad { lr: 0.125, initial_accumulator: 0.5, eps: 0.0 };
-        let moved = Pushes(vec![1, 3]).moved(rule, 2.0).unwrap();
+        let moved = Pushes(vec![1, 3]).total_changes(rule, 2.0).unwrap();
         assert_eq!(moved.len(), 4);
         assert!((moved[1] - 0.25 / 4.5f64.sqrt()).abs() < 1e-9);
         assert!((moved[2] - moved[1] - 0.25 / 8.5f64.sqrt()).abs() < 1e-9);
-        assert!(Pushes(vec![1]).moved(OptimizerSpec::Sgd { lr: 0.1 }, 1.0).is_err());
+        assert!(Pushes(vec![1]).total_changes(OptimizerSpec::Sgd { lr: 0.1 }, 1.0).is_err());
         // The effect of one push more or less is far larger than the tolerance of f32.
         let one = moved[3] - moved[2];
         assert!(tolerance(Dtype::F32, 0.01, moved[3], 3) < one / 1000.0);

@@ -1,4 +1,5 @@
-//! The rates at which this machine's memory gives rows: the bounds of what a table can reach.
+//! The rates at which the memory of this machine reads and updates rows: upper bounds of the rates
+//! of a table.
 
 use std::time::Duration;
 
@@ -8,13 +9,13 @@ use zillion_device::probe::RowProbe;
 
 use crate::turns::{TURN, median};
 
-/// The rates at which memory gives random rows of 64 bytes, with all threads at once.
+/// The rates of random rows of 64 bytes in memory, with all threads at once.
 pub(super) struct Limits {
     pub(super) read: Limit,
     pub(super) rmw: Limit,
 }
 
-/// A rate of the memory.
+/// The rate of one kind of access to memory.
 pub(super) struct Limit {
     pub(super) mrows_s: f64,
     /// The rate divided by that of one thread.
@@ -35,7 +36,7 @@ impl Limits {
 }
 
 impl Limit {
-    /// Probes the memory. If there are several threads, they take turns with one thread.
+    /// Measures the rate. If there are several threads, they take turns with one thread.
     fn probe(
         workers: &Workers,
         probes: &mut [RowProbe],

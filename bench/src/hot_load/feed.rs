@@ -40,27 +40,24 @@ pub(crate) struct Feed {
     folder: PathBuf,
     rows: u64,
     step: u64,
-    /// The dirty epoch that ended with each version.
+    /// The dirty epoch that ended when each version was published.
     epochs: HashMap<VersionId, u32>,
-    /// The version that the next one is a delta on.
+    /// The parent of the next version.
     parent: Option<VersionManifest>,
 }
 
 impl Feed {
     /// Creates a feed whose table has the ids below `rows`.
-    pub(crate) fn new(
-        model: &Model,
-        rows: u64,
-        folder: &Path,
-        workers: &Arc<Workers>,
-    ) -> Result<Self> {
-        let criteo = Criteo::new(rows, workers)?;
-        let client = LocalClient::new(criteo.tables().to_vec(), DEFAULT_SHARDS, workers.clone())?;
+    pub(crate) fn new(model: &Model, rows: u64, folder: &Path) -> Result<Self> {
+        // One thread must be enough, because the server has the other processors.
+        let workers = compute_pool(Some(NonZeroUsize::MIN))?;
+        let criteo = Criteo::new(rows, &workers)?;
+        let client = LocalClient::new(criteo.job.tables.clone(), DEFAULT_SHARDS, workers.clone())?;
         let mut feed = Self {
             model: model.clone(),
             criteo,
             client,
-            workers: workers.clone(),
+            workers,
             files: durable_files()?,
             folder: folder.join("feed"),
             rows,
@@ -92,11 +89,11 @@ impl Feed {
                 *value += 1e-4 * (unit_f32(mix64(combine(seed, at)) as u32) - 0.5);
             }
         }
-        self.publish(Self::changes)
+        self.publish(Self::write_changes)
     }
 
     /// Makes this version the parent of the next one, regardless of versions published since.
-    pub(crate) fn stand_on(&mut self, version: VersionId) -> Result<()> {
+    pub(crate) fn set_parent(&mut self, version: VersionId) -> Result<()> {
         self.parent = Some(self.model.version(version)?);
         Ok(())
     }
@@ -122,8 +119,8 @@ impl Feed {
     }
 
     /// Writes and returns the layer of the rows that changed since the parent.
-    fn changes(&mut self, folder: &Path) -> Result<LayerManifest> {
-        let parent = self.parent.as_ref().context("a delta stands on a version")?.version;
+    fn write_changes(&mut self, folder: &Path) -> Result<LayerManifest> {
+        let parent = self.parent.as_ref().context("a delta needs a parent version")?.version;
         if let Some(&epoch) = self.epochs.get(&parent)
             && let Some(layer) =
                 self.client.write_layer(Since::Epoch(epoch), folder, &self.files)?
@@ -160,14 +157,9 @@ impl Feed {
                 *gradient = 0.02 * unit_f32(mix64(combine(self.step, at)) as u32) - 0.01;
             }
             self.client.begin_step(Step(self.step), Rates { scale: 1.0 })?;
-            self.client.push(&plan, gradients, PushMode::Apply)?.wait()?;
+            self.client.push(&plan, gradients, PushMode::Apply)?;
             self.client.sweep()?;
         }
         Ok(())
     }
-}
-
-/// Starts a pool of one thread, because the server has the other processors.
-pub(crate) fn workers_of_feed() -> Result<Arc<Workers>> {
-    compute_pool(Some(NonZeroUsize::MIN))
 }

@@ -11,13 +11,14 @@ use bytes::Bytes;
 use serde::Serialize;
 use zillion_registry::VersionId;
 
+use crate::load::answers::named_version;
 use crate::load::target::Target;
-use crate::server::{Asker, version_of};
+use crate::server::Asker;
 
 /// The time between two requests, which is the resolution of the measurement.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The times that moves of the pointer took to reach an answer.
+/// The times from moves of the pointer to the first answers with their versions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Freshness {
     /// The number of moves whose version the server answered with.
@@ -68,8 +69,8 @@ impl Watch {
             };
             asker.post_each(&target, next, |answer| {
                 let version = answer.ok().filter(|(status, _)| *status == 200);
-                let version = version.and_then(|(_, answer)| version_of(&answer));
-                lock(&states).answered(version);
+                let version = version.and_then(|(_, answer)| named_version(&answer)?.parse().ok());
+                lock(&states).record_answer(version);
             });
         };
         let thread = std::thread::Builder::new().name("zillion-bench-watch".to_owned());
@@ -77,11 +78,12 @@ impl Watch {
     }
 
     /// Records that the pointer has just been moved to `version`.
-    pub(crate) fn moved(&self, version: VersionId) {
+    pub(crate) fn record_move(&self, version: VersionId) {
         lock(&self.state).awaited.push((version, Instant::now()));
     }
 
-    /// Waits until no move is awaited any more, and returns the seconds that the last one took.
+    /// Waits until the versions of all moves have answered, and returns the seconds of the last
+    /// one.
     pub(crate) fn settle(&self, patience: Duration) -> Result<f64> {
         let began = Instant::now();
         loop {
@@ -111,11 +113,11 @@ impl Watch {
         (freshness, state.failures)
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread and waits for its end.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
-            Some(Err(_)) => Err(anyhow::anyhow!("the watching thread panicked")),
+            Some(Err(_)) => Err(anyhow::anyhow!("the thread that watches the server panicked")),
             _ => Ok(()),
         }
     }
@@ -128,7 +130,7 @@ impl Drop for Watch {
 }
 
 impl State {
-    fn answered(&mut self, version: Option<VersionId>) {
+    fn record_answer(&mut self, version: Option<VersionId>) {
         let Some(version) = version else {
             self.failures += 1;
             return;
@@ -161,12 +163,12 @@ mod tests {
         for version in [1, 2, 3, 2, 4] {
             state.awaited.push((VersionId(version), Instant::now()));
         }
-        state.answered(Some(VersionId(9)));
+        state.record_answer(Some(VersionId(9)));
         assert_eq!((state.awaited.len(), state.seconds.len()), (5, 0));
-        state.answered(Some(VersionId(2)));
+        state.record_answer(Some(VersionId(2)));
         assert_eq!((state.awaited.len(), state.seconds.len(), state.overtaken), (1, 4, 3));
-        state.answered(None);
-        state.answered(Some(VersionId(4)));
+        state.record_answer(None);
+        state.record_answer(Some(VersionId(4)));
         assert_eq!((state.awaited.len(), state.overtaken, state.failures), (0, 3, 1));
     }
 }

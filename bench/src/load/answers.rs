@@ -12,12 +12,17 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use zillion_registry::VersionId;
+use zillion_console::{compute_pool, durable_files};
+use zillion_registry::{Cache, Model, VersionId};
+use zillion_rows::layer::Unthrottled;
+use zillion_scorer::Servable;
 
+use super::bodies::Body;
 use super::grpc;
 use crate::args::Protocol;
 
@@ -32,7 +37,7 @@ pub(crate) struct Answers {
     /// The number of times that each answer came, by the index of its body and its bytes.
     kept: HashMap<(usize, Bytes), u64>,
     /// The number of answers that name each version.
-    versions: BTreeMap<String, u64>,
+    pub(crate) versions: BTreeMap<String, u64>,
     unchecked: u64,
 }
 
@@ -65,8 +70,7 @@ struct Tensor {
     data: Vec<f32>,
 }
 
-/// The scores that a version gives a body: the name and the values of each output that answers have
-/// by default.
+/// The expected answer to a body: the name and the values of each default output.
 pub(crate) type Expected = Vec<(String, Vec<f32>)>;
 
 impl Answers {
@@ -97,15 +101,38 @@ impl Answers {
         }
     }
 
-    /// Returns the number of answers that name each version.
-    pub(crate) fn versions(&self) -> &BTreeMap<String, u64> {
-        &self.versions
+    /// Compares all answers to `bodies` with scores that this process computes. Each version is
+    /// loaded once, through a cache in the folder `cache`, and shares layers with the version
+    /// loaded before. `asked` is the version of answers that do not name one.
+    pub(crate) fn compare(
+        &self,
+        protocol: Protocol,
+        asked: Option<VersionId>,
+        model: &Model,
+        bodies: &[Body],
+        cache: &Path,
+    ) -> Result<Checked> {
+        let mut cache = Cache::open(cache, model.name(), durable_files()?)?;
+        let workers = compute_pool(None)?;
+        let mut loaded: Option<(VersionId, Servable)> = None;
+        let expected = |version: VersionId, body: usize| -> Result<Expected> {
+            let servable = match loaded.take() {
+                Some((open, servable)) if open == version => servable,
+                before => {
+                    let others = before.iter().map(|(_, servable)| servable);
+                    Servable::load(model, version, others, &mut cache, &workers, &mut Unthrottled)?
+                }
+            };
+            let (_, servable) = loaded.insert((version, servable));
+            let scores = servable.score(bodies[body].rows, &bodies[body].columns)?;
+            Ok(zillion_serving::Answer::choose(servable, scores, &[])?.outputs)
+        };
+        Ok(self.check(protocol, asked, expected))
     }
 
     /// Compares all answers with the scores that `expected` returns for a version and a body, one
-    /// version after another in ascending order. `asked` is the version of answers that do not name
-    /// one.
-    pub(crate) fn check(
+    /// version after another in ascending order.
+    fn check(
         &self,
         protocol: Protocol,
         asked: Option<VersionId>,
@@ -113,8 +140,9 @@ impl Answers {
     ) -> Checked {
         let mut checked = Checked { unchecked: self.unchecked, ..Checked::default() };
         if self.unchecked > 0 {
-            checked.first =
-                Some(format!("more than {MOST} different answers: no version says so many"));
+            checked.first = Some(format!(
+                "the server gave more than {MOST} different answers; the rest was not checked"
+            ));
         }
         let mut by_version: BTreeMap<(VersionId, usize), Vec<(Answer, u64)>> = BTreeMap::new();
         for ((body, bytes), &count) in &self.kept {
@@ -158,7 +186,7 @@ fn is_json(answer: &[u8]) -> bool {
 }
 
 /// Returns the version that an answer names, without reading the rest of it.
-fn named_version(answer: &[u8]) -> Option<&str> {
+pub(crate) fn named_version(answer: &[u8]) -> Option<&str> {
     const KEY: &[u8] = br#""model_version":""#;
     let at = answer.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
     let digits = answer[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -169,7 +197,7 @@ fn read(bytes: &[u8], asked: Option<VersionId>) -> Result<(VersionId, Answer)> {
     let answer = match is_json(bytes) {
         true => serde_json::from_slice(bytes).context("the answer is not JSON of this protocol")?,
         false => {
-            let (version, outputs) = grpc::answer(bytes)?;
+            let (version, outputs) = grpc::decode_answer(bytes)?;
             let tensor = |(name, data)| Tensor { name, data };
             let outputs = Some(outputs.into_iter().map(tensor).collect());
             Answer { model_version: Some(version), outputs, predictions: None, scores: None }
@@ -195,21 +223,23 @@ impl Answer {
                 if outputs.len() != expected.len()
                     || !outputs.iter().zip(expected).all(|(found, wanted)| names(found, wanted))
                 {
-                    return Some("it has other outputs".to_owned());
+                    return Some("the answer has other outputs than the version".to_owned());
                 }
                 let pairs = outputs.iter().zip(expected);
                 pairs
                     .into_iter()
-                    .find_map(|(found, (_, scores))| row_that_differs(&found.data, scores))
+                    .find_map(|(found, (_, scores))| describe_difference(&found.data, scores))
             }
             (Protocol::Predict, Self { predictions: Some(found), .. })
-            | (Protocol::Rank, Self { scores: Some(found), .. }) => row_that_differs(found, first),
-            _ => Some("it has no scores".to_owned()),
+            | (Protocol::Rank, Self { scores: Some(found), .. }) => {
+                describe_difference(found, first)
+            }
+            _ => Some("the answer has no scores".to_owned()),
         }
     }
 }
 
-fn row_that_differs(found: &[f32], wanted: &[f32]) -> Option<String> {
+fn describe_difference(found: &[f32], wanted: &[f32]) -> Option<String> {
     if found.len() != wanted.len() {
         return Some(format!("{} scores instead of {}", found.len(), wanted.len()));
     }
@@ -299,7 +329,7 @@ mod tests {
         answers.add(0, r#"{"model_version":"4","scores":[0.1,0.2]}"#.into());
         assert_eq!(answers.check(Protocol::Rank, None, expected).compared, 1);
         assert_eq!(answers.check(Protocol::Rank, None, expected).mismatches, 0);
-        assert_eq!(answers.versions()["4"], 1);
+        assert_eq!(answers.versions["4"], 1);
         let mut answers = Answers::new(true);
         answers.add(0, r#"{"predictions":[0.1,0.2]}"#.into());
         assert_eq!(answers.check(Protocol::Predict, None, expected).unchecked, 1);

@@ -7,22 +7,43 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues, Schema};
 use zillion_reader::{DataConfig, RawRows};
+use zillion_registry::VersionId;
 
+use super::grpc;
 use crate::args::Protocol;
 
-/// A request with the rows that it asks about.
+/// A request and the columns of its rows.
 #[derive(Clone, Debug)]
 pub struct Body {
     /// The request as JSON.
     pub json: Bytes,
-    /// The number of rows.
+    /// The number of rows of the request.
     pub rows: usize,
-    /// The columns that the server decodes from the JSON, from which this process can compute the
-    /// expected answer.
+    /// The columns that the server decodes from the JSON. This process computes the expected answer
+    /// from them.
     pub columns: RawColumns<'static>,
 }
 
-/// A description of the way in which rows become requests.
+impl Body {
+    /// Returns the message of the request in a protocol: gRPC sends raw tensors, and the other
+    /// protocols send the JSON.
+    ///
+    /// # Errors
+    /// Returns an error if an input has values that no tensor can hold.
+    pub(crate) fn message(
+        &self,
+        protocol: Protocol,
+        model: &str,
+        version: Option<VersionId>,
+    ) -> Result<Bytes> {
+        match protocol {
+            Protocol::Grpc => grpc::encode_request(model, version, &self.columns),
+            _ => Ok(self.json.clone()),
+        }
+    }
+}
+
+/// The settings by which rows become requests.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The protocol of the request.
@@ -39,8 +60,8 @@ pub struct Recipe {
 /// do not fill another body.
 ///
 /// # Errors
-/// Fails if the file cannot be read or has too few rows for one body, or if a name of the context
-/// is not an input.
+/// Returns an error if the file cannot be read or has too few rows for one body, or if a name of
+/// the context is not an input.
 pub(crate) fn read(
     data: &DataConfig,
     file: PathBuf,
@@ -58,15 +79,20 @@ pub(crate) fn read(
     }
     if bodies.is_empty() {
         bail!(
-            "the file has fewer rows than one request ({}); ask for fewer by --candidates: {}",
-            recipe.rows,
-            file.display()
+            "file `{}` has fewer rows than one request ({}); lower --candidates",
+            file.display(),
+            recipe.rows
         );
     }
     Ok(bodies)
 }
 
 impl Recipe {
+    /// Returns the recipe of v2 requests of `rows` rows for the default outputs.
+    pub(crate) fn v2(rows: usize) -> Self {
+        Self { protocol: Protocol::V2, rows, context: Vec::new(), outputs: Vec::new() }
+    }
+
     /// Returns the body for these columns, which must have as many rows as a request.
     pub fn body(&self, mut columns: RawColumns<'static>) -> Result<Body> {
         for name in &self.context {
@@ -74,7 +100,7 @@ impl Recipe {
                 let names: Vec<&str> = columns.keys().map(AsRef::as_ref).collect();
                 bail!("unknown input `{name}` in --context (the model has: {})", names.join(", "));
             };
-            *column = first_row(column);
+            *column = RawColumn { is_shared: true, ..row_of(column, 0) };
         }
         let json = match self.protocol {
             // For gRPC, the same columns are encoded separately, by the module `grpc`.
@@ -103,17 +129,23 @@ impl Recipe {
     }
 }
 
-/// Returns a column with the value of the first row only, which stands for all rows.
-fn first_row(column: &RawColumn<'static>) -> RawColumn<'static> {
-    let lengths = column.lengths.as_ref().map(|lengths| lengths.iter().take(1).copied().collect());
-    let values = lengths.as_ref().map_or(1, |lengths: &Vec<usize>| lengths.iter().sum());
-    let values = match &column.values {
-        RawValues::Ints(all) => RawValues::Ints(all[..values].to_vec()),
-        RawValues::Uints(all) => RawValues::Uints(all[..values].to_vec()),
-        RawValues::Floats(all) => RawValues::Floats(all[..values].to_vec()),
-        RawValues::Any(all) => RawValues::Any(all[..values].to_vec()),
+/// Returns a column with only one of its rows.
+pub(crate) fn row_of(column: &RawColumn<'static>, row: usize) -> RawColumn<'static> {
+    let own = match &column.lengths {
+        Some(lengths) => {
+            let start = lengths[..row].iter().sum();
+            start..start + lengths[row]
+        }
+        None => row..row + 1,
     };
-    RawColumn { values, lengths, is_shared: true }
+    let values = match &column.values {
+        RawValues::Ints(all) => RawValues::Ints(all[own].to_vec()),
+        RawValues::Uints(all) => RawValues::Uints(all[own].to_vec()),
+        RawValues::Floats(all) => RawValues::Floats(all[own].to_vec()),
+        RawValues::Any(all) => RawValues::Any(all[own].to_vec()),
+    };
+    let lengths = column.lengths.as_ref().map(|lengths| vec![lengths[row]]);
+    RawColumn { values, lengths, is_shared: column.is_shared }
 }
 
 /// Returns rows as JSON objects, either of the shared columns or of the other columns.
@@ -154,7 +186,7 @@ fn tensors(name: &str, column: &RawColumn<'static>) -> Result<Vec<Value>> {
 fn json_values(name: &str, values: &RawValues<'static>) -> Result<Vec<Value>> {
     let float = |x: f64| match serde_json::Number::from_f64(x) {
         Some(number) => Ok(Value::Number(number)),
-        None => bail!("input `{name}` holds {x}, which JSON cannot write: leave such rows out"),
+        None => bail!("input `{name}` holds {x}, which JSON cannot write; remove such rows"),
     };
     Ok(match values {
         RawValues::Ints(values) => values.iter().map(|&x| x.into()).collect(),
@@ -190,7 +222,7 @@ fn datatype(name: &str, values: &RawValues<'static>) -> Result<&'static str> {
     let below = has(|value| matches!(value, RawValue::Int(x) if *x < 0));
     let numbers = has(|value| !matches!(value, RawValue::Text(_) | RawValue::Missing));
     if (texts && numbers) || (beyond && below) {
-        bail!("input `{name}` mixes types, and a v2 tensor has one: use --protocol predict");
+        bail!("input `{name}` mixes types, but a v2 tensor has one type; use --protocol predict");
     }
     Ok(match () {
         () if texts => "BYTES",
@@ -230,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_as_its_protocol_says() {
+    fn bodies_have_the_form_of_their_protocol() {
         let v2 = body(Protocol::V2, &[]).unwrap();
         assert_eq!(
             json_of(&v2),
@@ -252,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_is_the_first_rows() {
+    fn the_context_has_the_values_of_the_first_row() {
         let rank = body(Protocol::Rank, &["tags", "item"]).unwrap();
         assert_eq!(
             json_of(&rank),

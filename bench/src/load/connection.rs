@@ -18,7 +18,7 @@ use super::target::Target;
 pub(crate) struct Connection<'a> {
     target: &'a Target,
     open: Option<Open>,
-    /// The number of times that a connection was made.
+    /// The number of connections that were opened.
     pub(crate) made: u64,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Connection<'a> {
     /// this does not count as a failed request.
     ///
     /// # Errors
-    /// Fails if the connection is refused.
+    /// Returns an error if the connection is refused.
     pub(crate) async fn open(&mut self) -> Result<()> {
         if let Some(open) = &mut self.open
             && open.is_ready().await
@@ -92,7 +92,7 @@ impl<'a> Connection<'a> {
     /// again.
     ///
     /// # Errors
-    /// Fails if the connection breaks.
+    /// Returns an error if the connection breaks.
     pub(crate) async fn post(&mut self, body: Bytes) -> Result<(StatusCode, Bytes)> {
         let Some(mut open) = self.open.take() else {
             anyhow::bail!("the connection is not open");
@@ -118,7 +118,7 @@ impl<'a> Connection<'a> {
         }
         let mut answer = answer.to_bytes();
         if *is_grpc && status.is_success() {
-            answer = grpc::unframed(answer)?;
+            answer = grpc::unframe(answer)?;
         }
         self.open = Some(open);
         Ok((status, answer))

@@ -38,7 +38,7 @@ impl Percentiles {
 }
 
 /// Rounds milliseconds to the microsecond.
-fn round(ms: f64) -> f64 {
+pub(crate) fn round(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
 }
 

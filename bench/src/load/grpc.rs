@@ -10,15 +10,15 @@ use zillion_serving::proto::inference::model_infer_request::InferInputTensor;
 use zillion_serving::proto::inference::{ModelInferRequest, ModelInferResponse};
 use zillion_serving::tensor::{Datatype, LENGTHS, encode};
 
-/// The length of a frame's head: a byte that is 0 if the message is not compressed, and four bytes
-/// with the length of the message.
+/// The length of a frame's head in bytes: one byte that is 0 if the message is not compressed, and
+/// four bytes with the length of the message.
 const FRAME: usize = 5;
 
 /// Returns the framed request for these columns.
 ///
 /// # Errors
-/// Fails if an input has values that no tensor can hold.
-pub(crate) fn request(
+/// Returns an error if an input has values that no tensor can hold.
+pub(crate) fn encode_request(
     model: &str,
     version: Option<VersionId>,
     columns: &RawColumns<'static>,
@@ -39,7 +39,7 @@ pub(crate) fn request(
     };
     for (name, column) in columns {
         let Some((datatype, bytes)) = encode(&column.values) else {
-            bail!("input `{name}` mixes types, and a tensor has one: use --protocol predict");
+            bail!("input `{name}` mixes types, but a tensor has one type; use --protocol predict");
         };
         add(name, datatype, column.values.len(), bytes);
         if let Some(lengths) = &column.lengths {
@@ -50,7 +50,7 @@ pub(crate) fn request(
     let length = request.encoded_len();
     let mut framed = BytesMut::with_capacity(FRAME + length);
     framed.put_u8(0);
-    framed.put_u32(u32::try_from(length).context("a message has up to 4 GiB")?);
+    framed.put_u32(u32::try_from(length).context("the request has more than 4 GiB")?);
     request.encode(&mut framed)?;
     Ok(framed.freeze())
 }
@@ -58,22 +58,22 @@ pub(crate) fn request(
 /// Returns the message that a frame contains.
 ///
 /// # Errors
-/// Fails if the bytes are not exactly one whole frame.
-pub(crate) fn unframed(mut bytes: Bytes) -> Result<Bytes> {
+/// Returns an error if the bytes are not exactly one whole frame.
+pub(crate) fn unframe(mut bytes: Bytes) -> Result<Bytes> {
     if bytes.len() < FRAME || bytes.get_u8() != 0 || bytes.get_u32() as usize != bytes.len() {
-        bail!("the answer is not a whole message");
+        bail!("the answer is not one whole gRPC message");
     }
     Ok(bytes)
 }
 
-/// The outputs of an answer: names, each with one value for each row.
+/// The outputs of an answer: the name of each output, and one value for each row.
 pub(crate) type Outputs = Vec<(String, Vec<f32>)>;
 
 /// Returns the version that an answer names, and its outputs.
 ///
 /// # Errors
-/// Fails if the bytes are not an answer.
-pub(crate) fn answer(bytes: &[u8]) -> Result<(String, Outputs)> {
+/// Returns an error if the bytes are not an answer.
+pub(crate) fn decode_answer(bytes: &[u8]) -> Result<(String, Outputs)> {
     let answer =
         ModelInferResponse::decode(bytes).context("the answer is not a ModelInferResponse")?;
     let tensors = answer.outputs.into_iter().zip(&answer.raw_output_contents);
@@ -104,8 +104,8 @@ mod tests {
             ("item".into(), column(RawValues::Ints(vec![5, -6]), None)),
             ("tags".into(), column(RawValues::Any(vec![text("a"), text("b")]), Some(vec![2, 0]))),
         ]);
-        let framed = request("m", Some(VersionId(3)), &columns).unwrap();
-        let message = ModelInferRequest::decode(unframed(framed).unwrap()).unwrap();
+        let framed = encode_request("m", Some(VersionId(3)), &columns).unwrap();
+        let message = ModelInferRequest::decode(unframe(framed).unwrap()).unwrap();
         assert_eq!((message.model_name.as_str(), message.model_version.as_str()), ("m", "3"));
         let inputs: Vec<(&str, &str, i64)> = message
             .inputs
@@ -118,7 +118,8 @@ mod tests {
         );
         assert_eq!(message.raw_input_contents[1], &b"\x01\0\0\0a\x01\0\0\0b"[..]);
         let mixed = column(RawValues::Any(vec![text("a"), RawValue::Missing]), None);
-        let refused = request("m", None, &RawColumns::from([("x".into(), mixed)])).unwrap_err();
+        let mixed = RawColumns::from([("x".into(), mixed)]);
+        let refused = encode_request("m", None, &mixed).unwrap_err();
         assert!(refused.to_string().contains("input `x`"), "{refused}");
     }
 
@@ -132,11 +133,12 @@ mod tests {
         };
         let bytes = Bytes::from(message.encode_to_vec());
         assert_eq!(named_version(&bytes).as_deref(), Some("7"));
-        assert_eq!(answer(&bytes).unwrap(), ("7".to_owned(), vec![("p".to_owned(), vec![0.5])]));
-        assert!(answer(&bytes[1..]).is_err() && named_version(&Bytes::new()).is_none());
+        let outputs = vec![("p".to_owned(), vec![0.5])];
+        assert_eq!(decode_answer(&bytes).unwrap(), ("7".to_owned(), outputs));
+        assert!(decode_answer(&bytes[1..]).is_err() && named_version(&Bytes::new()).is_none());
         for cut in [&b""[..], b"\0\0\0\0", b"\0\0\0\0\x02x", b"\x01\0\0\0\x01x"] {
-            assert!(unframed(Bytes::copy_from_slice(cut)).is_err(), "{cut:?}");
+            assert!(unframe(Bytes::copy_from_slice(cut)).is_err(), "{cut:?}");
         }
-        assert_eq!(unframed(Bytes::from_static(b"\0\0\0\0\x01x")).unwrap(), "x");
+        assert_eq!(unframe(Bytes::from_static(b"\0\0\0\0\x01x")).unwrap(), "x");
     }
 }

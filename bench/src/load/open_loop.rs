@@ -82,8 +82,8 @@ pub(crate) struct Run {
     pub(crate) answers: Answers,
     /// The time from the first request's due time to the last answer.
     pub(crate) elapsed: Duration,
-    /// The number of connections that were made, which exceeds the number asked for if some broke
-    /// or were closed.
+    /// The number of connections that were made. It exceeds the number of the plan if connections
+    /// broke or were closed.
     pub(crate) connections_made: u64,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answer
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start the network's runtime")?;
+        .context("the runtime for the network cannot start")?;
     let due = Arc::new(Semaphore::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
@@ -121,7 +121,7 @@ pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answer
             }));
         }
         for task in tasks {
-            task.await.context("a connection's task ended before its time")?;
+            task.await.context("the task of a connection panicked")?;
         }
         anyhow::Ok(())
     });

@@ -27,12 +27,16 @@ impl Target {
         version: Option<VersionId>,
         protocol: Protocol,
     ) -> Result<Self> {
-        let uri = Uri::from_str(url).with_context(|| format!("--url {url} is not a URL"))?;
+        let uri = Uri::from_str(url).with_context(|| {
+            format!("`--url {url}` is not a URL; give one such as http://127.0.0.1:8080")
+        })?;
         if uri.scheme_str() != Some("http") {
-            bail!("--url {url} does not begin with http://, as http://127.0.0.1:8080 does");
+            bail!(
+                "`--url {url}` does not begin with http://; give a URL such as http://127.0.0.1:8080"
+            );
         }
         let Some(authority) = uri.authority() else {
-            bail!("--url {url} names no host, as http://127.0.0.1:8080 does");
+            bail!("`--url {url}` names no host; give a URL such as http://127.0.0.1:8080");
         };
         let (name, port) = (authority.host(), authority.port_u16().unwrap_or(80));
         let prefix = uri.path().trim_end_matches('/');
@@ -45,7 +49,7 @@ impl Target {
             Protocol::Grpc => "/inference.GRPCInferenceService/ModelInfer".to_owned(),
         };
         if protocol == Protocol::Grpc && !prefix.is_empty() {
-            bail!("--url {url} has a path, and gRPC has paths of its own: leave out `{prefix}`");
+            bail!("`--url {url}` has a path, but gRPC has its own paths; leave out `{prefix}`");
         }
         Ok(Self {
             address: format!("{name}:{port}"),

@@ -1,6 +1,9 @@
-//! A blocking client, which sends single requests, one after another, apart from the load.
+//! A blocking client, which sends one request after another, apart from the load.
 
-use anyhow::{Context, Result};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
@@ -30,7 +33,8 @@ impl Asker {
     pub fn get(&self, path: &str) -> Result<(u16, Bytes)> {
         self.runtime.block_on(async {
             let stream = TcpStream::connect(&self.host).await;
-            let stream = stream.with_context(|| format!("cannot connect to {}", self.host))?;
+            let stream = stream
+                .with_context(|| format!("server `{}` does not accept connections", self.host))?;
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             let connection = tokio::spawn(connection);
             let request = Request::get(path)
@@ -50,6 +54,42 @@ impl Asker {
         let mut outcome = None;
         self.post_each(target, || once.take(), |answer| outcome = Some(answer));
         outcome.context("the request was not sent")?
+    }
+
+    /// Posts `count` bodies in turns over one connection. Returns the time of each request and the
+    /// size of the last answer in bytes.
+    ///
+    /// # Errors
+    /// Returns an error if the connection broke or if an answer has another status than 200.
+    pub(crate) fn post_all(
+        &self,
+        target: &Target,
+        bodies: &[Bytes],
+        count: usize,
+    ) -> Result<(Vec<Duration>, usize)> {
+        let mut next = bodies.iter().cycle().take(count).cloned();
+        let sent = Cell::new(Instant::now());
+        let (mut times, mut bytes, mut failure) = (Vec::with_capacity(count), 0, None);
+        let give = || {
+            let body = next.next();
+            sent.set(Instant::now());
+            body
+        };
+        self.post_each(target, give, |answer| {
+            times.push(sent.get().elapsed());
+            match answer {
+                Ok((200, answer)) => bytes = answer.len(),
+                Ok((status, answer)) => {
+                    let body = String::from_utf8_lossy(&answer).into_owned();
+                    failure = Some(anyhow!("the server answered with status {status}: {body}"));
+                }
+                Err(error) => failure = Some(error),
+            }
+        });
+        match failure {
+            Some(error) => Err(error.context("a request failed")),
+            None => Ok((times, bytes)),
+        }
     }
 
     /// Posts the bodies that `next` returns, until it returns `None`, over one connection. Calls

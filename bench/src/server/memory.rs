@@ -1,4 +1,4 @@
-//! The memory of a server, as a benchmark reports it.
+//! The memory figures of a server in the report of a benchmark.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use zillion_device::machine::process::{ProcessStatus, proportional_memory};
 /// The memory of a process, in MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Memory {
-    /// The resident memory in all.
+    /// The total resident memory.
     rss_mib: f64,
     /// The memory of the process alone, which is mainly its heap.
     anon_mib: f64,

@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series(BTreeMap<String, f64>);
 
-/// A histogram, or what was added to it between two scrapes.
+/// A histogram, or the observations that it received between two scrapes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Histogram {
     /// The upper bounds in ascending order, each with the number of values that do not exceed it;
@@ -49,7 +49,7 @@ impl Series {
 
     /// Returns the value of the series with exactly this name and these labels, or 0 if there is
     /// none.
-    pub(crate) fn exactly(&self, series: &str) -> f64 {
+    pub(crate) fn sample(&self, series: &str) -> f64 {
         self.0.get(series).copied().unwrap_or(0.0)
     }
 
@@ -90,15 +90,15 @@ impl Histogram {
         }
     }
 
-    /// Returns the smallest bound that this share of the values does not exceed.
-    fn at_most(&self, share: f64) -> f64 {
+    /// Returns the upper bound of the bucket that holds the quantile `share`.
+    fn quantile_bound(&self, share: f64) -> f64 {
         let wanted = share * self.count;
         let found = self.buckets.iter().find(|(_, count)| *count >= wanted);
         found.map_or(0.0, |(bound, _)| *bound)
     }
 
-    /// Returns the share of values that are known to be at most `limit`, and the bound of the
-    /// bucket that shows it, which is the largest bound not above `limit`.
+    /// Returns the largest bound that does not exceed `limit`, preceded by the share of values that
+    /// are at most this bound.
     pub(crate) fn share_within(&self, limit: f64) -> (f64, f64) {
         let within = self.buckets.iter().rev().find(|(bound, _)| *bound <= limit * (1.0 + 1e-9));
         let (bound, count) = within.copied().unwrap_or_default();
@@ -111,10 +111,10 @@ impl Histogram {
         Summary {
             count: self.count as u64,
             mean_ms: ms(self.sum / self.count.max(1.0)),
-            p50_at_most_ms: ms(self.at_most(0.5)),
-            p99_at_most_ms: ms(self.at_most(0.99)),
-            p999_at_most_ms: ms(self.at_most(0.999)),
-            max_at_most_ms: ms(self.at_most(1.0)),
+            p50_at_most_ms: ms(self.quantile_bound(0.5)),
+            p99_at_most_ms: ms(self.quantile_bound(0.99)),
+            p999_at_most_ms: ms(self.quantile_bound(0.999)),
+            max_at_most_ms: ms(self.quantile_bound(1.0)),
         }
     }
 }

@@ -45,7 +45,7 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     let dataset = dataset.with_statistics(loaded.statistics().clone());
 
     if !args.fetch.fetch.is_empty() {
-        return print_nodes(&mut loaded, &dataset, &args.fetch);
+        return inspect_nodes(&mut loaded, &dataset, &args.fetch);
     }
     let out = BufWriter::new(io::stdout().lock());
     let tasks: Vec<String> = loaded.job.tasks().into_iter().map(|task| task.name).collect();
@@ -86,10 +86,10 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
 
 /// Prints the values of the requested nodes instead of scores. The scores are the values of the
 /// node `probabilities`.
-fn print_nodes(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
+fn inspect_nodes(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
     let choice = Choice::new(&args.fetch_rows, args.rows, Choice::All);
     let mut failed = None;
-    loaded.look(dataset, &args.fetch, |looked| {
+    loaded.inspect(dataset, &args.fetch, |looked| {
         let mut lines = Lines::new(None);
         for fetched in looked.fetched {
             lines.add(fetched, looked.batch, looked.first_row, &choice, looked.first_row == 0);

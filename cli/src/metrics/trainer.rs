@@ -287,14 +287,14 @@ impl TrainerMetrics {
     }
 
     /// Records a checkpoint that was written.
-    pub(crate) fn checkpointed(&self, report: &CheckpointReport) {
+    pub(crate) fn report_checkpoint(&self, report: &CheckpointReport) {
         self.checkpoint_seconds.observe(report.seconds);
         self.checkpoint_bytes.set(report.bytes as f64);
         set_to_now(&self.checkpoint_at);
     }
 
     /// Records an attempt to publish a version.
-    pub(crate) fn published(&self, report: &PublishReport<'_>) {
+    pub(crate) fn report_version(&self, report: &PublishReport<'_>) {
         self.publish_seconds.observe(report.seconds);
         let Some(published) = report.published else { return self.publish_failures.inc() };
         self.published_version.set(published.version.version.0 as f64);

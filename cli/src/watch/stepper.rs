@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write as _};
 
 use zillion_feature::{Batch, FeatureKey, FeatureSpec, Schema};
-use zillion_trainer::Stepped;
+use zillion_trainer::InspectedStep;
 
 use crate::ids::{IdKind, hex};
 
@@ -79,8 +79,8 @@ fn parse(line: &str) -> Option<Answer> {
 }
 
 /// Describes a step by its loss, its norms, and the rows that the model predicted worst.
-pub(super) fn describe(step: &Stepped<'_>) -> String {
-    let Stepped { schema, batch, .. } = *step;
+pub(super) fn describe(step: &InspectedStep<'_>) -> String {
+    let InspectedStep { schema, batch, .. } = *step;
     let mut text = format!(
         "step {}  epoch {}  rows {}..{}  loss {:.6}\ngradient norms: dense {:.3e}",
         step.step,
@@ -109,7 +109,7 @@ pub(super) fn describe(step: &Stepped<'_>) -> String {
 }
 
 /// Returns the rows of the batch with the largest loss, the largest first.
-fn worst(step: &Stepped<'_>) -> Vec<(usize, f64)> {
+fn worst(step: &InspectedStep<'_>) -> Vec<(usize, f64)> {
     let Some(labels) = step.batch.labels.first() else { return Vec::new() };
     let known = |row: usize| labels.mask.as_ref().is_none_or(|mask| mask[row]);
     let loss = |row: usize| {

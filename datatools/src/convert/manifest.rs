@@ -9,18 +9,18 @@ use zillion_reader::{ReaderError, Reject, Result};
 
 use super::{ConvertOutput, ConvertSpec};
 
-/// The version of the format, and of the way parts are cut and encoded. Parts of another version
-/// are not kept.
+/// The version of the manifest's format and of the division and encoding of parts. Parts of another
+/// version are not kept.
 const FORMAT: u32 = 1;
 
-/// The only setting that does not change the bytes of finished parts.
+/// The name of the only setting that does not change the bytes of finished parts.
 const LIMIT: &str = "max bad rows";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     format: u32,
-    /// All settings that the bytes of the parts depend on, besides the sources.
+    /// The settings on which the bytes of the parts depend, and the limit of bad rows.
     settings: BTreeMap<String, String>,
     sources: Vec<SourceEntry>,
     /// Whether every part has been written.
@@ -53,19 +53,19 @@ pub(super) struct PartEntry {
     pub(super) rejects: Vec<Reject>,
 }
 
-/// Returns a setting as it is written in JSON.
+/// Returns the JSON text of a setting.
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("settings are texts, numbers and lists of texts")
 }
 
 impl Manifest {
     /// Returns the manifest of a conversion that has no part yet.
-    pub(super) fn wanted(spec: &ConvertSpec) -> Result<Self> {
+    pub(super) fn new(spec: &ConvertSpec) -> Result<Self> {
         let mut sources = Vec::with_capacity(spec.sources.len());
         for path in &spec.sources {
-            let looked = std::fs::metadata(path).and_then(|m| Ok((m.len(), m.modified()?)));
-            let (bytes, modified) = looked.map_err(|source| ReaderError::Io {
-                what: "look at the file",
+            let found = std::fs::metadata(path).and_then(|m| Ok((m.len(), m.modified()?)));
+            let (bytes, modified) = found.map_err(|source| ReaderError::Io {
+                what: "read the size of the file",
                 source,
                 path: path.clone(),
             })?;
@@ -108,7 +108,7 @@ impl Manifest {
             }
         };
         let damaged = |reason: String| ReaderError::Damaged {
-            what: "not the description of a conversion; remove it to begin anew".to_owned(),
+            what: "not the manifest of a conversion; remove it to begin again".to_owned(),
             reason,
             path: path.to_owned(),
         };
@@ -144,33 +144,36 @@ impl Manifest {
     /// Returns the name of the first source or setting that differs from `wanted`.
     pub(super) fn difference(&self, wanted: &Self) -> Option<String> {
         if self.format != wanted.format {
-            return Some("it was begun by another version of this program".to_owned());
+            return Some("the conversion was begun by another version of this program".to_owned());
         }
         for (key, now) in &wanted.settings {
             let before = self.settings.get(key).map_or("absent", String::as_str);
             if before != now {
-                return Some(format!("it was begun with {key} `{before}`, and now it is `{now}`"));
+                return Some(format!(
+                    "the conversion was begun with {key} `{before}` instead of `{now}`"
+                ));
             }
         }
         if let Some(key) = self.settings.keys().find(|key| !wanted.settings.contains_key(*key)) {
-            return Some(format!("it was begun with a setting `{key}`"));
+            return Some(format!("the conversion was begun with the unknown setting `{key}`"));
         }
         for (before, now) in self.sources.iter().zip(&wanted.sources) {
             if before.path != now.path {
                 let (before, now) = (&before.path, &now.path);
                 return Some(format!(
-                    "it was begun with the source `{before}`, and now it is `{now}`"
+                    "the conversion was begun with the source `{before}` instead of `{now}`"
                 ));
             }
             if before != now {
                 return Some(format!(
-                    "the source `{}` was changed since it was begun ({} bytes then, {} now)",
+                    "the source `{}` has changed since the conversion was begun ({} bytes then, {} now)",
                     now.path, before.bytes, now.bytes
                 ));
             }
         }
         let (before, now) = (self.sources.len(), wanted.sources.len());
-        (before != now)
-            .then(|| format!("it was begun with {before} sources, and now there are {now}"))
+        (before != now).then(|| {
+            format!("the conversion was begun with {before} sources, but now there are {now}")
+        })
     }
 }

@@ -20,8 +20,9 @@ use zillion_device::{Files, Task, Workers};
 use zillion_reader::{ArrowRows, ReaderError, Reject, Result, RowSpan};
 
 use super::{ConvertSpec, ConvertTo};
+use crate::parquet_files::failed;
 
-/// The part that is to be written.
+/// The inputs from which one part is written.
 pub(super) struct PartTask<'a> {
     pub(super) spec: &'a ConvertSpec,
     pub(super) rows: &'a mut ArrowRows,
@@ -33,41 +34,41 @@ pub(super) struct PartTask<'a> {
     pub(super) seen: &'a mut dyn FnMut(u64),
 }
 
-/// A part that was written.
+/// The counts of a part that was written.
 pub(super) struct Written {
     pub(super) span: u64,
     pub(super) rows: u64,
     pub(super) rejects: Vec<Reject>,
 }
 
-/// A row group that is encoded and not yet written.
+/// An encoded row group or record batch, ready to be written.
 enum Encoded {
     Parquet(Vec<ArrowColumnChunk>),
     Arrow(RecordBatch),
 }
 
 impl PartTask<'_> {
-    /// Writes the part whole or not at all; returns `None` if there are no rows for it.
+    /// Writes the part, whole or not at all. Returns `None` if there are no rows left.
     pub(super) fn write(mut self, path: &Path, files: &Files) -> Result<Option<Written>> {
         // The file is not created before there is a row.
-        let Some(first) = self.lump(0)? else { return Ok(None) };
+        let Some(first) = self.read_group(0)? else { return Ok(None) };
         let mut outcome = None;
         let written = files.write_file(path, |out| {
             let done = self.fill(out, first);
             let failed = done.is_err();
             outcome = Some(done);
-            if failed { Err(io::Error::other("the part is not whole")) } else { Ok(()) }
+            if failed { Err(io::Error::other("the part is incomplete")) } else { Ok(()) }
         });
         match (outcome, written) {
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(part)), Ok(_)) => Ok(Some(part)),
-            (_, Err(error)) => Err(super::failed("write the file", path, error)),
+            (_, Err(error)) => Err(failed("write the file", path, error)),
             (None, Ok(_)) => unreachable!("a file is filled before it is written"),
         }
     }
 
-    /// Reads the next rows of the part, which has `span` rows of the data already.
-    fn lump(&mut self, span: u64) -> Result<Option<RowSpan>> {
+    /// Reads the next row group of the part, which already covers `span` rows of the data.
+    fn read_group(&mut self, span: u64) -> Result<Option<RowSpan>> {
         let left = (self.part_rows - span).min(self.spec.group_rows as u64);
         if left == 0 {
             return Ok(None);
@@ -84,11 +85,11 @@ impl PartTask<'_> {
         let mut next = Some(first);
         loop {
             while flight.len() < most
-                && let Some(lump) = next.take()
+                && let Some(group) = next.take()
             {
-                span += lump.span;
-                rows += lump.rows;
-                bad += lump.bad;
+                span += group.span;
+                rows += group.rows;
+                bad += group.bad;
                 if self.bad_before + bad > self.spec.max_bad_rows {
                     let examples = self.rows.examples();
                     return Err(ReaderError::TooManyBadRows {
@@ -96,13 +97,13 @@ impl PartTask<'_> {
                         examples,
                     });
                 }
-                if lump.rows > 0 {
-                    let encode = sink.encoder().map_err(not_written)?;
+                if group.rows > 0 {
+                    let writers = sink.column_writers().map_err(not_written)?;
                     let schema = schema.clone();
-                    flight.push_back(self.workers.spawn(move || encode.run(lump, &schema)));
+                    flight.push_back(self.workers.spawn(move || encode(writers, group, &schema)));
                 }
                 (self.seen)(self.rows.position());
-                next = self.lump(span)?;
+                next = self.read_group(span)?;
             }
             let Some(task) = flight.pop_front() else { break };
             sink.push(task.join()?).map_err(not_written)?;
@@ -116,7 +117,7 @@ fn not_written(source: io::Error) -> ReaderError {
     ReaderError::Io { what: "write a part", source, path: Default::default() }
 }
 
-/// The file that a part becomes.
+/// A writer of Parquet row groups or Arrow record batches to the file of a part.
 enum Sink<'a> {
     Parquet {
         // The writer must own its target, so it writes to memory, which is copied to the file after
@@ -127,12 +128,6 @@ enum Sink<'a> {
         out: &'a mut dyn Write,
     },
     Arrow(Box<FileWriter<&'a mut dyn Write>>),
-}
-
-/// The encoder of one row group.
-enum Encoder {
-    Parquet(Vec<ArrowColumnWriter>),
-    Arrow,
 }
 
 impl<'a> Sink<'a> {
@@ -153,16 +148,11 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Returns the encoder of the next row group.
-    fn encoder(&mut self) -> io::Result<Encoder> {
-        match self {
-            Self::Parquet { factory, groups, .. } => {
-                let writers = factory.create_column_writers(*groups)?;
-                *groups += 1;
-                Ok(Encoder::Parquet(writers))
-            }
-            Self::Arrow(_) => Ok(Encoder::Arrow),
-        }
+    /// Returns the encoders of the columns of the next row group, which Arrow files do not have.
+    fn column_writers(&mut self) -> io::Result<Option<Vec<ArrowColumnWriter>>> {
+        let Self::Parquet { factory, groups, .. } = self else { return Ok(None) };
+        *groups += 1;
+        Ok(Some(factory.create_column_writers(*groups - 1)?))
     }
 
     fn push(&mut self, encoded: Encoded) -> io::Result<()> {
@@ -181,7 +171,7 @@ impl<'a> Sink<'a> {
             (Self::Arrow(writer), Encoded::Arrow(batch)) => {
                 writer.write(&batch).map_err(io::Error::other)
             }
-            _ => unreachable!("a sink's own encoder has encoded"),
+            _ => unreachable!("only the writers of a Parquet sink encode Parquet"),
         }
     }
 
@@ -196,20 +186,19 @@ impl<'a> Sink<'a> {
     }
 }
 
-impl Encoder {
-    fn run(self, lump: RowSpan, schema: &SchemaRef) -> Result<Encoded> {
-        let batch = lump.batch(schema)?;
-        match self {
-            Self::Arrow => Ok(Encoded::Arrow(batch)),
-            Self::Parquet(writers) => {
-                let chunks = encode(writers, &batch, schema);
-                Ok(Encoded::Parquet(chunks.map_err(|e| not_written(e.into()))?))
-            }
-        }
-    }
+/// Encodes a row group with the encoders of its columns, or makes a record batch if there are none.
+fn encode(
+    writers: Option<Vec<ArrowColumnWriter>>,
+    group: RowSpan,
+    schema: &SchemaRef,
+) -> Result<Encoded> {
+    let batch = group.batch(schema)?;
+    let Some(writers) = writers else { return Ok(Encoded::Arrow(batch)) };
+    let chunks = encode_columns(writers, &batch, schema);
+    Ok(Encoded::Parquet(chunks.map_err(|e| not_written(e.into()))?))
 }
 
-fn encode(
+fn encode_columns(
     mut writers: Vec<ArrowColumnWriter>,
     batch: &RecordBatch,
     schema: &SchemaRef,

@@ -1,4 +1,4 @@
-//! The columns from which histories are made, and the column of histories.
+//! The columns from which histories are computed, and the column of histories itself.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,105 +9,62 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Date64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
     TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
+    UInt32Type,
 };
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, downcast_integer_array};
 use arrow_schema::{DataType, Field, TimeUnit};
 use zillion_feature::FeatureKey;
-use zillion_reader::{ReaderError, Result};
+use zillion_reader::Result;
 
-/// A value of a column that ids are read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Value<'a> {
+use crate::parquet_files::{find_column, setting, wrong_type};
+
+/// A value of a column of ids, with texts of type `T`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Value<T> {
     Signed(i64),
     Unsigned(u64),
-    Text(&'a str),
+    Text(T),
 }
 
-/// Calls `visit` with each row's value, `None` if it is missing. Returns `false` for a type without
-/// ids.
-fn values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<'a>>)) -> bool {
-    macro_rules! whole {
-        ($type:ty, $value:path) => {
-            array.as_primitive::<$type>().iter().for_each(|v| visit(v.map(|v| $value(v.into()))))
-        };
-    }
-    match array.data_type() {
-        DataType::Int8 => whole!(Int8Type, Value::Signed),
-        DataType::Int16 => whole!(Int16Type, Value::Signed),
-        DataType::Int32 => whole!(Int32Type, Value::Signed),
-        DataType::Int64 => whole!(Int64Type, Value::Signed),
-        DataType::UInt8 => whole!(UInt8Type, Value::Unsigned),
-        DataType::UInt16 => whole!(UInt16Type, Value::Unsigned),
-        DataType::UInt32 => whole!(UInt32Type, Value::Unsigned),
-        DataType::UInt64 => whole!(UInt64Type, Value::Unsigned),
+/// Calls `visit` with the value of each row, or with `None` if the value is missing. Returns
+/// `false` if the column cannot hold ids.
+fn visit_values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<&'a str>>)) -> bool {
+    let whole = match array.data_type().is_signed_integer() {
+        true => |id: i128| Value::Signed(id as i64),
+        false => |id: i128| Value::Unsigned(id as u64),
+    };
+    downcast_integer_array!(
+        array => array.iter().for_each(|id| visit(id.map(|id| whole(id.into())))),
         DataType::Utf8 => array.as_string::<i32>().iter().for_each(|v| visit(v.map(Value::Text))),
         _ => return false,
-    }
+    );
     true
 }
 
-/// Returns the column of this name.
-fn find<'a>(
-    batch: &'a RecordBatch,
+/// Reads the owner of each row of a batch from the column `name` (setting `by`). A row with a
+/// missing value has no owner.
+pub(crate) fn read_owners(
     name: &str,
-    used_by: &str,
+    batch: &RecordBatch,
     path: &Path,
-) -> Result<&'a ArrayRef> {
-    batch.column_by_name(name).ok_or_else(|| {
-        let schema = batch.schema();
-        let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-        let hint = match zillion_config::nearest(name, names.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the columns are {}", names.join(", ")),
-        };
-        ReaderError::MissingColumn {
-            column: name.to_owned(),
-            used_by: format!("`{used_by}`"),
-            hint,
-            path: path.to_owned(),
-        }
-    })
-}
-
-fn wrong_type(name: &str, found: &DataType, needed: &str, path: &Path) -> ReaderError {
-    ReaderError::ColumnType {
-        column: name.to_owned(),
-        mismatch: format!("{found}, and {needed}"),
-        path: path.to_owned(),
+) -> Result<Vec<Option<FeatureKey>>> {
+    let array = find_column(batch, name, "by", path)?;
+    let mut owners = Vec::with_capacity(array.len());
+    let fits = visit_values(array, |value| {
+        owners.push(value.map(|value| match value {
+            Value::Signed(id) => FeatureKey::from_i64(id),
+            Value::Unsigned(id) => FeatureKey::from_u64(id),
+            Value::Text(text) => FeatureKey::from_text(text),
+        }));
+    });
+    if fits {
+        return Ok(owners);
     }
+    let needed = "owners must be whole numbers or strings";
+    Err(wrong_type(name, array.data_type(), needed, path))
 }
 
-/// The column of `--by`, whose values are the owners of rows.
-pub(crate) struct Owners<'a> {
-    name: &'a str,
-}
-
-impl<'a> Owners<'a> {
-    pub(crate) fn new(name: &'a str) -> Self {
-        Self { name }
-    }
-
-    /// Reads the owner of each row of a batch; a row with a missing value has no owner.
-    pub(crate) fn read(&self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<FeatureKey>>> {
-        let array = find(batch, self.name, "by", path)?;
-        let mut owners = Vec::with_capacity(array.len());
-        let fits = values(array, |value| {
-            owners.push(value.map(|value| match value {
-                Value::Signed(id) => FeatureKey::from_i64(id),
-                Value::Unsigned(id) => FeatureKey::from_u64(id),
-                Value::Text(text) => FeatureKey::from_text(text),
-            }));
-        });
-        if fits {
-            return Ok(owners);
-        }
-        let needed = "rows are put together by whole numbers or strings";
-        Err(wrong_type(self.name, array.data_type(), needed, path))
-    }
-}
-
-/// The column of `--time`, which orders the rows.
+/// The column of times, which orders the rows (setting `time`).
 pub(crate) struct Moments<'a> {
     name: &'a str,
     /// The type in the first file, which determines the unit.
@@ -120,7 +77,7 @@ impl<'a> Moments<'a> {
     }
 
     pub(crate) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<i64>>> {
-        let array = find(batch, self.name, "time", path)?;
+        let array = find_column(batch, self.name, "time", path)?;
         macro_rules! moments {
             ($type:ty) => {
                 array.as_primitive::<$type>().iter().map(|v| v.map(i64::from)).collect()
@@ -141,7 +98,7 @@ impl<'a> Moments<'a> {
             DataType::Timestamp(TimeUnit::Microsecond, _) => moments!(TimestampMicrosecondType),
             DataType::Timestamp(TimeUnit::Nanosecond, _) => moments!(TimestampNanosecondType),
             other => {
-                let needed = "rows are ordered by whole numbers, dates or timestamps";
+                let needed = "times must be whole numbers, dates or timestamps";
                 return Err(wrong_type(self.name, other, needed, path));
             }
         };
@@ -152,83 +109,65 @@ impl<'a> Moments<'a> {
         };
         let first = self.found.get_or_insert_with(|| array.data_type().clone());
         if unit(first) != unit(array.data_type()) {
-            let needed = format!("another file has {first}: one unit is needed to compare them");
+            let needed = format!("another file has {first}; use the same unit in all files");
             return Err(wrong_type(self.name, array.data_type(), &needed, path));
         }
         Ok(moments)
     }
 }
 
-/// A condition of `--when`, which decides whether a row is an event.
-pub(super) struct Condition {
-    name: String,
-    wanted: String,
-}
-
-impl Condition {
-    pub(super) fn new(name: &str, wanted: &str) -> Self {
-        Self { name: name.to_owned(), wanted: wanted.to_owned() }
-    }
-
-    /// Sets `counts` to `false` for each row whose column has another value.
-    pub(super) fn narrow(
-        &mut self,
-        batch: &RecordBatch,
-        path: &Path,
-        counts: &mut [bool],
-    ) -> Result<()> {
-        let array = find(batch, &self.name, "when", path)?;
-        let refuse = |what: &str| ReaderError::Setting {
-            problem: format!(
-                "column `{}` holds {what}, and {:?} is none; compare it with another value",
-                self.name, self.wanted
-            ),
-            key: "when".to_owned(),
-        };
-        let mut counts = counts.iter_mut();
-        let mut keep = |yes: bool| {
-            if let Some(count) = counts.next() {
-                *count &= yes;
-            }
-        };
-        if let Some(booleans) = array.as_boolean_opt() {
-            let wanted: bool = self.wanted.parse().map_err(|_| refuse("true and false"))?;
-            booleans.iter().for_each(|value| keep(value == Some(wanted)));
-            return Ok(());
+/// Sets `counts` to `false` for each row whose column `name` has another value than `wanted`
+/// (setting `when`).
+pub(super) fn narrow(
+    name: &str,
+    wanted: &str,
+    batch: &RecordBatch,
+    path: &Path,
+    counts: &mut [bool],
+) -> Result<()> {
+    let array = find_column(batch, name, "when", path)?;
+    let refuse = |what: &str| {
+        let problem = format!(
+            "column `{name}` holds {what}, but {wanted:?} has another type; compare the column with \
+             another value"
+        );
+        setting(problem, "when")
+    };
+    let mut counts = counts.iter_mut();
+    let mut keep = |yes: bool| {
+        if let Some(count) = counts.next() {
+            *count &= yes;
         }
-        let number = self.wanted.parse::<i128>();
-        let whole = *array.data_type() != DataType::Utf8;
-        let fits = values(array, |value| {
-            keep(match value {
-                None => false,
-                Some(Value::Text(text)) => text == self.wanted,
-                Some(Value::Signed(value)) => number == Ok(value.into()),
-                Some(Value::Unsigned(value)) => number == Ok(value.into()),
-            });
+    };
+    if let Some(booleans) = array.as_boolean_opt() {
+        let wanted: bool = wanted.parse().map_err(|_| refuse("true and false"))?;
+        booleans.iter().for_each(|value| keep(value == Some(wanted)));
+        return Ok(());
+    }
+    let number = wanted.parse::<i128>();
+    let fits = visit_values(array, |value| {
+        keep(match value {
+            None => false,
+            Some(Value::Text(text)) => text == wanted,
+            Some(Value::Signed(value)) => number == Ok(value.into()),
+            Some(Value::Unsigned(value)) => number == Ok(value.into()),
         });
-        if !fits {
-            let needed = "a condition is on whole numbers, strings or booleans";
-            return Err(wrong_type(&self.name, array.data_type(), needed, path));
-        }
-        if whole && number.is_err() {
-            return Err(refuse("whole numbers"));
-        }
-        Ok(())
+    });
+    if !fits {
+        let needed = "a condition needs whole numbers, strings or booleans";
+        return Err(wrong_type(name, array.data_type(), needed, path));
     }
+    if *array.data_type() != DataType::Utf8 && number.is_err() {
+        return Err(refuse("whole numbers"));
+    }
+    Ok(())
 }
 
-/// The column of `--of`, whose values histories list; each distinct value has a number.
+/// The column of the items that histories list (setting `of`). Each distinct item has a number.
 pub(super) struct Items<'a> {
     name: &'a str,
-    numbers: HashMap<Known, u32>,
-    known: Vec<Known>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Known {
-    Signed(i64),
-    Unsigned(u64),
-    Text(Arc<str>),
+    numbers: HashMap<Value<Arc<str>>, u32>,
+    known: Vec<Value<Arc<str>>>,
 }
 
 impl<'a> Items<'a> {
@@ -236,18 +175,18 @@ impl<'a> Items<'a> {
         Self { name, numbers: HashMap::new(), known: Vec::new() }
     }
 
-    /// Returns the number of each row's item; `None` if the item is missing.
+    /// Returns the number of the item of each row, or `None` if the item is missing.
     pub(super) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<u32>>> {
-        let array = find(batch, self.name, "of", path)?;
+        let array = find_column(batch, self.name, "of", path)?;
         let Self { name, numbers, known } = self;
-        let kind = |value: &Known| std::mem::discriminant(value);
+        let kind = std::mem::discriminant::<Value<Arc<str>>>;
         let mut same_kind = true;
         let mut items = Vec::with_capacity(array.len());
-        let fits = values(array, |value| {
+        let fits = visit_values(array, |value| {
             let value = value.map(|value| match value {
-                Value::Signed(id) => Known::Signed(id),
-                Value::Unsigned(id) => Known::Unsigned(id),
-                Value::Text(text) => Known::Text(text.into()),
+                Value::Signed(id) => Value::Signed(id),
+                Value::Unsigned(id) => Value::Unsigned(id),
+                Value::Text(text) => Value::Text(text.into()),
             });
             items.push(value.map(|value| {
                 same_kind &= known.first().is_none_or(|first| kind(first) == kind(&value));
@@ -258,11 +197,11 @@ impl<'a> Items<'a> {
             }));
         });
         if !fits {
-            let needed = "a history lists whole numbers or strings";
+            let needed = "items must be whole numbers or strings";
             return Err(wrong_type(name, array.data_type(), needed, path));
         }
         if !same_kind {
-            let needed = "the files before have it in another: signed, unsigned or string";
+            let needed = "earlier files have another kind of items (signed, unsigned or string)";
             return Err(wrong_type(name, array.data_type(), needed, path));
         }
         Ok(items)
@@ -271,14 +210,14 @@ impl<'a> Items<'a> {
     /// Returns the type of the new column.
     pub(super) fn list_type(&self) -> DataType {
         let element = match self.known.first() {
-            None | Some(Known::Signed(_)) => DataType::Int64,
-            Some(Known::Unsigned(_)) => DataType::UInt64,
-            Some(Known::Text(_)) => DataType::Utf8,
+            None | Some(Value::Signed(_)) => DataType::Int64,
+            Some(Value::Unsigned(_)) => DataType::UInt64,
+            Some(Value::Text(_)) => DataType::Utf8,
         };
         DataType::List(Arc::new(Field::new("item", element, true)))
     }
 
-    /// Returns lists of items as a column.
+    /// Builds the column of histories from lists of item numbers.
     pub(super) fn lists<'b>(&self, lists: impl Iterator<Item = &'b [u32]>) -> ArrayRef {
         macro_rules! build {
             ($builder:expr, $known:path, $value:ident => $put:expr) => {{
@@ -295,12 +234,12 @@ impl<'a> Items<'a> {
             }};
         }
         match self.known.first() {
-            None | Some(Known::Signed(_)) => {
-                build!(Int64Builder::new(), Known::Signed, id => *id)
+            None | Some(Value::Signed(_)) => {
+                build!(Int64Builder::new(), Value::Signed, id => *id)
             }
-            Some(Known::Unsigned(_)) => build!(UInt64Builder::new(), Known::Unsigned, id => *id),
-            Some(Known::Text(_)) => {
-                build!(StringBuilder::new(), Known::Text, text => text.as_ref())
+            Some(Value::Unsigned(_)) => build!(UInt64Builder::new(), Value::Unsigned, id => *id),
+            Some(Value::Text(_)) => {
+                build!(StringBuilder::new(), Value::Text, text => text.as_ref())
             }
         }
     }

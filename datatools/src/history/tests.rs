@@ -1,4 +1,4 @@
-//! The tests that compare histories with their definition, row by row.
+//! Tests that compare histories with a slow computation of their definition, row by row.
 
 use proptest::prelude::*;
 use zillion_feature::FeatureKey;
@@ -38,7 +38,7 @@ fn row() -> impl Strategy<Value = Row> {
 
 proptest! {
     #[test]
-    fn a_row_knows_what_was_before_it_and_nothing_else(
+    fn histories_hold_exactly_the_earlier_events(
         rows in prop::collection::vec(row(), 0..60),
         last in 1usize..6,
         lag in 0i64..5,

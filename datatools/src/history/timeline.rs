@@ -1,14 +1,15 @@
-//! The events of each owner in order of time, and the part of them that each row may know.
+//! The timeline of events, and the history of each row as a range of it.
 //!
 //! # Invariants
-//! The events of one owner stand together, in order of time; events of the same time keep the order
-//! of their rows. A row's history is a run of events, so it costs two numbers whatever its length.
+//! The events of one owner are contiguous and in order of time; events of the same time keep the
+//! order of their rows. A history is therefore a range of events, which takes two numbers of memory
+//! for any length.
 
 use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 
-/// Rows in the order in which they were read.
+/// The owners, times and items of all rows, in the order in which the rows were read.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     rows: Vec<Row>,
@@ -34,8 +35,9 @@ impl Timeline {
         self.rows.push(Row { owner, time, item });
     }
 
-    /// Returns the last `last` events of each row's owner that are more than `lag` before the row.
-    /// A row without owner or time has no history and is in no history.
+    /// Returns the history of each row: the last `last` events of its owner that are older than the
+    /// row by more than `lag`. A row without owner or time has an empty history and is in no
+    /// history.
     pub(super) fn histories(&self, last: usize, lag: u64) -> Histories {
         let mut order: Vec<(FeatureKey, i64, usize)> = Vec::with_capacity(self.rows.len());
         for (index, row) in self.rows.iter().enumerate() {

@@ -10,30 +10,31 @@ use super::values::Values;
 pub struct ColumnProfile {
     /// The name of the column.
     pub name: String,
-    /// The type in the file; `text` for text files, where the kind follows from the cells.
+    /// The type of the column in the file. In a text file it is `text`, and the kind of the values
+    /// follows from the cells.
     pub data_type: String,
     /// The number of rows that were read.
     pub rows: u64,
     /// The number of rows without a value.
     pub missing: u64,
-    /// The counts of all other cells by their shape.
+    /// The counts of the cells with a value, by their shape.
     pub cells: Cells,
     /// The number of values in lists.
     pub items: u64,
-    /// The mean number of bytes of a text.
+    /// The mean length of a text, in bytes.
     pub mean_bytes: f64,
     /// The counts of text cells that hold several values between `|`, `;` or `,`.
     pub separated: [(char, Separated); 3],
-    /// The number of cells that are equal to each marker that was looked for.
+    /// The number of cells that are equal to each of the markers of the profile.
     pub markers: Vec<u64>,
     /// The first text that is not a number.
     pub example: Option<String>,
-    /// The first number with separators of thousands, a currency or a unit.
+    /// The first number that has separators of thousands, a currency or a unit.
     pub example_decorated: Option<String>,
     /// Whether all values are whole numbers and each is larger than the one before it.
     pub ascending: bool,
     pub(super) values: Values,
-    /// The numbers, ascending: all of them, or an even sample.
+    /// All numbers of the column, or an even sample of them, in ascending order.
     pub(super) numbers: Vec<f32>,
     smallest: f64,
     largest: f64,
@@ -89,8 +90,8 @@ impl ColumnProfile {
         }
     }
 
-    /// Returns the type of the values in a word: `whole`, `number`, `boolean`, `text`, `list`,
-    /// `object`, `empty`, or the file's type where no feature can read it.
+    /// Returns the kind of the values: `whole`, `number`, `boolean`, `text`, `list`, `object`,
+    /// `empty`, or the file's type if no feature can read it.
     pub fn kind(&self) -> &str {
         let cells = &self.cells;
         let whole = cells.whole + cells.beyond_i64;
@@ -123,14 +124,14 @@ impl ColumnProfile {
         self.missing as f64 / self.rows.max(1) as f64
     }
 
-    /// Returns the number of distinct values, and whether it is exact: it is exact up to 262,144,
-    /// and beyond that an estimate within about 2 %.
+    /// Returns the number of distinct values, and whether the number is exact. Up to 262,144 it is
+    /// exact; above, it is an estimate with an error of about 2 %.
     pub fn distinct(&self) -> (u64, bool) {
         self.values.distinct()
     }
 
-    /// Returns the most frequent values. Those that make up less than a 4,096th of the rows may
-    /// have no text and are left out.
+    /// Returns the `n` most frequent values. A value that makes up less than a 4,096th of the rows
+    /// may have no text and is then left out.
     pub fn top(&self, n: usize) -> Vec<Count> {
         let shown = |(key, count)| {
             self.values.text(key).map(|text| Count { value: text.to_owned(), count })
@@ -138,13 +139,13 @@ impl ColumnProfile {
         self.values.top(n).into_iter().filter_map(shown).collect()
     }
 
-    /// Returns the number by which the counts of [`ColumnProfile::top`] may be too low.
+    /// Returns the largest error of the counts of [`ColumnProfile::top`], which may be too low.
     pub fn count_error(&self) -> u64 {
-        self.values.count_error()
+        self.values.count_error
     }
 
-    /// Returns the quantiles of the numbers; `None` if there are no numbers. Quantiles are exact up
-    /// to 65,536 numbers and from an even sample beyond.
+    /// Returns the quantiles of the numbers, or `None` if there are no numbers. Quantiles are exact
+    /// for up to 65,536 numbers, and come from an even sample of more numbers.
     pub fn numbers(&self) -> Option<Numbers> {
         Some(Numbers {
             min: self.smallest,
@@ -156,7 +157,7 @@ impl ColumnProfile {
         })
     }
 
-    /// Returns the number below which this share of the numbers lies.
+    /// Returns the number below which the given share of the numbers lies.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let at = (share * self.numbers.len() as f64) as usize;
         let number = self.numbers.get(at.min(self.numbers.len().checked_sub(1)?))?;

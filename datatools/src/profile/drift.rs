@@ -1,8 +1,8 @@
 //! The difference between two sets of rows, column by column.
 //!
-//! The population stability index is Σ (q - p) ln(q / p) over bins: deciles of the first set for
-//! numbers, the most frequent values and the rest for ids. By the usual rule of thumb, 0.1 deserves
-//! a look and 0.25 is a change.
+//! The population stability index is Σ (q - p) ln(q / p) over bins. The bins of numbers are the
+//! deciles of the first set; the bins of ids are the most frequent values and one bin for the rest.
+//! By the usual rule of thumb, an index of 0.1 needs attention and an index of 0.25 is a change.
 
 use serde::Serialize;
 
@@ -12,10 +12,10 @@ use super::column::ColumnProfile;
 const TOP: usize = 50;
 /// The number of bins of numbers, each with an equal share of the first set.
 const BINS: usize = 10;
-/// The share that an empty bin is given, so that the index stays finite.
+/// The smallest share of a bin; an empty bin counts with it, so that the index stays finite.
 const FLOOR: f64 = 1e-4;
 
-/// The difference of one column between two sets.
+/// The difference between two sets in one column.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Drift {
     /// The population stability index of the numbers by deciles; absent for columns of texts.
@@ -30,13 +30,13 @@ pub struct Drift {
     pub missing: f64,
 }
 
-/// Compares a column of two sets.
+/// Compares one column of two sets, and returns the difference of the second set from the first.
 pub fn drift(first: &ColumnProfile, second: &ColumnProfile) -> Drift {
     let (a, b) = (&first.values, &second.values);
-    let both = a.total() > 0 && b.total() > 0;
-    let unseen = (both && a.count_error() == 0 && b.count_error() == 0).then(|| {
+    let both = a.total > 0 && b.total > 0;
+    let unseen = (both && a.count_error == 0 && b.count_error == 0).then(|| {
         let unseen: u64 = b.counts().filter(|&(key, _)| a.count(key) == 0).map(|(_, n)| n).sum();
-        unseen as f64 / b.total() as f64
+        unseen as f64 / b.total as f64
     });
     let values = both.then(|| {
         let mut top = a.top(TOP);
@@ -46,7 +46,7 @@ pub fn drift(first: &ColumnProfile, second: &ColumnProfile) -> Drift {
         let share = |n: u64, of: u64| n as f64 / of as f64;
         let mut bins: Vec<(f64, f64)> = top
             .iter()
-            .map(|&(key, _)| (share(a.count(key), a.total()), share(b.count(key), b.total())))
+            .map(|&(key, _)| (share(a.count(key), a.total), share(b.count(key), b.total)))
             .collect();
         let rest = bins.iter().fold((1.0, 1.0), |rest, bin| (rest.0 - bin.0, rest.1 - bin.1));
         bins.push(rest);

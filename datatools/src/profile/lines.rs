@@ -1,4 +1,4 @@
-//! The counting of values in rows that are lines: JSON and libsvm.
+//! The counting of values in the formats with one row in each line: JSON lines and libsvm.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) const SVM_LABEL: &str = "libsvm label";
 pub(crate) const SVM_QUERY: &str = "libsvm query";
 pub(crate) const SVM_VECTOR: &str = "libsvm vector";
 
-/// Returns the type of a column before its values have been seen.
+/// Returns the type of a column of a text file, before its values are read.
 pub(super) fn type_name(grammar: Grammar, column: &str) -> String {
     let name = match (grammar, SvmColumn::of(column)) {
         (Grammar::Cells(_), _) => "text",
@@ -28,14 +28,14 @@ pub(super) fn type_name(grammar: Grammar, column: &str) -> String {
     name.to_owned()
 }
 
-/// A row of either grammar.
+/// A parsed row of JSON or libsvm.
 enum Row<'a> {
     Json(JsonRow<'a>),
     Svm(SvmRow<'a>),
 }
 
 impl Reading<'_> {
-    /// Adds the rows of a file whose rows are lines.
+    /// Adds the rows of a file of JSON lines or libsvm.
     pub(super) fn lines(&mut self, file: &TextFile, path: &Path) -> Result<()> {
         let grammar = file.grammar();
         let mut keys = JsonKeys::default();
@@ -120,7 +120,7 @@ fn add_json<'a>(
         JsonValue::UInt(x) => tally.beyond_i64(x),
         JsonValue::Float(x) => tally.fraction(x),
         // No feature can read an object.
-        JsonValue::Object => tally.object(),
+        JsonValue::Object => tally.cells.object += 1,
         JsonValue::Text(_) | JsonValue::Unescaped(..) => {
             let text = row.text(value).unwrap_or_default().as_bytes();
             if is_missing(text) { tally.missing() } else { tally.text(text) }
@@ -133,11 +133,11 @@ fn add_json<'a>(
                     JsonValue::Missing => {}
                     JsonValue::Int(x) => {
                         tally.item_kinds[0] += 1;
-                        tally.item(FeatureKey::from_i64(x), || x.to_string());
+                        tally.values.add(FeatureKey::from_i64(x), || x.to_string());
                     }
                     JsonValue::UInt(x) => {
                         tally.item_kinds[0] += 1;
-                        tally.item(FeatureKey::from_u64(x), || x.to_string());
+                        tally.values.add(FeatureKey::from_u64(x), || x.to_string());
                     }
                     _ => match row.text(item) {
                         Some(text) => {

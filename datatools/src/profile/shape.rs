@@ -18,7 +18,7 @@ pub(super) enum Shape {
     Other,
 }
 
-pub(super) fn of(cell: &[u8]) -> Shape {
+pub(super) fn detect(cell: &[u8]) -> Shape {
     let Ok(text) = std::str::from_utf8(cell) else { return Shape::Other };
     if let Ok(x) = text.parse::<f64>() {
         return if x.is_finite() { Shape::Point(x) } else { Shape::NotFinite };
@@ -42,9 +42,8 @@ pub(super) fn of(cell: &[u8]) -> Shape {
     if is_decorated(text) { Shape::Decorated } else { Shape::Other }
 }
 
-/// Returns whether a text is two or three numbers between `-`, `/`, `.` or `:` that could be a day
-/// or a time of day, with whatever follows: `2024-05-01`, `1.5.24`, `2024-05-01T10:00:00Z`,
-/// `10:30`.
+/// Returns whether a text begins with two or three numbers, separated by `-`, `/`, `.` or `:`, that
+/// could be a date or a time: `2024-05-01`, `1.5.24`, `2024-05-01T10:00:00Z`, `10:30`.
 fn is_date(text: &str) -> bool {
     let day = text.split([' ', 'T']).next().unwrap_or_default();
     for separator in ['-', '/', '.', ':'] {
@@ -61,8 +60,8 @@ fn is_date(text: &str) -> bool {
     false
 }
 
-/// Returns whether a number is left when a number's ornaments are taken off: `1.234,56`, `1 000`,
-/// `$5.00`, `12 %`.
+/// Returns whether a text is a number after separators of thousands, currencies and units are
+/// removed: `1.234,56`, `1 000`, `$5.00`, `12 %`.
 fn is_decorated(text: &str) -> bool {
     let ornaments = ['$', '€', '£', '¥', '%', ' ', '\u{a0}', '\u{202f}', '\'', ',', '.'];
     let bare: String = text.chars().filter(|c| !ornaments.contains(c)).collect();
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_told_by_their_looks() {
+    fn shapes_of_texts_are_detected() {
         for (text, shape) in [
             ("1.5", Shape::Point(1.5)),
             ("-2e3", Shape::Point(-2000.0)),
@@ -96,7 +95,7 @@ mod tests {
             ("", Shape::Other),
             ("x,y", Shape::Other),
         ] {
-            assert_eq!(of(text.as_bytes()), shape, "{text}");
+            assert_eq!(detect(text.as_bytes()), shape, "{text}");
         }
     }
 }

@@ -13,48 +13,48 @@ use zillion_reader::{Sample, Sketch};
 
 /// The number of numbers that are kept for quantiles.
 const SAMPLED: usize = 1 << 16;
-/// The length of the longest text that is shown.
+/// The maximum length of a text in a report, in characters.
 const SHOWN: usize = 48;
-/// The characters that may stand between the ids of one cell.
+/// The characters that may separate the ids of one cell.
 pub(super) const SEPARATORS: [u8; 3] = *b"|;,";
 
 /// The number of cells of each shape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cells {
-    /// Whole numbers that an `i64` holds.
+    /// The number of whole numbers that fit into an `i64`.
     pub whole: u64,
-    /// Whole numbers that are negative.
+    /// The number of negative whole numbers.
     pub negative: u64,
-    /// Whole numbers that only a `u64` holds.
+    /// The number of whole numbers that fit only into a `u64`.
     pub beyond_i64: u64,
-    /// Finite numbers that are not whole.
+    /// The number of finite numbers that are not whole.
     pub fraction: u64,
-    /// Numbers that are written with a decimal comma.
+    /// The number of numbers with a decimal comma.
     pub comma: u64,
-    /// NaN and the infinities.
+    /// The number of cells that are NaN or an infinity.
     pub not_finite: u64,
-    /// Cells that are true or false.
+    /// The number of cells that are true or false.
     pub boolean: u64,
-    /// Cells that are lists.
+    /// The number of cells that are lists.
     pub list: u64,
-    /// Cells that are JSON objects.
+    /// The number of cells that are JSON objects.
     pub object: u64,
-    /// All texts, including those of the following kinds.
+    /// The number of texts, including those of the following kinds.
     pub text: u64,
-    /// Numbers with separators of thousands, currencies, units.
+    /// The number of texts that are numbers with separators of thousands, currencies or units.
     pub decorated: u64,
-    /// Texts that are dates or times.
+    /// The number of texts that are dates or times.
     pub date: u64,
-    /// Texts with a line end inside.
+    /// The number of texts that contain a line end.
     pub lines: u64,
 }
 
-/// Cells that hold several values between separators.
+/// The counts of cells with several values, under the assumption of one separator.
 #[derive(Clone, Debug, Default)]
 pub struct Separated {
     /// The number of cells with the separator.
     pub cells: u64,
-    /// The number of values of all text cells, if they are cut at the separator.
+    /// The number of values that all text cells have if they are split at the separator.
     pub pieces: u64,
     distinct: Option<Box<Sketch>>,
 }
@@ -80,9 +80,9 @@ pub(crate) struct Tally {
     pub(super) separated: [Separated; 3],
     /// The number of values in lists.
     pub(super) items: u64,
-    /// The number of values in JSON lists that are whole numbers, texts and others.
+    /// The numbers of whole numbers, of texts and of other values in JSON lists.
     pub(super) item_kinds: [u64; 3],
-    /// The number of cells that are each candidate for a null marker.
+    /// The number of cells that are equal to each candidate for a null marker.
     pub(super) markers: Vec<u64>,
     pub(super) example: Option<String>,
     pub(super) example_decorated: Option<String>,
@@ -117,7 +117,7 @@ impl Tally {
         }
     }
 
-    /// Keeps a text if its key is wanted.
+    /// Keeps a text if its key is one of the keys that are looked for.
     fn look_for(&mut self, text: &[u8]) {
         if let Ok(text) = std::str::from_utf8(text) {
             let key = FeatureKey::from_text(text);
@@ -167,18 +167,9 @@ impl Tally {
         self.values.add(FeatureKey::from_u64(u64::from(x)), || x.to_string());
     }
 
-    pub(super) fn object(&mut self) {
-        self.cells.object += 1;
-    }
-
     pub(super) fn list(&mut self, items: usize) {
         self.cells.list += 1;
         self.items += items as u64;
-    }
-
-    /// Counts one item of a list, after [`Tally::list`].
-    pub(super) fn item(&mut self, key: FeatureKey, text: impl FnOnce() -> String) {
-        self.values.add(key, text);
     }
 
     /// Counts one text of a list, after [`Tally::list`].
@@ -186,7 +177,7 @@ impl Tally {
         if !self.wanted.is_empty() {
             self.look_for(text);
         }
-        self.item(text_key(text), || shown(text));
+        self.values.add(text_key(text), || format_text(text));
     }
 
     fn number(&mut self, x: f64) {
@@ -212,7 +203,7 @@ impl Tally {
         if let Ok(id) = parse_u64(trimmed) {
             return self.beyond_i64(id);
         }
-        match shape::of(trimmed) {
+        match shape::detect(trimmed) {
             Shape::Point(x) if decimal == b'.' => return self.fraction(x),
             Shape::Comma(x) => {
                 self.cells.comma += 1;
@@ -221,7 +212,7 @@ impl Tally {
             Shape::NotFinite => return self.fraction(f64::NAN),
             Shape::Point(_) | Shape::Decorated => {
                 self.cells.decorated += 1;
-                self.example_decorated.get_or_insert_with(|| shown(cell));
+                self.example_decorated.get_or_insert_with(|| format_text(cell));
             }
             Shape::Date => self.cells.date += 1,
             Shape::Boolean(x) => return self.boolean(x),
@@ -230,7 +221,7 @@ impl Tally {
         self.text(cell);
     }
 
-    /// Counts a text without reading it as a number.
+    /// Counts a text, even if it could be read as a number.
     pub(super) fn text(&mut self, text: &[u8]) {
         self.cells.text += 1;
         if !self.wanted.is_empty() {
@@ -239,8 +230,8 @@ impl Tally {
         }
         self.bytes += text.len() as u64;
         self.cells.lines += u64::from(text.contains(&b'\n'));
-        self.example.get_or_insert_with(|| shown(text));
-        self.values.add(text_key(text), || shown(text));
+        self.example.get_or_insert_with(|| format_text(text));
+        self.values.add(text_key(text), || format_text(text));
         for (separated, separator) in self.separated.iter_mut().zip(SEPARATORS) {
             let pieces = text.split(|&b| b == separator).filter(|p| !p.is_empty());
             let sketch = separated.distinct.get_or_insert_default();
@@ -255,8 +246,7 @@ impl Tally {
     }
 }
 
-/// Returns the key of a text; a text that is a number in its plainest form has the key of the
-/// number.
+/// Returns the key of a text. A whole number in its shortest form has the key of the number.
 pub(super) fn text_key(text: &[u8]) -> FeatureKey {
     match group_from_bytes(text) {
         Ok(word) => FeatureKey(word),
@@ -264,7 +254,8 @@ pub(super) fn text_key(text: &[u8]) -> FeatureKey {
     }
 }
 
-pub(super) fn shown(text: &[u8]) -> String {
+/// Returns a text in the form of a report: escaped, and shortened to [`SHOWN`] characters.
+fn format_text(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}..", text[..end].escape_debug()),

@@ -1,9 +1,9 @@
 //! The distinct values of a column: their number, the frequent ones, and their counts.
 //!
 //! # Invariants
-//! Memory is bounded: at most [`KEPT`] values are counted one by one. If there are more, the least
-//! frequent ones are dropped, and a count is too low by at most [`Values::count_error`]. The text
-//! is kept of every value that makes up at least a 4,096th of the rows.
+//! Memory is bounded: at most [`KEPT`] values have a count of their own. If there are more, the
+//! least frequent values are dropped, and a count is too low by at most `Values::count_error`.
+//! Every value that makes up at least a 4,096th of the rows keeps its text.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use zillion_reader::Sketch;
 
 /// The number of values that are counted one by one.
 const KEPT: usize = 1 << 18;
-/// The number of rows per occurrence above which the text of a value is not kept.
+/// The largest number of rows for each occurrence of a value at which its text is kept.
 const WORTH_A_TEXT: u64 = 4096;
 
 type Map<T> = HashMap<FeatureKey, T, MixedHasher>;
@@ -22,8 +22,9 @@ pub(super) struct Values {
     counts: Map<u64>,
     texts: Map<Box<str>>,
     sketch: Sketch,
-    total: u64,
-    count_error: u64,
+    pub(super) total: u64,
+    /// The largest error of a count, which may be too low.
+    pub(super) count_error: u64,
 }
 
 impl Values {
@@ -32,7 +33,7 @@ impl Values {
         self.total += 1;
         self.sketch.add(key);
         if self.counts.len() == KEPT && !self.counts.contains_key(&key) {
-            self.forget();
+            self.drop_rare();
         }
         let count = self.counts.entry(key).or_default();
         *count += 1;
@@ -41,7 +42,8 @@ impl Values {
         }
     }
 
-    fn forget(&mut self) {
+    /// Drops the least frequent values, at least half of all.
+    fn drop_rare(&mut self) {
         let mut least = 0;
         while self.counts.len() > KEPT / 2 {
             least += 1;
@@ -60,16 +62,7 @@ impl Values {
         }
     }
 
-    /// Returns the number by which a count may be too low.
-    pub(super) fn count_error(&self) -> u64 {
-        self.count_error
-    }
-
-    pub(super) fn total(&self) -> u64 {
-        self.total
-    }
-
-    /// Returns every value that is still counted.
+    /// Returns every value that has a count of its own, with this count.
     pub(super) fn counts(&self) -> impl Iterator<Item = (FeatureKey, u64)> {
         self.counts.iter().map(|(&key, &count)| (key, count))
     }
@@ -78,7 +71,8 @@ impl Values {
         self.counts.get(&key).copied().unwrap_or(0)
     }
 
-    /// Returns the most frequent values, most frequent first, ties by key.
+    /// Returns the `n` most frequent values with their counts, the most frequent first; equally
+    /// frequent values are sorted by key.
     pub(super) fn top(&self, n: usize) -> Vec<(FeatureKey, u64)> {
         let mut all: Vec<(FeatureKey, u64)> = self.counts().collect();
         all.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));

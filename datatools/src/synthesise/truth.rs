@@ -1,37 +1,38 @@
 //! The true model of the synthetic log: the contribution of each id and number to the log odds of a
 //! click.
 //!
-//! The model has three parts, like the logs that these models are made for: a bias of every id, the
-//! inner products of low-rank vectors of pairs of ids, and numeric effects, of which some are not
-//! monotone.
+//! The log odds have three parts, as in real click logs: a bias of every id, inner products of the
+//! low-rank vectors of pairs of ids, and numeric effects, some of which are not monotone.
 
 use zillion_feature::random::{combine, text_seed};
 
 use super::fields::{IdField, NumericField, normal};
 use super::{ID_FIELDS, NUMERIC_FIELDS, Row};
 
-/// The number of rows that the intercept is fitted on.
+/// The number of rows on which the intercept is fitted.
 pub(super) const CALIBRATION_ROWS: u64 = 20_000;
 /// The share of rows that are clicks.
 const BASE_RATE: f64 = 0.256;
-/// The rank of the interactions.
+/// The number of dimensions of the vectors of the interactions.
 const RANK: usize = 3;
-/// The largest number of ids of a field that takes part in interactions: in larger fields, pairs
-/// are too rare to be learned.
+/// The largest number of ids of a field with interactions. In larger fields, pairs of ids are too
+/// rare to be learned.
 const LARGEST_INTERACTING: usize = 120;
-/// Standard deviations of what the three parts add.
+/// The standard deviation of the sum of a row's biases.
 const BIASES: f64 = 1.3;
+/// The standard deviation of the sum of a row's interactions.
 const INTERACTIONS: f64 = 0.8;
+/// The standard deviation of the sum of a row's numeric effects.
 const NUMBERS: f64 = 0.8;
 
 #[derive(Clone, Debug)]
 pub(super) struct Truth {
     intercept: f64,
-    /// The biases by field and rank; the last entry of a field is for a missing value.
+    /// The biases by field and rank; the last entry of each field is the bias of a missing value.
     biases: Vec<Vec<f64>>,
-    /// The vectors by field and rank, for fields that interact.
+    /// The vectors by field and rank; `None` for fields without interactions.
     vectors: Vec<Option<Vec<[f64; RANK]>>>,
-    /// The slope and curvature of each number's effect.
+    /// The slope and the curvature of the effect of each numeric field.
     numbers: [(f64, f64); NUMERIC_FIELDS],
 }
 
@@ -64,7 +65,7 @@ impl Truth {
         Self { intercept: 0.0, biases: biases.collect(), vectors: vectors.collect(), numbers }
     }
 
-    /// Sets the intercept so that these log odds give the base rate.
+    /// Sets the intercept so that the mean click probability of these log odds is the base rate.
     pub(super) fn calibrate(&mut self, raw_logits: &[f64]) {
         let rate = |shift: f64| {
             let sum: f64 = raw_logits.iter().map(|z| 1.0 / (1.0 + (-(z + shift)).exp())).sum();
@@ -100,7 +101,7 @@ impl Truth {
         logit += (sum.iter().map(|s| s * s).sum::<f64>() - squares) / 2.0;
         for ((x, field), (slope, curvature)) in row.numbers.iter().zip(numbers).zip(self.numbers) {
             if let Some(x) = x {
-                let t = field.centred(*x);
+                let t = field.standardise(*x);
                 logit += slope * t + curvature * (t * t - 1.0);
             }
         }

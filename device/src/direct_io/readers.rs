@@ -1,17 +1,17 @@
-//! Threads that read scattered pieces of files for others.
+//! Threads that read scattered pieces of files for other threads.
 //!
-//! They compute nothing. A thread has one read in flight, waits for it, copies the requested pieces
-//! out of the pages, and takes the next. So a group keeps as many reads in flight as it has
+//! The threads compute nothing. A thread starts one read, waits for it, copies the requested pieces
+//! out of the pages, and takes the next read. So a group keeps as many reads in flight as it has
 //! threads.
 //!
 //! # Invariants
-//! * A [`Reading`] returns its pieces in the requested order, whatever came back first.
-//! * A reading that is dropped before it is done reads no more than what is in flight at that
-//!   moment.
+//! * A [`Reading`] returns its pieces in the requested order, independent of the order of the
+//!   reads.
+//! * A reading that is dropped early reads no more than the reads in flight at that moment.
 //!
 //! # Concurrency
-//! One mutex guards the queue of jobs, another the results of one reading; both are held for a push
-//! or a pop.
+//! One mutex guards the queue of jobs, another one the results of one reading; both are held for a
+//! push or a pop.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -22,23 +22,23 @@ use crate::error::DeviceError;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The largest gap between the pages of two pieces that are read at once: reading the gap costs the
-/// disk less than another read.
+/// The largest gap between the pages of two pieces that are read together: reading the gap costs
+/// the disk less than another read.
 const GAP: u64 = 4 * PAGE as u64;
 /// The largest read, unless a single piece is larger.
 const LARGEST: u64 = 128 << 10;
-/// The number of reads of one job: enough that taking a job costs little beside them.
+/// The number of reads of one job, large enough that taking a job costs little.
 const JOB_READS: usize = 8;
 
-/// A group of reading threads. Dropping it waits for the reads in flight; reads that have not begun
-/// fail.
+/// A group of reading threads. Dropping the group waits for the reads in flight; reads that have
+/// not begun fail.
 #[derive(Debug)]
 pub struct Readers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A handle on pieces that are being read.
+/// A handle to pieces that are being read.
 #[derive(Debug)]
 pub struct Reading {
     results: Arc<Results>,
@@ -47,7 +47,7 @@ pub struct Reading {
     piece: usize,
 }
 
-/// The pieces that have been read.
+/// The bytes of the requested pieces.
 #[derive(Debug)]
 pub struct Pieces {
     chunks: Vec<(Range<usize>, Vec<u8>)>,
@@ -66,7 +66,7 @@ struct Queue {
     is_closing: bool,
 }
 
-/// Some reads of one file, and where their results go.
+/// A few reads of one file, with the destination of their results.
 #[derive(Debug)]
 struct Job {
     file: Arc<DirectFile>,
@@ -77,7 +77,7 @@ struct Job {
     results: Arc<Results>,
 }
 
-/// A read of whole pages, and the offsets of the pieces in them.
+/// A read of whole pages, with the offsets of the pieces in these pages.
 #[derive(Debug)]
 struct Read {
     pages: Range<u64>,
@@ -100,7 +100,7 @@ impl Readers {
     /// Starts `count` threads.
     ///
     /// # Errors
-    /// Returns an error if the operating system refuses a thread.
+    /// Returns an error if the operating system cannot start a thread.
     pub fn new(count: NonZeroUsize) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared::default());
         let mut readers = Self { shared, threads: Vec::new() };
@@ -192,7 +192,8 @@ impl Drop for Reading {
 }
 
 impl Pieces {
-    /// Returns the bytes of the piece at `index` in the requested offsets, or `None` beyond them.
+    /// Returns the bytes of the piece at `index` in the requested offsets, or `None` if there is no
+    /// such piece.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let chunk = self.chunks.partition_point(|(range, _)| range.end <= index);
         let (range, bytes) = self.chunks.get(chunk)?;

@@ -1,9 +1,8 @@
-//! Failures on purpose at a chosen operation, so that a test reaches every moment of a checkpoint.
+//! Deliberate failures at a chosen operation, so that a test reaches every moment of a checkpoint.
 
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::DeviceError;
@@ -34,23 +33,23 @@ pub enum Action {
     Proceed,
     /// The operation fails with this error.
     Fail(io::Error),
-    /// The process dies as from `kill -9`.
+    /// The process dies as with `kill -9`.
     Kill,
-    /// A write puts half of its bytes on the disk, then the process dies. For other operations this
-    /// is `Kill`.
+    /// A write stores half of its bytes on the disk, then the process dies. For other operations
+    /// this action is the same as `Kill`.
     Tear,
 }
 
 /// The hook that runs before every durable operation.
 pub trait Failpoints: Debug + Send + Sync {
-    /// Decides about one operation on `path` (for a rename, the new name).
+    /// Returns the action for one operation on `path` (the new name for a rename).
     fn before(&self, op: Op, path: &Path) -> Action;
 }
 
 /// The fault that a [`Failpoint`] causes at its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The process dies as from `kill -9`.
+    /// The process dies as with `kill -9`.
     Kill,
     /// Half of the bytes are written, then the process dies.
     Torn,
@@ -60,26 +59,27 @@ pub enum Fault {
     Eio,
 }
 
-/// A counter of operations that disturbs one of them.
+/// A counter of operations that makes one of them fail.
 #[derive(Debug)]
 pub struct Failpoint {
-    /// The number of the operation, from 1, and its fault; with `None` operations are only counted.
+    /// The number of the operation, from 1, and its fault; with `None`, operations are only
+    /// counted.
     plan: Option<(u64, Fault)>,
     operations: AtomicU64,
 }
 
 impl Failpoint {
-    /// Creates a failpoint that disturbs operation number `at`, counted from 1.
+    /// Creates a failpoint with a fault at operation number `at`, counted from 1.
     pub fn new(at: u64, fault: Fault) -> Self {
         Self { plan: Some((at, fault)), operations: AtomicU64::new(0) }
     }
 
-    /// Creates a failpoint that only counts, to learn how many operations a run makes.
+    /// Creates a failpoint that only counts, to find the number of operations of a run.
     pub fn counting() -> Self {
         Self { plan: None, operations: AtomicU64::new(0) }
     }
 
-    /// Parses `"N:kill"`, `"N:torn"`, `"N:enospc"` or `"N:eio"`.
+    /// Parses a failpoint: `"N:kill"`, `"N:torn"`, `"N:enospc"` or `"N:eio"`.
     ///
     /// # Errors
     ///
@@ -107,14 +107,6 @@ impl Failpoint {
     }
 }
 
-impl FromStr for Failpoint {
-    type Err = DeviceError;
-
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
-        Self::parse(text)
-    }
-}
-
 impl Failpoints for Failpoint {
     fn before(&self, _: Op, _: &Path) -> Action {
         let number = self.operations.fetch_add(1, Ordering::Relaxed) + 1;
@@ -130,7 +122,7 @@ impl Failpoints for Failpoint {
     }
 }
 
-/// Ends the process as `kill -9` does: no unwinding, no handlers, no buffers written.
+/// Ends the process as `kill -9` does: without unwinding, handlers, or flushes of buffers.
 pub(super) fn die() -> ! {
     // SAFETY: the signal goes to this very process. SIGKILL is delivered before `kill` returns to a
     // process that signals itself, or shortly after; the abort below covers that moment.

@@ -1,4 +1,5 @@
-//! A folder that appears whole: written under a hidden name, synced, renamed.
+//! A folder that becomes visible with all its files: it is written under a hidden name, synced, and
+//! renamed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,9 +8,9 @@ use std::path::{Path, PathBuf};
 use super::{Files, TEMPORARY, hidden_beside, parent_of};
 use crate::error::DeviceError;
 
-/// A folder that is being written. Its methods add files under [`Stage::path`]; other code that
-/// syncs its files may add some as well. [`Stage::commit`] gives the folder its name. A stage that
-/// is dropped before is removed.
+/// A folder that is being written. The methods add files under [`Stage::path`]; other code that
+/// syncs its files may add files too. [`Stage::commit`] gives the folder its name. A stage that is
+/// dropped before the commit is removed.
 #[derive(Debug)]
 pub struct Stage {
     files: Files,
@@ -28,12 +29,12 @@ impl Stage {
         Ok(Self { files, hidden, target: target.to_path_buf(), committed: false })
     }
 
-    /// Returns the folder into which files are written before the commit.
+    /// Returns the path of the hidden folder, where files are written before the commit.
     pub fn path(&self) -> &Path {
         &self.hidden
     }
 
-    /// Returns the name of the folder after the commit.
+    /// Returns the path of the folder after the commit.
     pub fn target(&self) -> &Path {
         &self.target
     }
@@ -42,7 +43,7 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses.
+    /// Returns an error if the folder cannot be created.
     pub fn create_dir(&self, name: impl AsRef<Path>) -> Result<PathBuf, DeviceError> {
         let path = self.hidden.join(name);
         self.files.create_dir(&path)?;
@@ -53,7 +54,7 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses, or the error of `fill`.
+    /// Returns an error if the file cannot be written or `fill` fails.
     pub fn write_file(
         &self,
         name: impl AsRef<Path>,
@@ -71,13 +72,13 @@ impl Stage {
         self.write_file(name, |file| file.write_all(bytes)).map(drop)
     }
 
-    /// Syncs the folder and all folders in it, and renames it to its target. An existing target
-    /// must be empty.
+    /// Syncs the folder and all folders in it, and renames the folder to its target. An existing
+    /// target must be empty.
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk refuses or the target is taken; nothing has then appeared under
-    /// the name of the target.
+    /// Returns an error if a sync or the rename fails, for example because the target exists and is
+    /// not empty; the target is unchanged then.
     pub fn commit(mut self) -> Result<(), DeviceError> {
         self.sync_below(&self.hidden)?;
         self.files.rename(&self.hidden, &self.target)?;

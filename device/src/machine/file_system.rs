@@ -10,7 +10,8 @@ pub fn file_system_kind(path: &Path) -> Option<String> {
     parse_mounts(&fs::read_to_string("/proc/self/mounts").ok()?, &path)
 }
 
-/// Returns the kind at the longest mount point above `path`; of two at one place, the later one.
+/// Returns the kind at the longest mount point above `path`. If two file systems have the same
+/// mount point, the later one counts.
 fn parse_mounts(text: &str, path: &Path) -> Option<String> {
     let mut best: Option<(usize, &str)> = None;
     for line in text.lines() {
@@ -27,8 +28,7 @@ fn parse_mounts(text: &str, path: &Path) -> Option<String> {
     best.map(|(_, kind)| kind.to_owned())
 }
 
-/// Decodes the three octal digits that the kernel writes for blanks, tabs, newlines and
-/// backslashes.
+/// Decodes the octal codes that the kernel writes for blanks, tabs, newlines and backslashes.
 fn unescape(text: &str) -> String {
     let pairs = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     pairs.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))

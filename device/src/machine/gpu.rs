@@ -1,9 +1,9 @@
-//! NVIDIA's driver and devices, as the kernel module describes them; no library is loaded.
+//! The driver and the devices of NVIDIA, as the kernel module reports them; no library is loaded.
 
 use std::fs;
 use std::path::Path;
 
-/// The driver and its devices.
+/// The driver of NVIDIA and its devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpus {
     /// The version of the driver.
@@ -28,7 +28,7 @@ fn gpus_in(folder: &Path) -> Option<Gpus> {
     Some(Gpus { driver, devices })
 }
 
-/// Returns the first word of the line that looks like a version, such as `550.54.15`.
+/// Returns the first word of the first line that has the form of a version, such as `550.54.15`.
 fn parse_driver(text: &str) -> Option<String> {
     let is_version =
         |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');

@@ -6,15 +6,15 @@ use std::sync::OnceLock;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The cases in which the kernel makes transparent huge pages.
+/// The kernel's setting for transparent huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// The kernel makes huge pages for all memory.
+    /// The kernel uses huge pages for all memory.
     Always,
-    /// The kernel makes huge pages where a program advises it, as the slabs do.
+    /// The kernel uses huge pages for memory for which a program requests them, as the slabs do.
     Advised,
-    /// The kernel makes no huge pages: random access to large tables is about half as fast. `echo
-    /// madvise > /sys/kernel/mm/transparent_hugepage/enabled` turns them on.
+    /// The kernel uses no huge pages, so that random access to large tables is about half as fast.
+    /// `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` turns them on.
     Never,
 }
 
@@ -23,9 +23,9 @@ pub fn huge_pages() -> Option<HugePages> {
     parse_huge_pages(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?)
 }
 
-/// Returns whether the machine had reserved pages of 2 MiB (`vm.nr_hugepages`) when this process
-/// first asked. Fragmentation of memory does not affect them, and they do not count as resident
-/// memory.
+/// Returns whether reserved pages of 2 MiB (`vm.nr_hugepages`) should be used: the machine had some
+/// at the first call in this process, and none were refused since. Fragmentation of memory does not
+/// affect such pages, and they do not count as resident memory.
 #[cfg(target_os = "linux")]
 pub(crate) fn has_reserved_pages() -> bool {
     static RESERVED: OnceLock<bool> = OnceLock::new();
@@ -36,17 +36,17 @@ pub(crate) fn has_reserved_pages() -> bool {
     are_reserved && !REFUSED.load(Ordering::Relaxed)
 }
 
-/// Whether this process was refused such pages although they could be mapped.
+/// Whether the system refused reserved pages to this process although they could be mapped.
 #[cfg(target_os = "linux")]
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Stops using reserved pages, so that other processes have them.
+/// Stops the use of reserved pages, so that other processes can have them.
 #[cfg(target_os = "linux")]
 pub(crate) fn stop_using_reserved_pages() {
     REFUSED.store(true, Ordering::Relaxed);
 }
 
-/// Parses the word in brackets of "always [madvise] never".
+/// Parses the word in brackets in a text such as "always [madvise] never".
 fn parse_huge_pages(text: &str) -> Option<HugePages> {
     let chosen = text.split('[').nth(1)?.split(']').next()?;
     match chosen {

@@ -10,8 +10,8 @@ pub(crate) fn has_many_nodes() -> bool {
     *MANY.get_or_init(|| numa_nodes().is_some_and(|nodes| nodes > 1))
 }
 
-/// Returns the memory node of the processor that runs this thread; 0 if there is only one or the
-/// system does not report it.
+/// Returns the memory node of the processor that runs this thread, or 0 if there is only one node
+/// or the system does not report the node.
 pub(crate) fn current_node() -> usize {
     #[cfg(target_os = "linux")]
     if has_many_nodes() {

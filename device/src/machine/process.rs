@@ -1,28 +1,28 @@
-//! The kernel's figures of a process: its memory, its threads and its processor time.
+//! The kernel's figures for a process: its memory, its threads and its processor time.
 
 use std::{fs, io};
 
-/// Ticks a second in /proc/PID/stat: a constant of Linux' interface to programs.
+/// The number of ticks per second in /proc/PID/stat, a constant of Linux' interface to programs.
 const TICKS: f64 = 100.0;
 
-/// The memory, in bytes, and the threads of a process. A figure that the kernel does not report is
-/// `None`.
+/// The memory in bytes and the number of threads of a process. A figure that the kernel does not
+/// report is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessStatus {
-    /// The whole resident memory.
+    /// The resident memory of the process in total.
     pub resident: Option<u64>,
-    /// The resident memory of the process alone, which is mainly its heap.
+    /// The resident memory that belongs to the process alone, which is mainly its heap.
     pub anonymous: Option<u64>,
     /// The resident memory of mapped files, whose pages other processes may share.
     pub mapped_files: Option<u64>,
-    /// The address space, mapped files included.
+    /// The size of the address space, including mapped files.
     pub address_space: Option<u64>,
     /// The number of threads.
     pub threads: Option<u64>,
 }
 
 impl ProcessStatus {
-    /// Reads the status of a process as it is now.
+    /// Reads the present status of a process.
     pub fn read(pid: u32) -> io::Result<Self> {
         Ok(Self::parse(&fs::read_to_string(format!("/proc/{pid}/status"))?))
     }
@@ -39,8 +39,8 @@ impl ProcessStatus {
     }
 }
 
-/// Returns the resident memory of a process in bytes, with each page divided by the number of
-/// processes that share it.
+/// Returns the resident memory of a process in bytes. The bytes of a shared page are divided by the
+/// number of processes that share it.
 pub fn proportional_memory(pid: u32) -> io::Result<Option<u64>> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     Ok(field(&text, "Pss:").and_then(|kib| kib.checked_mul(1024)))
@@ -53,25 +53,26 @@ pub fn start_time() -> Option<f64> {
     Some(field(&system, "btime")? as f64 + parse_start(&stat)?)
 }
 
-/// Returns the processor seconds that a process has taken so far.
+/// Returns the processor time that a process has used so far, in seconds.
 pub fn cpu_seconds(pid: u32) -> Option<f64> {
     parse_cpu(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Returns the number of a line like `VmRSS:   1234 kB` or `Threads:   3`.
-fn field(text: &str, name: &str) -> Option<u64> {
+/// Returns the number in a line such as `VmRSS:   1234 kB` or `Threads:   3`.
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Reads field 22 of `/proc/PID/stat`, in seconds since the machine began.
+/// Parses field 22 of `/proc/PID/stat`, the start of the process in seconds since the start of the
+/// machine.
 fn parse_start(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     Some(fields.split_whitespace().nth(19)?.parse::<f64>().ok()? / TICKS)
 }
 
-/// Adds fields 14 and 15 of `/proc/PID/stat`. The second field, a name in brackets, may hold
-/// anything.
+/// Parses and adds fields 14 and 15 of `/proc/PID/stat`. The second field is a name in brackets,
+/// which may contain any text.
 fn parse_cpu(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11).map(str::parse::<f64>);

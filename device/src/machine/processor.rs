@@ -1,4 +1,4 @@
-//! The processors: name, instruction sets, nodes, clocks.
+//! The processors of the machine: name, instruction sets, memory nodes, clocks.
 
 use std::fs;
 
@@ -7,32 +7,26 @@ pub fn processor_name() -> Option<String> {
     parse_name(&fs::read_to_string("/proc/cpuinfo").ok()?)
 }
 
-/// Returns the instruction sets of this processor that matter here, the widest first.
+/// Returns the instruction sets of this processor that matter for Zillion, the widest first.
 pub fn instruction_sets() -> Vec<&'static str> {
-    let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
-    {
-        let mut note = |name, has| found.extend(has_then(has, name));
-        note("avx512-bf16", is_x86_feature_detected!("avx512bf16"));
-        note("avx512-vnni", is_x86_feature_detected!("avx512vnni"));
-        note("avx512", is_x86_feature_detected!("avx512f"));
-        note("avx2", is_x86_feature_detected!("avx2"));
-        note("fma", is_x86_feature_detected!("fma"));
-        note("f16c", is_x86_feature_detected!("f16c"));
-    }
+    let sets = [
+        ("avx512-bf16", is_x86_feature_detected!("avx512bf16")),
+        ("avx512-vnni", is_x86_feature_detected!("avx512vnni")),
+        ("avx512", is_x86_feature_detected!("avx512f")),
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
+        ("f16c", is_x86_feature_detected!("f16c")),
+    ];
     #[cfg(target_arch = "aarch64")]
-    {
-        found.push("neon");
-        found.extend(has_then(std::arch::is_aarch64_feature_detected!("sve"), "sve"));
-    }
-    found
+    let sets = [("neon", true), ("sve", std::arch::is_aarch64_feature_detected!("sve"))];
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let sets: [(&str, bool); 0] = [];
+    sets.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
 }
 
-fn has_then(has: bool, name: &'static str) -> Option<&'static str> {
-    has.then_some(name)
-}
-
-/// Returns the number of memory nodes; with more than one, some memory is farther away than other.
+/// Returns the number of memory nodes. With more than one node, some memory is slower than other
+/// memory.
 pub fn numa_nodes() -> Option<usize> {
     parse_list(fs::read_to_string("/sys/devices/system/node/online").ok()?.trim())
 }
@@ -54,7 +48,7 @@ fn parse_name(text: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Counts the numbers that a list such as "0-3,8" names.
+/// Counts the numbers in a list such as "0-3,8".
 fn parse_list(text: &str) -> Option<usize> {
     let mut count = 0usize;
     for part in text.split(',') {

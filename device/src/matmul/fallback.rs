@@ -1,5 +1,5 @@
-//! The products of dense layers on machines without kernels of ours: the general product, which
-//! supports more machines, makes the sums, then the epilogue follows.
+//! The products of dense layers on machines without our kernels: the general product, which
+//! supports more machines, computes the sums, and then the epilogue follows.
 
 use super::product::{Epilogue, Right};
 use super::{View, gemm};
@@ -32,7 +32,7 @@ pub(super) fn linear(
         Right::Plain(view) => columns_by(0, n, view.values, view.row_stride),
         Right::Packed(panels) => {
             for panel in panels {
-                columns_by(panel.first(), panel.columns(), panel.values(), panel.step());
+                columns_by(panel.first, panel.columns, panel.values(), panel.step());
             }
         }
     }

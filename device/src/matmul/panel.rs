@@ -1,11 +1,11 @@
-//! A right operand laid out as the kernels read it.
+//! A right operand in the layout that the kernels read.
 //!
-//! A product reads its right operand once for every few rows of the left one. A packed panel holds
-//! all of the inner dimension for the columns of one register tile. It is contiguous and aligned to
-//! cache lines, and its last line is filled up with zeros. Packing costs about as much as a few
-//! rows of the product. So the weights that all tiles of a batch share are packed once a step. A
-//! panel can be packed from a transposed view as well: the gradient of an input reads the weight of
-//! the forward product that way.
+//! A product reads its right operand once for every few rows of the left operand. A packed panel
+//! holds all of the inner dimension for the columns of one register tile. The panel is contiguous
+//! and aligned to cache lines, and its last line is padded with zeros. Packing costs about as much
+//! as a few rows of the product, so that weights which all tiles of a batch share are packed once
+//! per step. A panel can also be packed from a transposed view: the gradient of an input reads the
+//! weight of the forward product in this way.
 
 use super::View;
 use super::scratch::{LINE, Line, copy_row};
@@ -13,19 +13,22 @@ use super::scratch::{LINE, Line, copy_row};
 use super::transpose::transpose;
 use crate::simd::{Level, level};
 
-/// A packed group of columns of a `k x n` matrix. The whole matrix is the panels of [`Panel::list`]
-/// in their order.
+/// A packed group of columns of a `k x n` matrix. The panels of [`Panel::list`], in their order,
+/// hold the whole matrix.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    first: usize,
-    columns: usize,
-    k: usize,
+    /// The number of the panel's first column in the matrix.
+    pub(super) first: usize,
+    /// The number of columns of the panel.
+    pub(super) columns: usize,
+    /// The number of rows of the matrix.
+    pub(super) k: usize,
     lines: Vec<Line>,
 }
 
 impl Panel {
-    /// Creates empty panels for a `k x n` matrix in column order, as wide as the kernels of this
-    /// machine want.
+    /// Creates empty panels for a `k x n` matrix in column order, with the width for the kernels of
+    /// this machine.
     pub fn list(k: usize, n: usize) -> Vec<Self> {
         Self::list_at(level(), k, n)
     }
@@ -53,7 +56,7 @@ impl Panel {
     ///
     /// # Panics
     ///
-    /// Panics if `from` has not the `k` rows of the panel, or too few columns.
+    /// Panics if `from` does not have the `k` rows of the panel, or has too few columns.
     pub fn fill(&mut self, from: View<'_>) {
         let View { values, rows, columns, row_stride, column_stride } = from;
         assert!(rows == self.k && columns >= self.first + self.columns, "not this panel's matrix");
@@ -97,21 +100,6 @@ impl Panel {
         }
     }
 
-    /// Returns the first column of the panel in the matrix.
-    pub(super) fn first(&self) -> usize {
-        self.first
-    }
-
-    /// Returns the number of columns.
-    pub(super) fn columns(&self) -> usize {
-        self.columns
-    }
-
-    /// Returns the number of rows of the matrix.
-    pub(super) fn k(&self) -> usize {
-        self.k
-    }
-
     /// Returns the packed floats: row after row, [`Panel::step`] apart.
     pub(super) fn values(&self) -> &[f32] {
         let floats = self.lines.len() * LINE;
@@ -126,9 +114,9 @@ impl Panel {
     }
 }
 
-/// Returns the first column and the number of columns of each panel of at most `most` columns
-/// (whole lines). The panels are as few as possible and as even as whole lines allow, so that no
-/// panel is much narrower than a kernel.
+/// Yields the first column and the number of columns of each panel with at most `most` columns
+/// (whole lines). The panels are as few as possible and have widths as equal as whole lines allow,
+/// so that no panel is much narrower than a kernel.
 pub(super) fn column_groups(most: usize, n: usize) -> impl Iterator<Item = (usize, usize)> {
     let lines = n.div_ceil(LINE);
     let panels = lines.div_ceil(most / LINE);

@@ -1,10 +1,10 @@
 //! Products of row-major matrices by our own kernels, in blocks that stay in cache.
 //!
-//! The value of an element is fixed. The inner dimension is cut into blocks of [`BLOCK`]. The sum
-//! of a block is one chain of fused multiplications and additions, begun at zero, in ascending
-//! order. The sums of the blocks are added in order to the old value (if it counts), then the bias
-//! is added, then relu follows. Every instruction set, every way of cutting rows and columns, and
-//! the scalar [reference](super::reference) give these bits.
+//! The value of an element is fixed. The inner dimension is divided into blocks of [`BLOCK`]. The
+//! sum of a block is one chain of fused multiplications and additions in ascending order, which
+//! begins at zero. The sums of the blocks are added in order to the old value (if the product
+//! accumulates), then the bias is added, then relu follows. Every instruction set, every division
+//! of rows and columns, and the scalar [reference](super::reference) give these bits.
 
 use super::panel::{Panel, column_groups};
 use super::scratch::{LINE, OUTER_BLOCK, Scratch, copy_row};
@@ -14,33 +14,35 @@ use super::{View, assert_fits};
 use super::{fallback, reference};
 use crate::simd::{Level, level};
 
-/// The inner dimension of a block. Dense layers are rarely wider, so theirs are one block. A panel
-/// of this many rows stays in the second-level cache, and sums of wider layers gain precision from
-/// being cut.
+/// The inner dimension of a block. Most dense layers fit into one block. A panel with this many
+/// rows stays in the second-level cache, and the sums of wider layers are more precise with several
+/// blocks.
 pub(super) const BLOCK: usize = 512;
 
-/// The most tiles of columns of `x` for which [`outer_product`] reads `g` where it lies.
+/// The largest number of tiles of columns of `x` for which [`outer_product`] reads `g` without
+/// packing it.
 #[cfg(target_arch = "x86_64")]
 const GROUPS_IN_PLACE: usize = 4;
 
-/// The operations on a sum before it is written.
+/// The operations on a sum before the sum is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
-    /// Whether the sum is added to the old value. Otherwise the old value is not read (it may hold
-    /// NaN).
+    /// Whether the sum is added to the old value. If not, the old value is not read and may hold
+    /// NaN.
     pub accumulate: bool,
-    /// A float for each column, added next.
+    /// The bias of each column, which is added to the sum.
     pub bias: Option<&'a [f32]>,
-    /// Whether values below zero become zero at last. A NaN stays a NaN.
+    /// Whether values below zero become zero at the end. A NaN stays a NaN.
     pub relu: bool,
 }
 
 /// The right operand of a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Right<'a> {
-    /// A row-major matrix where it lies, for products of few rows, which packing would not pay for.
+    /// A row-major matrix that is not packed, for products of few rows, for which packing costs too
+    /// much.
     Plain(View<'a>),
-    /// A packed matrix: all panels of [`Panel::list`].
+    /// A packed matrix, given as all panels of [`Panel::list`].
     Packed(&'a [Panel]),
 }
 
@@ -50,13 +52,13 @@ impl Right<'_> {
         match self {
             Self::Plain(view) => (view.rows, view.columns),
             Self::Packed(panels) => {
-                let columns = panels.last().map_or(0, |last| last.first() + last.columns());
-                (panels.first().map_or(0, Panel::k), columns)
+                let columns = panels.last().map_or(0, |last| last.first + last.columns);
+                (panels.first().map_or(0, |panel| panel.k), columns)
             }
         }
     }
 
-    /// Panics unless this is a matrix that `linear` can read.
+    /// Panics if [`linear`] cannot read this matrix.
     pub(super) fn check(&self) {
         match self {
             Self::Plain(view) => {
@@ -67,37 +69,37 @@ impl Right<'_> {
             Self::Packed(panels) => {
                 let mut end = 0;
                 for panel in *panels {
-                    assert!(panel.first() == end && panel.k() == panels[0].k(), "not all panels");
-                    end += panel.columns();
+                    assert!(panel.first == end && panel.k == panels[0].k, "not all panels");
+                    end += panel.columns;
                 }
             }
         }
     }
 
-    /// Returns element (p, j), for the reference.
+    /// Returns element (p, j), for the reference implementation.
     pub(super) fn at(&self, p: usize, j: usize) -> f32 {
         match self {
             Self::Plain(view) => view.values[p * view.row_stride + j * view.column_stride],
             Self::Packed(panels) => {
-                let panel = &panels[panels.partition_point(|panel| panel.first() <= j) - 1];
-                panel.values()[p * panel.step() + j - panel.first()]
+                let panel = &panels[panels.partition_point(|panel| panel.first <= j) - 1];
+                panel.values()[p * panel.step() + j - panel.first]
             }
         }
     }
 }
 
-/// Computes `out = x * w`, then the epilogue: the forward product of a layer, or with the
-/// transposed weight the gradient of its input. `out` is row-major with rows `out_row` apart, so it
-/// may be columns of something wider.
+/// Computes `out = x * w` and then the epilogue: the forward product of a layer or, with the
+/// transposed weight, the gradient of its input. `out` is row-major with `out_row` floats from one
+/// row to the next, so that it may be some columns of a wider matrix.
 ///
 /// # Panics
 ///
 /// Panics if inner dimensions differ, a matrix does not fit its slice, columns of a plain `w` are
-/// not contiguous, panels are not those of one matrix, or rows of `out` overlap. All are mistakes
-/// of the caller.
+/// not contiguous, panels do not belong to one matrix, or rows of `out` overlap. All of these are
+/// mistakes of the caller.
 ///
-/// A machine without our kernels leaves the sums to [`gemm`](super::gemm): only there the bits
-/// differ.
+/// On a machine without our kernels, [`gemm`](super::gemm) computes the sums: only there do the
+/// bits differ.
 pub fn linear(x: View<'_>, w: Right<'_>, epilogue: Epilogue<'_>, out: &mut [f32], out_row: usize) {
     if level() == Level::Scalar {
         return fallback::linear(x, w, epilogue, out, out_row);
@@ -106,11 +108,11 @@ pub fn linear(x: View<'_>, w: Right<'_>, epilogue: Epilogue<'_>, out: &mut [f32]
 }
 
 /// Computes [`linear`] with the kernels of a level, or with those of the machine if its level is
-/// lower, for tests and benches. The panels must have been made for that level.
+/// lower. It is for tests and benchmarks. The panels must have been made for the same level.
 ///
 /// # Panics
 ///
-/// Panics as [`linear`] does.
+/// Panics for the reasons of [`linear`].
 pub fn linear_at(
     wanted: Level,
     x: View<'_>,
@@ -199,10 +201,10 @@ fn blocks(
                 for panel in panels {
                     let right = panel.values().as_ptr().wrapping_add(begin * panel.step());
                     assert!(
-                        panel.columns() <= kernels.width(kernels.rows()),
+                        panel.columns <= kernels.width(kernels.rows()),
                         "a panel for another level"
                     );
-                    panel_of(panel.first(), panel.columns(), right, panel.step());
+                    panel_of(panel.first, panel.columns, right, panel.step());
                 }
             }
         }
@@ -213,13 +215,13 @@ fn blocks(
     }
 }
 
-/// Computes `out = xᵀ * g`, or adds it to `out`: the gradient of a weight from a tile of rows.
-/// `out` is row-major with rows `out_row` apart.
+/// Computes `out = xᵀ * g`, or adds this product to `out`: the gradient of a weight from a tile of
+/// rows. `out` is row-major with `out_row` floats from one row to the next.
 ///
 /// # Panics
 ///
 /// Panics if the numbers of rows differ, a matrix does not fit its slice, columns of `g` are not
-/// contiguous, or rows of `out` overlap. All are mistakes of the caller.
+/// contiguous, or rows of `out` overlap. All of these are mistakes of the caller.
 pub fn outer_product(
     x: View<'_>,
     g: View<'_>,
@@ -235,11 +237,11 @@ pub fn outer_product(
 }
 
 /// Computes [`outer_product`] with the kernels of a level, or with those of the machine if its
-/// level is lower, for tests and benches.
+/// level is lower. It is for tests and benchmarks.
 ///
 /// # Panics
 ///
-/// Panics as [`outer_product`] does.
+/// Panics for the reasons of [`outer_product`].
 pub fn outer_product_at(
     wanted: Level,
     x: View<'_>,
@@ -268,9 +270,9 @@ pub fn outer_product_at(
 
 /// Computes the checked product, block by block of the rows.
 ///
-/// Where `x` has many columns, a block of `g` is packed: its panels stream from the second-level
-/// cache in one run, past columns of `x` and rows of the result that stay in the first-level one.
-/// Otherwise both are read where they lie.
+/// If `x` has many columns, a block of `g` is packed: its panels are read from the second-level
+/// cache in one run, while columns of `x` and rows of the result stay in the first-level cache.
+/// Otherwise `x` and `g` are read without packing.
 #[cfg(target_arch = "x86_64")]
 #[expect(clippy::too_many_arguments, reason = "a product with its memory, checked before")]
 fn outer_blocks(

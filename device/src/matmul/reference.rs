@@ -1,16 +1,16 @@
-//! The products by their definition, element by element. The kernels are compared with them, and
-//! machines without kernels run them.
+//! The products by their definition, element by element. Tests compare the kernels with these
+//! products, and machines without kernels run them.
 
 use super::View;
 use super::product::{BLOCK, Epilogue, Right};
 use super::scratch::OUTER_BLOCK;
 
-/// Computes the chain of one block.
+/// Computes the sum of one block as a chain of fused multiplications and additions.
 fn chain(range: std::ops::Range<usize>, pair: impl Fn(usize) -> (f32, f32)) -> f32 {
     range.map(pair).fold(0.0, |sum, (a, b)| a.mul_add(b, sum))
 }
 
-/// Adds the chains of the blocks in order to `start`, if there is one.
+/// Adds the sums of the blocks in order to `start`, if `start` is given.
 fn sum(
     start: Option<f32>,
     inner: usize,
@@ -30,7 +30,7 @@ fn sum(
     }
 }
 
-/// Computes [`super::linear`] by its definition; the shapes were checked.
+/// Computes [`super::linear`] by its definition. The caller has checked the shapes.
 pub(super) fn linear(
     x: View<'_>,
     w: Right<'_>,
@@ -53,7 +53,7 @@ pub(super) fn linear(
     }
 }
 
-/// Computes [`super::outer_product`] by its definition; the shapes were checked.
+/// Computes [`super::outer_product`] by its definition. The caller has checked the shapes.
 pub(super) fn outer_product(
     x: View<'_>,
     g: View<'_>,

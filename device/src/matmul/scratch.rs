@@ -1,10 +1,10 @@
 //! Scratch memory of products: lines of floats that grow to the largest product and are reused.
 
-/// The number of rows of a block of [`outer_product`](super::outer_product), which is that of
-/// a tile. Fewer would read and write the result more often.
+/// The number of rows of a block of [`outer_product`](super::outer_product), equal to the rows of a
+/// tile. Smaller blocks would read and write the result more often.
 pub(super) const OUTER_BLOCK: usize = 256;
 
-/// The number of floats of a cache line, the unit of the widths of panels.
+/// The number of floats of a cache line, which is the unit of the widths of panels.
 pub(super) const LINE: usize = 16;
 
 /// A cache line of floats.
@@ -12,19 +12,19 @@ pub(super) const LINE: usize = 16;
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) [f32; LINE]);
 
-/// The memory in which a product packs operands for itself. It grows to the largest product and is
+/// The memory in which a product packs its operands. The memory grows to the largest product and is
 /// then reused.
 #[derive(Debug, Default)]
 pub struct Scratch(Vec<Line>);
 
 impl Scratch {
-    /// Returns the most floats that [`outer_product`](super::outer_product) takes for that many
-    /// rows and columns on the right.
+    /// Returns the largest number of floats that [`outer_product`](super::outer_product) needs for
+    /// `rows` rows and `columns` columns on the right.
     pub fn floats(rows: usize, columns: usize) -> usize {
         rows.min(OUTER_BLOCK) * columns.next_multiple_of(LINE)
     }
 
-    /// Returns `count` lines with arbitrary old content.
+    /// Returns `count` lines with arbitrary contents.
     pub(super) fn lines(&mut self, count: usize) -> &mut [Line] {
         if self.0.len() < count {
             self.0.resize(count, Line([0.0; LINE]));
@@ -33,7 +33,7 @@ impl Scratch {
     }
 }
 
-/// Copies floats to as many lines as they fill; the rest of the last line keeps its content.
+/// Copies floats to as many lines as they fill. The rest of the last line keeps its contents.
 #[inline(always)]
 pub(super) fn copy_row(from: &[f32], to: &mut [Line]) {
     let (whole, rest) = from.as_chunks::<LINE>();

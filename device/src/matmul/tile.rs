@@ -1,17 +1,18 @@
-//! The innermost loop: a tile of the result in registers over the whole inner dimension.
+//! The innermost loop: it computes a tile of the result in registers, over the whole inner
+//! dimension.
 //!
 //! Each element is one chain of fused multiplications and additions in ascending order of the inner
-//! dimension, begun at zero. Lanes never mix. So the bits of an element depend only on its row of
-//! the left operand and its column of the right one. They depend neither on the width of the
-//! registers, nor on the tile, nor on whether an operand was packed.
+//! dimension, which begins at zero. Lanes never mix. So the bits of an element depend only on its
+//! row of the left operand and its column of the right operand, and neither on the width of the
+//! registers, nor on the tile, nor on packing.
 
 use std::arch::x86_64::{__m256, __m512, _MM_HINT_T0, _mm_prefetch};
 
 use super::vector::Vector;
 use crate::simd::Level;
 
-/// The arguments of a kernel call: `m` rows (fixed by the kernel) of at most the kernel's width of
-/// columns.
+/// The arguments of a kernel call, for `m` rows (fixed by the kernel) and at most as many columns
+/// as the kernel's width.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     /// The inner dimension of the product.
@@ -29,13 +30,13 @@ pub(super) struct Call {
     pub(super) columns: usize,
     /// Whether the sum is added to the old value instead of replacing it.
     pub(super) accumulate: bool,
-    /// A float for each column, added to the sum; null for none.
+    /// The address of the bias of each column, which is added to the sum; null for no bias.
     pub(super) bias: *const f32,
-    /// Whether values below zero become zero at last.
+    /// Whether values below zero become zero at the end.
     pub(super) relu: bool,
 }
 
-/// A kernel for a fixed number of rows and registers.
+/// A kernel for a fixed number of rows and a fixed number of registers per row.
 ///
 /// # Safety
 ///
@@ -46,7 +47,8 @@ pub(super) struct Call {
 /// meanwhile.
 pub(super) type Kernel = unsafe fn(&Call);
 
-/// The kernels of an instruction set, by rows less one and registers a row less one.
+/// The kernels of an instruction set. The indices are the number of rows less one, and the number
+/// of registers per row less one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernels {
     table: &'static [&'static [Kernel]],
@@ -55,7 +57,7 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// Returns the kernels of a level; the scalar level has none.
+    /// Returns the kernels of a level, or `None` for the scalar level.
     pub(super) fn of(level: Level) -> Option<Self> {
         match level {
             Level::Scalar => None,
@@ -64,25 +66,26 @@ impl Kernels {
         }
     }
 
-    /// Returns the most rows of a tile.
+    /// Returns the largest number of rows of a tile.
     pub(super) fn rows(self) -> usize {
         self.table.len()
     }
 
-    /// Returns the most columns of a tile of that many rows, between one and [`Kernels::rows`].
-    /// With few rows, registers are left for more columns, and memory is read in longer runs.
+    /// Returns the largest number of columns of a tile with `rows` rows, which must be between one
+    /// and [`Kernels::rows`]. With few rows, registers are left for more columns, and memory is
+    /// read in longer runs.
     pub(super) fn width(self, rows: usize) -> usize {
         self.table[rows - 1].len() * self.lanes
     }
 
-    /// Returns the kernel for that many rows and columns, at least one each and at most those of a
-    /// tile.
+    /// Returns the kernel for `rows` rows and `columns` columns. Both must be at least one and fit
+    /// a tile.
     pub(super) fn get(self, rows: usize, columns: usize) -> Kernel {
         self.table[rows - 1][columns.div_ceil(self.lanes) - 1]
     }
 }
 
-/// Computes the tile of `M` rows of `N` registers.
+/// Computes a tile of `M` rows with `N` registers each.
 ///
 /// # Safety
 ///
@@ -197,13 +200,13 @@ unsafe fn avx2<const M: usize, const N: usize>(call: &Call) {
     unsafe { tile::<__m256, M, N>(call) }
 }
 
-/// Lists the kernels of that many rows, by their number of registers.
+/// Lists the kernels for `$m` rows, by their number of registers.
 macro_rules! row {
     ($kernel:ident, $m:literal, [$($n:literal),*]) => { &[$($kernel::<$m, $n>),*] };
 }
 
-/// The AVX-512 kernels: 8 x 3 registers of 16 floats. 24 sums, 3 right values and the left one fit
-/// the 32 registers, with eleven loads for 24 multiplications.
+/// The AVX-512 kernels, with up to 8 x 3 registers of 16 floats. 24 sums, 3 right values and the
+/// left value fit the 32 registers, with eleven loads for 24 multiplications.
 const AVX512: &[&[Kernel]] = &[
     row!(avx512, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
     row!(avx512, 2, [1, 2, 3, 4, 5, 6, 7, 8]),
@@ -215,8 +218,8 @@ const AVX512: &[&[Kernel]] = &[
     row!(avx512, 8, [1, 2, 3]),
 ];
 
-/// The AVX2 kernels: 6 x 2 registers of 8 floats. 12 sums, 2 right values and the left one fit the
-/// 16 registers.
+/// The AVX2 kernels, with up to 6 x 2 registers of 8 floats. 12 sums, 2 right values and the left
+/// value fit the 16 registers.
 const AVX2: &[&[Kernel]] = &[
     row!(avx2, 1, [1, 2, 3, 4, 5, 6]),
     row!(avx2, 2, [1, 2, 3, 4, 5, 6]),

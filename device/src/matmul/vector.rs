@@ -1,15 +1,14 @@
-//! The few vector operations that a register tile consists of, for each instruction set.
+//! The vector operations of a register tile, for each instruction set.
 
 use std::arch::x86_64::*;
 
-/// A register of floats. Beside the pointers, everything is `unsafe` for one reason: the machine
-/// must have the instructions of the implementor, and the frame of the caller must be compiled for
-/// them.
+/// A register of floats. All operations are `unsafe` because the machine must have the instructions
+/// of the implementor, and the calling function must be compiled for them; some also take pointers.
 pub(super) trait Vector: Copy {
     /// The number of floats in a register.
     const LANES: usize;
 
-    /// The set of first lanes that a masked operation touches.
+    /// The type of a set of first lanes that a masked operation uses.
     type Mask: Copy;
 
     /// Returns the mask of the first `lanes` lanes, at most all of them.
@@ -26,14 +25,15 @@ pub(super) trait Vector: Copy {
     /// The machine must have the instructions.
     unsafe fn zero() -> Self;
 
-    /// Loads as many floats as there are lanes, of any alignment.
+    /// Loads a whole register of floats, with any alignment.
     ///
     /// # Safety
     ///
     /// These floats must be readable.
     unsafe fn load(from: *const f32) -> Self;
 
-    /// Loads the lanes of the mask, with zeros in the others, whose memory is not touched.
+    /// Loads the lanes of the mask and sets the others to zero. The memory of the others is not
+    /// read.
     ///
     /// # Safety
     ///
@@ -54,28 +54,28 @@ pub(super) trait Vector: Copy {
     /// The machine must have the instructions.
     unsafe fn mul_add(a: Self, b: Self, c: Self) -> Self;
 
-    /// Computes `a + b`, lane by lane.
+    /// Computes `a + b` in each lane.
     ///
     /// # Safety
     ///
     /// The machine must have the instructions.
     unsafe fn add(a: Self, b: Self) -> Self;
 
-    /// Returns zero where a lane is below zero, else the lane. A NaN and a negative zero stay.
+    /// Returns zero for each lane below zero, else the lane. A NaN and a negative zero stay.
     ///
     /// # Safety
     ///
     /// The machine must have the instructions.
     unsafe fn relu(self) -> Self;
 
-    /// Stores all lanes.
+    /// Stores all lanes, with any alignment.
     ///
     /// # Safety
     ///
     /// These floats must be writable.
     unsafe fn store(self, to: *mut f32);
 
-    /// Stores the lanes of the mask and touches no other memory.
+    /// Stores the lanes of the mask. No other memory is written.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! The rates of a folder's disk, and the time until a small write is durable.
+//! The rates of the disk of a folder, and the time until a small write is durable.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -6,19 +6,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The number of bytes of one write and of one read; a multiple of the alignment of direct reads.
+/// The number of bytes of one write and of one read, which is a multiple of the alignment of direct
+/// reads.
 const PIECE: usize = 1 << 20;
 const ALIGNED: usize = 4096;
-/// The number of small writes that are made durable one after the other.
+/// The number of small writes that are synced one after the other.
 const SYNCS: usize = 32;
 
 /// The measured speed of a disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiskSpeed {
-    /// The bytes a second of durable sequential writes.
+    /// The bytes per second of sequential writes, including the sync.
     pub write: f64,
-    /// The bytes a second of sequential reads past the page cache, or `None` if the file system has
-    /// no such reads.
+    /// The bytes per second of sequential reads that bypass the page cache, or `None` if the file
+    /// system does not support such reads.
     pub read: Option<f64>,
     /// The median number of seconds until a small write is durable.
     pub sync: f64,
@@ -27,7 +28,7 @@ pub struct DiskSpeed {
 /// Measures a disk: writes a file of `bytes` into `folder`, reads it, and removes it.
 ///
 /// # Errors
-/// Returns an error if the folder takes no file or the disk is full.
+/// Returns an error if no file can be created in the folder or the disk is full.
 pub fn measure_disk(folder: &Path, bytes: usize) -> io::Result<DiskSpeed> {
     let file = Scratch::new(folder)?;
     let bytes = bytes.div_ceil(PIECE).max(1) * PIECE;
@@ -38,7 +39,7 @@ pub fn measure_disk(folder: &Path, bytes: usize) -> io::Result<DiskSpeed> {
     Ok(DiskSpeed { write: bytes as f64 / write, read, sync: measure_sync(&file.path)? })
 }
 
-/// A file that is removed when dropped.
+/// A file that is removed when the value is dropped.
 struct Scratch {
     path: PathBuf,
 }
@@ -58,7 +59,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns the seconds of a write of `bytes`, the last sync included.
+/// Returns the seconds of a write of `bytes` bytes, including the final sync.
 fn measure_write(path: &Path, bytes: usize) -> io::Result<f64> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     // The bytes are not zeros, because some file systems do not store zeros.
@@ -77,7 +78,7 @@ fn measure_write(path: &Path, bytes: usize) -> io::Result<f64> {
     Ok(began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
 }
 
-/// Returns the bytes a second of a read past the page cache.
+/// Returns the bytes per second of a read that bypasses the page cache.
 fn measure_read(path: &Path) -> io::Result<f64> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let mut buffer = vec![0u8; PIECE + ALIGNED];

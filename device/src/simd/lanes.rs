@@ -1,6 +1,6 @@
-//! The search of a word among a few: how an index searches a cache line.
+//! The search for a word among eight words, with which an index searches a cache line.
 
-/// Returns a mask whose bit `i` is set where `words[i] == word`.
+/// Returns a mask in which bit `i` is set if `words[i] == word`.
 #[inline(always)]
 pub fn equal_lanes(words: &[u32; 8], word: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]

@@ -1,37 +1,38 @@
-//! Elementary functions of f32 as branch-free polynomials: LLVM vectorises a loop around them, and
-//! they give the same bits at every [`Level`](super::Level) because they call no libm and fuse
-//! nothing.
+//! Elementary functions of f32 as polynomials without branches. LLVM vectorises a loop around them.
+//! They give the same bits at every [`Level`](super::Level), because they call no libm and use no
+//! fused operations.
 //!
-//! Each holds for every input, infinities and subnormals included; a NaN goes in and comes out (its
-//! payload is not promised). Accuracy is stated in units in the last place (ulp) of the exact
-//! result and tested against f64. Reductions and coefficients are those of Moshier's Cephes library
-//! unless a function says otherwise.
+//! Each function supports every input, including infinities and subnormal numbers; a NaN gives a
+//! NaN, whose payload is not fixed. The accuracy is stated in units in the last place (ulp) of the
+//! exact result, and is tested against f64. Reductions and coefficients are from Moshier's Cephes
+//! library unless a function names another source.
 
 #![expect(clippy::excessive_precision, reason = "coefficients as their sources give them")]
 
 use std::f32::consts::LOG2_E;
 
-/// Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves that
-/// integer in the low bits of the sum.
+/// The constant 1.5 * 2^23: adding and subtracting it rounds to the nearest integer, ties to even,
+/// and the sum holds that integer in its low bits.
 const ROUND: f32 = 12_582_912.0;
-/// ln 2 in two parts; the first has nine significant bits, so that its product with an exponent is
+/// The high part of ln 2, with nine significant bits, so that its product with an exponent is
 /// exact.
 const LN_2_HIGH: f32 = 0.693_359_375;
+/// The low part of ln 2: the difference between ln 2 and its high part.
 const LN_2_LOW: f32 = -2.121_944_400_546_905_8e-4;
 
-/// Returns `if condition { yes } else { no }` as one select.
+/// Returns `if condition { yes } else { no }` as one select instruction.
 #[inline(always)]
 fn select(condition: bool, yes: f32, no: f32) -> f32 {
     if condition { yes } else { no }
 }
 
-/// Returns 2 to the power `exponent`, which must lie in -126..=127.
+/// Returns 2 to the power of `exponent`, which must lie in -126..=127.
 #[inline(always)]
 fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent.wrapping_add(127) as u32) << 23)
 }
 
-/// Returns e to the power `x`, within 1 ulp; subnormal results are rounded once.
+/// Returns e to the power of `x`, within 1 ulp. Subnormal results are rounded once.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // Beyond these bounds the result is infinite or zero anyway. A NaN passes both comparisons.
@@ -53,7 +54,7 @@ pub fn exp(x: f32) -> f32 {
     value * power_of_two(half) * power_of_two(exponent.wrapping_sub(half))
 }
 
-/// Returns the natural logarithm of `x`, within 1 ulp; -inf at zero, NaN below.
+/// Returns the natural logarithm of `x`, within 1 ulp. The result is -inf at zero and NaN below.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
     // A subnormal is scaled to a normal number first.
@@ -84,7 +85,7 @@ pub fn ln(x: f32) -> f32 {
     select(x < f32::INFINITY, value, x + x)
 }
 
-/// Returns ln(1 + x), within 2 ulp also where x is tiny; -inf at -1, NaN below.
+/// Returns ln(1 + x), within 2 ulp even for tiny `x`. The result is -inf at -1 and NaN below.
 #[inline(always)]
 pub fn ln_1p(x: f32) -> f32 {
     let sum = 1.0 + x;
@@ -95,20 +96,21 @@ pub fn ln_1p(x: f32) -> f32 {
     select(regular, value, ln(sum))
 }
 
-/// Returns 1 / (1 + e^-x), within 3 ulp, without overflow at either end.
+/// Returns 1 / (1 + e^-x), within 3 ulp. Neither end overflows.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
     let decay = exp(-x.abs());
     select(x < 0.0, decay, 1.0) / (1.0 + decay)
 }
 
-/// Returns ln(1 + e^x), the softplus, within 3 ulp, for binary cross entropy on logits.
+/// Returns ln(1 + e^x), which is the softplus, within 3 ulp. It serves the binary cross entropy of
+/// logits.
 #[inline(always)]
 pub fn log1p_exp(x: f32) -> f32 {
     select(x < 0.0, 0.0, x) + ln_1p(exp(-x.abs()))
 }
 
-/// Returns the hyperbolic tangent, within 3 ulp.
+/// Returns the hyperbolic tangent of `x`, within 3 ulp.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     let magnitude = x.abs();
@@ -123,9 +125,9 @@ pub fn tanh(x: f32) -> f32 {
     select(magnitude < 0.625, near, far).copysign(x)
 }
 
-/// Returns the sine and cosine of 2 pi `turns`, for Box-Muller and for cyclic features: within 1e-7
-/// of the exact value for |turns| below 2^20. Larger arguments lose their fraction first and are
-/// not reduced.
+/// Returns the sine and the cosine of 2 pi `turns`, for Box-Muller and for cyclic features. They
+/// are within 1e-7 of the exact values for |turns| below 2^20. Larger arguments have lost their
+/// fraction and are not reduced.
 #[inline(always)]
 pub fn sin_cos_2pi(turns: f32) -> (f32, f32) {
     let quarters = turns * 4.0 + ROUND;
@@ -147,9 +149,10 @@ pub fn sin_cos_2pi(turns: f32) -> (f32, f32) {
     (flip(s, (quadrant >> 1) & 1), flip(c, ((quadrant.wrapping_add(1)) >> 1) & 1))
 }
 
-/// Returns the inverse of the error function on (-1, 1), relative error below 1e-6, infinite at the
-/// ends and NaN outside. It makes one normal (or, scaled, truncated normal) number from one uniform
-/// number, without rejection. Giles, "Approximating the erfinv function", 2010.
+/// Returns the inverse of the error function on (-1, 1), with a relative error below 1e-6. The
+/// result is infinite at the ends and NaN outside. The function converts one uniform number into
+/// one normal number (or, with scaling, into a truncated normal number) without rejection. Giles,
+/// "Approximating the erfinv function", 2010.
 #[inline(always)]
 pub fn erf_inv(x: f32) -> f32 {
     let w = -ln((1.0 - x) * (1.0 + x));

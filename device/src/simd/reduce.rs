@@ -1,10 +1,11 @@
-//! Sums whose order is fixed and wide, so that they vectorise and still give the same bits at every
-//! level: sixteen partial sums, element `i` goes to partial sum `i % 16`, and the partial sums are
-//! added by halves.
+//! Sums with a fixed order in several lanes, so that they vectorise and still give the same bits at
+//! every level: there are sixteen partial sums, element `i` is added to partial sum `i % 16`, and
+//! the partial sums are added by halves.
 
 use super::vectorised;
 
-/// The number of partial sums: one 512-bit register, two of 256 bits, four of 128.
+/// The number of partial sums, which fill one 512-bit register, two registers of 256 bits, or four
+/// of 128.
 const LANES: usize = 16;
 
 /// Returns the sum of `values`.
@@ -23,7 +24,7 @@ pub fn sum_of_squares(values: &[f32]) -> f32 {
     )
 }
 
-/// Returns the inner product of `left` and `right`, over the shorter of the two.
+/// Returns the inner product of `left` and `right`, over the length of the shorter slice.
 pub fn dot(left: &[f32], right: &[f32]) -> f32 {
     vectorised(
         #[inline(always)]
@@ -31,7 +32,7 @@ pub fn dot(left: &[f32], right: &[f32]) -> f32 {
     )
 }
 
-/// Returns the sum of `term` over pairs, for use inside a [`vectorised`] closure.
+/// Returns the sum of `term` over pairs of elements. It is for use inside a [`vectorised`] closure.
 #[inline(always)]
 pub(crate) fn fold(left: &[f32], right: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     let length = left.len().min(right.len());

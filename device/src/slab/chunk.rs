@@ -1,4 +1,4 @@
-//! One chunk: pages, and which of the rows in them are live.
+//! One chunk: its pages, and the set of live rows in them.
 
 use std::ptr::NonNull;
 
@@ -11,11 +11,11 @@ use crate::prefetch::prefetch_line_write;
 
 /// The number of free rows that are prefetched before they are allocated.
 const LEAD: usize = 8;
-/// The most words of bits that the search for a free row to prefetch examines. Where free rows are
-/// rarer, few are allocated.
+/// The largest number of words of bits that the search for a free row to prefetch examines. If free
+/// rows are rarer, few of them are allocated.
 const MOST_WORDS_SEARCHED: usize = 32;
 
-/// A mapping of rows, with a bit for each that says whether it is live.
+/// A mapping of rows, with a bit per row for live rows.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pages: Pages,
@@ -23,16 +23,17 @@ pub(super) struct Chunk {
     /// The number of rows that fit `pages`.
     rows: usize,
     live: usize,
-    /// The first row that has never been allocated; its pages and all behind are still zero.
+    /// The first row that has never been allocated. The pages of this row and of all later rows are
+    /// still zero.
     fresh: usize,
     /// The word below which no word has a free row.
     hint: usize,
-    /// The last free row that was prefetched for the write of its new owner.
+    /// The last free row that was prefetched for the first write of its next owner.
     prefetched: usize,
     /// The number of free rows that were prefetched and are not allocated yet.
     lead: usize,
-    /// The live bits: bit `i % 64` of word `i / 64` says that row `i` is live. Bits at `rows` and
-    /// above are zero.
+    /// The live bits: bit `i % 64` of word `i / 64` is set if row `i` is live. Bits from `rows` on
+    /// are zero.
     bits: Vec<u64>,
 }
 
@@ -53,8 +54,8 @@ impl Chunk {
         })
     }
 
-    /// Returns the first of `bytes` bytes, which are initialised, aligned to 4 KiB at least, and
-    /// mapped until the chunk grows, shrinks or is dropped.
+    /// Returns the address of the first of `bytes` bytes, which are initialised, aligned to at
+    /// least 4 KiB, and mapped until the chunk grows, shrinks or is dropped.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.pages.start()
     }
@@ -88,8 +89,8 @@ impl Chunk {
         index < self.rows && self.bits[index / 64] & (1 << (index % 64)) != 0
     }
 
-    /// Allocates the lowest free row, and returns whether it holds what a former owner left. The
-    /// chunk must not be full.
+    /// Allocates the lowest free row. Returns its index, and whether it may hold the data of a
+    /// former owner. The chunk must not be full.
     pub(super) fn alloc(&mut self) -> (usize, bool) {
         let word = (self.hint..self.bits.len())
             .find(|&word| self.bits[word] != u64::MAX)
@@ -107,7 +108,7 @@ impl Chunk {
     }
 
     /// Prefetches rows that will be allocated soon after row `index` and had former owners. Such
-    /// rows are scattered, and a new owner writes to its row at once.
+    /// rows are scattered, and a new owner writes to its row immediately.
     fn prefetch_ahead(&mut self, index: usize) {
         self.lead = self.lead.saturating_sub(1);
         // Two rows a call, so that the first few of a chunk do not wait for all of its lead.
@@ -124,7 +125,8 @@ impl Chunk {
         }
     }
 
-    /// Returns the first free row from `index` on that had a former owner, if it is not far.
+    /// Returns the first free row from `index` on that had a former owner, or `None` if it is far
+    /// away.
     fn free_from(&self, index: usize) -> Option<usize> {
         let first = index / 64;
         let mut word = first;
@@ -148,7 +150,8 @@ impl Chunk {
         (self.prefetched, self.lead) = (0, 0);
     }
 
-    /// Grows to `bytes` bytes and returns by how many. Rows keep their content and may move.
+    /// Grows to `bytes` bytes and returns the number of added bytes. Rows keep their contents and
+    /// may move.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<usize, DeviceError> {
         let grown = bytes - self.pages.bytes();
         #[cfg(target_os = "linux")]
@@ -172,8 +175,8 @@ impl Chunk {
         growth::is_sparse(self.live, self.rows)
     }
 
-    /// Returns memory that the rows do not need (see [`growth::shrunk_bytes`]), and the number of
-    /// bytes. The rows move.
+    /// Returns unneeded memory to the operating system (see [`growth::shrunk_bytes`]), and returns
+    /// the number of its bytes. The rows move.
     pub(super) fn shrink(&mut self) -> Result<usize, DeviceError> {
         let before = self.pages.bytes();
         let end = self.end();
@@ -191,7 +194,7 @@ impl Chunk {
         Ok(before - bytes)
     }
 
-    /// Returns one more than the last live row.
+    /// Returns the number of the last live row plus one.
     fn end(&self) -> usize {
         let last = self.bits.iter().rposition(|&word| word != 0);
         last.map_or(0, |word| 64 * (word + 1) - self.bits[word].leading_zeros() as usize)
@@ -211,8 +214,8 @@ impl Chunk {
         self.pages = pages;
     }
 
-    /// Returns the notice about the next chunk after the allocation of row `index`, which had no
-    /// former owner.
+    /// Returns the notice about the next chunk after the allocation of row `index`, which must have
+    /// had no former owner.
     #[inline(always)]
     pub(super) fn notice(&self, index: usize) -> Option<Notice> {
         Notice::for_remaining(self.rows - index, self.rows - index - 1, self.rows)

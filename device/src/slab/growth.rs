@@ -1,28 +1,29 @@
-//! The size of the first chunk of a slab: as much memory as its rows need, and never much more.
+//! The size of the first chunk of a slab: as much memory as its rows need, and not much more.
 //!
-//! It begins with a page and grows by a quarter. Moving pages costs no copy, so small steps cost
-//! little, and a table whose memory is limited can use most of its limit. Near the size of a chunk
-//! it becomes one, a huge page, which does cost a copy: the shards of a table, which fill at the
-//! same pace, do that at different sizes. Where rows are freed it returns memory, in steps of at
-//! least an eighth: a row at the edge does not move it to and fro.
+//! The chunk begins with a page and grows by a quarter. Moving pages costs no copy, so that small
+//! steps cost little, and a table with limited memory can use most of its limit. Near the full size
+//! the chunk becomes a whole chunk, which is a huge page, and this does cost a copy: the shards of
+//! a table fill at the same pace, so they do this at different sizes. When rows are freed, the
+//! chunk returns memory in steps of at least an eighth, so that a single row at the edge does not
+//! make the chunk grow and shrink repeatedly.
 
 use super::{CHUNK_BYTES, FIRST_BYTES};
 
-/// The size from which on the first chunk is a whole chunk.
+/// The smallest size at which the first chunk becomes a whole chunk.
 const NEARLY_WHOLE: usize = CHUNK_BYTES / 8 * 7;
-/// The last size before a whole chunk of slab number 0 among those that fill alike. Each further
-/// slab adds [`STAGGER`] to it.
+/// The last size before a whole chunk, for slab number 0 of those that fill at the same pace. Each
+/// further slab adds [`STAGGER`] to it.
 const LAST: usize = CHUNK_BYTES / 16 * 11;
 const STAGGERS: usize = 8;
 const STAGGER: usize = CHUNK_BYTES / 64;
 
-/// Returns the size of the first chunk with its first row.
+/// Returns the size of a first chunk with a single row.
 pub(super) fn first_bytes(row_bytes: usize) -> usize {
     bytes_holding(1, row_bytes)
 }
 
-/// Returns the size after `bytes`, which are full of rows, for slab number `place` among those that
-/// fill alike; a whole chunk at most.
+/// Returns the size that follows `bytes` when these are full of rows, for slab number `place` of
+/// those that fill at the same pace. The result is at most a whole chunk.
 pub(super) fn grown_bytes(bytes: usize, row_bytes: usize, place: usize) -> usize {
     let rows = bytes / row_bytes;
     let next = bytes_holding((rows + rows / 4).max(rows + 1), row_bytes);
@@ -35,14 +36,14 @@ pub(super) fn grown_bytes(bytes: usize, row_bytes: usize, place: usize) -> usize
     if bytes < last && is_between { last } else { CHUNK_BYTES }
 }
 
-/// Returns whether rows are so few that their chunk may shrink.
+/// Returns whether a chunk has so few rows that it may shrink.
 #[inline(always)]
 pub(super) fn is_sparse(live: usize, capacity: usize) -> bool {
     3 * live < 2 * capacity
 }
 
-/// Returns the size to which a sparse chunk of `bytes` bytes shrinks, with `live` rows, the last of
-/// them at `end - 1`, or `None` if it would free little.
+/// Returns the size to which a sparse chunk of `bytes` bytes with `live` rows shrinks, or `None` if
+/// this would free little. The last row has the number `end - 1`.
 pub(super) fn shrunk_bytes(
     bytes: usize,
     live: usize,
@@ -54,7 +55,8 @@ pub(super) fn shrunk_bytes(
     (fitting <= bytes / 8 * 7).then_some(fitting)
 }
 
-/// Returns the most bytes that a slab of `rows` rows has mapped if it has only grown, at any place.
+/// Returns the largest number of bytes that a slab of `rows` rows has mapped if it has only grown,
+/// at any place.
 pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
     let whole = CHUNK_BYTES / row_bytes;
     if rows == 0 || whole == 0 {
@@ -74,8 +76,8 @@ pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
     of_place(0).max(of_place(STAGGERS - 1))
 }
 
-/// Returns the bytes of pages for that many rows: a whole chunk where little is missing, or where
-/// they are as many as it holds.
+/// Returns the bytes of pages for `rows` rows: a whole chunk if little is missing, or if the rows
+/// are as many as a chunk holds.
 fn bytes_holding(rows: usize, row_bytes: usize) -> usize {
     let bytes = (rows * row_bytes).next_multiple_of(FIRST_BYTES);
     let is_whole = bytes >= NEARLY_WHOLE || bytes / row_bytes >= CHUNK_BYTES / row_bytes;

@@ -8,11 +8,11 @@ use crate::error::DeviceError;
 #[cfg(target_os = "linux")]
 use crate::machine::{huge, numa};
 
-/// The smallest unit that the kernel maps.
+/// The smallest number of bytes that the kernel maps.
 const PAGE_BYTES: usize = 4 << 10;
 
-/// A private mapping of `bytes` bytes. A mapping of whole chunks is aligned to one, so that it can
-/// be huge pages: reserved ones while the machine has any, else transparent ones.
+/// A private mapping of `bytes` bytes. A mapping of whole chunks is aligned to a chunk, so that it
+/// can consist of huge pages: reserved ones while the machine has any, else transparent ones.
 #[derive(Debug)]
 pub(crate) struct Pages {
     start: NonNull<u8>,
@@ -26,7 +26,8 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps `bytes` zeroed bytes: a number of pages of 4 KiB below a chunk, or a number of chunks.
+    /// Maps `bytes` zeroed bytes: whole pages of 4 KiB below the size of a chunk, else whole
+    /// chunks.
     pub(crate) fn zeroed(bytes: usize) -> Result<Self, DeviceError> {
         if bytes == CHUNK_BYTES
             && let Some(chunk) = reserve::take()
@@ -36,7 +37,7 @@ impl Pages {
         Self::new(bytes, None)
     }
 
-    /// Maps zeroed bytes, in the memory of a node where it has room.
+    /// Maps zeroed bytes, in the memory of a node if the node has room.
     fn new(bytes: usize, node: Option<usize>) -> Result<Self, DeviceError> {
         debug_assert!(bytes.is_multiple_of(if bytes < CHUNK_BYTES {
             PAGE_BYTES
@@ -75,12 +76,12 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Maps some of the machine's reserved huge pages, in memory and aligned by their size. Returns
-    /// `None` if there are none left; the caller then maps other pages.
+    /// Maps some of the machine's reserved huge pages, populated and aligned by their size. Returns
+    /// `None` if none are left; the caller then maps other pages.
     ///
-    /// A mapping alone is no promise: where a control group limits such pages without reserving
-    /// them, the first touch of one too many ends the process. So the pages are populated here,
-    /// where a refusal is an error.
+    /// A mapping alone does not guarantee the memory: if a control group limits such pages without
+    /// reserving them, the first access to a page above the limit ends the process. So the pages
+    /// are populated here, where a refusal is an error.
     #[cfg(target_os = "linux")]
     fn reserved(bytes: usize, node: Option<usize>) -> Option<Self> {
         let start = map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB).ok()?;
@@ -94,8 +95,8 @@ impl Pages {
         is_there.then_some(pages)
     }
 
-    /// Extends the mapping to `bytes` bytes, fewer than a chunk. Nothing is copied; only the
-    /// address changes.
+    /// Extends the mapping to `bytes` bytes, which must be less than a chunk. Nothing is copied;
+    /// only the address changes.
     #[cfg(target_os = "linux")]
     pub(super) fn extend(&mut self, bytes: usize) -> Result<(), DeviceError> {
         assert!(self.bytes < bytes && bytes < CHUNK_BYTES, "small pages grow by other small pages");
@@ -110,7 +111,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Maps zeroed bytes with every page in memory, on this node where it has room.
+    /// Maps zeroed bytes and touches every page, in the memory of a node if the node has room.
     pub(super) fn touched(bytes: usize, node: usize) -> Result<Self, DeviceError> {
         let pages = Self::new(bytes, Some(node))?;
         // MADV_POPULATE_WRITE would hold the kernel's lock on all mappings of the process
@@ -123,8 +124,8 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Gives the kernel an advice that does not change the content of the pages; returns whether
-    /// the kernel accepted it.
+    /// Gives the kernel an advice that does not change the contents of the pages. Returns whether
+    /// the kernel accepted the advice.
     #[cfg(target_os = "linux")]
     fn advise(&self, advice: libc::c_int) -> bool {
         debug_assert!([libc::MADV_HUGEPAGE, libc::MADV_POPULATE_WRITE].contains(&advice));
@@ -133,7 +134,7 @@ impl Pages {
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) == 0 }
     }
 
-    /// Asks for memory of a node; the kernel uses another node where this one has none.
+    /// Requests memory of a node. The kernel uses another node if this one has no room.
     #[cfg(target_os = "linux")]
     fn prefer(&self, node: Option<usize>) {
         let Some(node) = node else { return };
@@ -156,13 +157,13 @@ impl Pages {
         }
     }
 
-    /// Returns the address of the first byte.
+    /// Returns the address of the first byte of the mapping.
     #[inline(always)]
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the mapping in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -175,7 +176,7 @@ impl Drop for Pages {
     }
 }
 
-/// Maps zeroed pages anywhere, with `flags` beside those of all mappings.
+/// Maps zeroed pages at any address, with `flags` in addition to the flags of all mappings.
 fn map(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, DeviceError> {
     // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no other
     // memory.
@@ -192,7 +193,7 @@ fn map(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, DeviceError> {
     check_mapping(address, bytes)
 }
 
-/// Converts the address that the kernel returned for `bytes` bytes, or its error.
+/// Converts the address that the kernel returned for a mapping of `bytes` bytes, or its error.
 fn check_mapping(address: *mut libc::c_void, bytes: usize) -> Result<NonNull<u8>, DeviceError> {
     let refused = || DeviceError::OutOfMemory { bytes, source: io::Error::last_os_error() };
     if address == libc::MAP_FAILED {
@@ -205,7 +206,7 @@ fn check_mapping(address: *mut libc::c_void, bytes: usize) -> Result<NonNull<u8>
 ///
 /// # Safety
 ///
-/// `[start, start + bytes)` must be whole mapped pages that nothing uses any more.
+/// The range `[start, start + bytes)` must be whole mapped pages that no code uses any more.
 unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
         // SAFETY: the caller promises it. The call fails only for a bad range, or where splitting a

@@ -1,5 +1,5 @@
 //! The addresses of rows by number. Every read of a table goes through this translation, so it is
-//! as small as possible: one multiplication, and one load from a list of eight bytes a chunk.
+//! as short as possible: one multiplication, and one load from a list with eight bytes per chunk.
 
 use std::ptr::NonNull;
 
@@ -7,18 +7,19 @@ use std::ptr::NonNull;
 ///
 /// # Invariants
 ///
-/// For every row below `capacity` whose chunk has an address here, `stride` elements from the row's
-/// address on are inside that chunk's mapping. The slab keeps this list in step with its chunks.
+/// If the chunk of a row below `capacity` has an address here, `stride` elements from the row's
+/// address on are inside that chunk's mapping. The slab updates this list together with its chunks.
 #[derive(Debug)]
 pub(super) struct Places<T> {
-    /// The first row of each chunk; `None` where the chunk has gone back to the operating system.
+    /// The address of the first row of each chunk; `None` for a chunk that was returned to the
+    /// operating system.
     starts: Vec<Option<NonNull<T>>>,
-    /// The number of rows that have a place, perhaps in a chunk that was returned.
+    /// The number of rows with a place, including rows of chunks that were returned.
     capacity: usize,
-    stride: usize,
-    rows_per_chunk: usize,
-    /// The value ceil(2^64 / rows_per_chunk): the high half of its product with a row number is the
-    /// chunk.
+    pub(super) stride: usize,
+    pub(super) rows_per_chunk: usize,
+    /// The value ceil(2^64 / rows_per_chunk). The high half of its product with a row number is the
+    /// number of the chunk.
     reciprocal: u64,
 }
 
@@ -43,14 +44,6 @@ impl<T> Places<T> {
         }
     }
 
-    pub(super) fn stride(&self) -> usize {
-        self.stride
-    }
-
-    pub(super) fn rows_per_chunk(&self) -> usize {
-        self.rows_per_chunk
-    }
-
     pub(super) fn bookkeeping_bytes(&self) -> usize {
         self.starts.capacity() * size_of::<Option<NonNull<T>>>()
     }
@@ -64,7 +57,7 @@ impl<T> Places<T> {
         (chunk, row as usize - chunk * self.rows_per_chunk)
     }
 
-    /// Returns the address of `row`, if it has one.
+    /// Returns the address of `row`, or `None` if the row has none.
     #[inline(always)]
     pub(super) fn address(&self, row: u32) -> Option<NonNull<T>> {
         let (chunk, index) = self.split(row);
@@ -77,13 +70,13 @@ impl<T> Places<T> {
         Some(unsafe { start.add(index * self.stride) })
     }
 
-    /// Adds an entry for another chunk, which is not mapped yet.
+    /// Adds an entry for a further chunk, which is not mapped yet.
     pub(super) fn push(&mut self) {
         self.starts.push(None);
     }
 
-    /// Sets the address of a chunk, and its number of rows: that of any chunk, unless it is the
-    /// last.
+    /// Sets the address of a chunk and its number of rows, which only the last chunk may have
+    /// smaller than the others.
     pub(super) fn set(&mut self, chunk: usize, start: NonNull<T>, rows: usize) {
         self.starts[chunk] = Some(start);
         let is_last = chunk + 1 == self.starts.len();

@@ -1,30 +1,30 @@
-//! Chunks that are in memory before they are needed.
+//! Chunks that are mapped and touched before they are needed.
 //!
-//! The kernel zeroes a page when it is first touched. 2 MiB take 0.1 ms where memory is at hand,
-//! and several milliseconds in a virtual machine whose host has to find it. Code that adds rows
-//! should not wait for that. So a slab whose last chunk is half full announces that it will need
-//! another one. A thread maps and touches it, and a row then costs only the taking of a list entry.
-//! Equal loads make the slabs of a table's shards need chunks at one time; all of them have
-//! announced it.
+//! The kernel zeroes a page at its first access. For 2 MiB this takes 0.1 ms if memory is
+//! available, and several milliseconds in a virtual machine whose host must find the memory first.
+//! Code that adds rows should not wait for this. So a slab announces the next chunk when its last
+//! chunk is half full. A background thread maps and touches the chunk, and a new row then only
+//! takes it from a list. The slabs of a table's shards fill at the same pace and need chunks at the
+//! same time; all of them have announced their chunks before.
 //!
-//! A chunk that is ready for a whole [`PERIOD`] and not taken goes back to the operating system,
-//! and in the end the thread ends as well: a table that has stopped growing, or is held at its
-//! limit, has announced chunks that it will not take. A table that grows slowly takes longer than
-//! that for half a chunk. It repeats its announcement whenever what is left has halved: a chunk
-//! that went back is then made ready once more.
+//! A chunk that stays unused for a whole [`PERIOD`] returns to the operating system, and in the end
+//! the thread ends too: a table that has stopped growing, or has reached its limit, has announced
+//! chunks that it will not take. A table that grows slowly takes longer than a period for half a
+//! chunk. It repeats its announcement whenever the free part of its chunk has halved: a chunk that
+//! was returned is then made ready again.
 //!
 //! # Invariants
 //! * A chunk of the reserve is zeroed, mapped, touched, and without an owner.
-//! * There are never more than were announced, nor more than [`MOST`]; one is too many where its
-//!   taker came while it was being touched.
-//! * Without a reserve, or where it is empty or cannot be filled, the caller maps a chunk itself:
-//!   the reserve changes no result and hides no error.
+//! * The reserve never has more chunks than were announced, nor more than [`MOST`]; it may have one
+//!   more if a slab took a chunk while another was being touched.
+//! * If the reserve is empty or cannot be filled, the caller maps a chunk itself: the reserve
+//!   changes no result and hides no error.
 //!
 //! # Concurrency
-//! One mutex a NUMA node guards a list. It is held for a push or a pop, never while pages are
-//! mapped or touched. A taker gets chunks of the node that it runs on. The thread has the priority
-//! of all others: while it touches pages it may hold a lock of the kernel, and a thread that maps
-//! memory would wait for a thread that yields.
+//! One mutex per NUMA node guards a list. The mutex is held for a push or a pop, never while pages
+//! are mapped or touched. A thread takes chunks of the node on which it runs. The background thread
+//! has the same priority as all others: while it touches pages it may hold a lock of the kernel, so
+//! a low priority could delay a thread that maps memory.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,11 +33,11 @@ use super::CHUNK_BYTES;
 use super::pages::Pages;
 use crate::machine::numa;
 
-/// The most chunks that are kept for one node: 64 MiB.
+/// The largest number of chunks that are kept for one node: 64 MiB.
 const MOST: usize = 32;
-/// The time that a chunk waits for a taker.
+/// The time that a chunk waits for a slab that takes it.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The number of nodes that have a reserve of their own; the others share the last one.
+/// The number of nodes with a reserve of their own; further nodes share the last one.
 const NODES: usize = 8;
 
 static RESERVES: [Reserve; NODES] = [const { Reserve::new() }; NODES];
@@ -52,14 +52,14 @@ struct State {
     ready: Vec<Pages>,
     /// The number of chunks that were announced and have not been taken.
     announced: usize,
-    /// The number of announcements whose chunks were returned, of those that have not been taken.
+    /// The number of announcements whose chunks were returned, without those that were taken since.
     forgotten: usize,
-    /// The fewest chunks that were ready in this period: that many were not needed in it.
+    /// The smallest number of ready chunks in this period, which is the number of unneeded ones.
     unneeded: usize,
     has_thread: bool,
 }
 
-/// The part of a chunk below which no reminder is sent.
+/// The divisor of a chunk's parts: below a 256th of free parts, no reminder is sent.
 const SMALLEST_PART: usize = 256;
 
 /// A notice of a slab about the chunk that it will need next.
@@ -72,8 +72,8 @@ pub(crate) enum Notice {
 }
 
 impl Notice {
-    /// Returns the notice for a chunk of `whole` parts of which `before`, then `after` parts are
-    /// left.
+    /// Returns the notice for a chunk of `whole` parts when the number of free parts falls from
+    /// `before` to `after`.
     #[inline(always)]
     pub(crate) fn for_remaining(before: usize, after: usize, whole: usize) -> Option<Self> {
         let half = whole / 2;
@@ -97,13 +97,13 @@ impl Notice {
     }
 }
 
-/// Takes a chunk of the reserve, if there is one.
+/// Takes a chunk of the reserve, or returns `None` if the reserve is empty.
 pub(super) fn take() -> Option<Pages> {
     let node = numa::current_node();
     RESERVES[node.min(NODES - 1)].take()
 }
 
-/// Returns the bytes that are in memory for tables that grow, beside their own.
+/// Returns the bytes of the reserve, which are in memory in addition to those of the tables.
 pub fn reserve_bytes() -> usize {
     RESERVES.iter().map(|reserve| reserve.lock().ready.len() * CHUNK_BYTES).sum()
 }
@@ -124,7 +124,7 @@ impl Reserve {
         self.expect(self.lock(), node);
     }
 
-    /// Makes an announced chunk ready once more if it was returned.
+    /// Makes an announced chunk ready again if it was returned.
     fn remind(&'static self, node: usize) {
         let mut state = self.lock();
         if let Some(rest) = state.forgotten.checked_sub(1) {
@@ -155,7 +155,7 @@ impl Reserve {
         chunk
     }
 
-    /// Keeps announced chunks ready, as long as there is something to wait for.
+    /// Keeps announced chunks ready until there is nothing more to wait for.
     fn fill(&self, node: usize) {
         let mut state = self.lock();
         let mut period = Instant::now();

@@ -1,7 +1,7 @@
-//! One phase: a borrowed closure, a counter from which its indices are claimed, a count of the
-//! finished.
+//! One phase: a borrowed closure, a counter from which its indices are claimed, and a count of the
+//! finished indices.
 //!
-//! This file holds the only lifetime that the pool erases, and the argument why that is sound.
+//! This file has the only lifetime that the pool erases, and the argument why that is sound.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,14 +12,14 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Instant, Mutex, PoisonError, spin_loop};
 
-/// A counter on cache lines of its own (two, since processors fetch lines in pairs).
+/// A counter on cache lines of its own: two lines, because processors fetch lines in pairs.
 #[repr(align(128))]
 struct OwnLines(AtomicUsize);
 
-/// A phase in flight. The threads that help hold it in an `Arc`, so reading its counters is always
-/// sound; only `body` borrows from the caller.
+/// A phase in progress. The helping threads hold it in an `Arc`, so that reading its counters is
+/// always sound; only `body` borrows from the caller.
 pub(super) struct Phase {
-    /// The next index to claim; at or above `count` there is none left.
+    /// The next index to claim; from `count` on, no index is left.
     next: OwnLines,
     /// The number of indices that have run, or that were dropped after a panic.
     finished: OwnLines,
@@ -43,22 +43,22 @@ unsafe impl Send for Body {}
 // SAFETY: as above.
 unsafe impl Sync for Body {}
 
-/// The place where the pool's threads find open phases. Nothing here may unwind.
+/// The place where the threads of the pool find open phases. No method may unwind.
 pub(super) trait Board {
-    /// Shows a phase to at most `wanted` sleeping threads and to all that spin.
+    /// Publishes a phase to at most `wanted` sleeping threads and to all spinning threads.
     fn open(&self, phase: &Arc<Phase>, wanted: usize);
 
-    /// Takes a phase away, so that no other thread begins to help.
+    /// Removes a phase, so that no other thread begins to help.
     fn close(&self, phase: &Arc<Phase>);
 
-    /// Returns the record of what the threads do.
+    /// Returns the record of the activities of the threads.
     fn record(&self) -> &Record;
 
     /// Returns the time for which a waiting thread spins before it sleeps.
     fn spin(&self) -> Duration;
 }
 
-/// Runs `body` for all indices below `count`, with the help of the threads that watch `board`.
+/// Runs `body` for all indices below `count`, with the help of the threads that use `board`.
 pub(super) fn run<F: Fn(usize) + Sync>(board: &impl Board, count: usize, body: &F) {
     /// Calls the closure for one index.
     ///
@@ -101,25 +101,25 @@ pub(super) fn run<F: Fn(usize) + Sync>(board: &impl Board, count: usize, body: &
 }
 
 impl Phase {
-    /// Returns whether a thread that joins may still find an index.
+    /// Returns whether a thread that joins may still find an index to run.
     pub(super) fn has_unclaimed(&self) -> bool {
         self.next.0.load(Ordering::Relaxed) < self.count
     }
 
-    /// Returns whether all indices have finished. Acquire: the writes of the tasks are visible to a
-    /// thread that sees them finished.
+    /// Returns whether all indices have finished. The load is acquire: a thread that sees the end
+    /// also sees the writes of the tasks.
     fn is_finished(&self) -> bool {
         self.finished.0.load(Ordering::Acquire) == self.count
     }
 
-    /// Runs [`Phase::help`] and records it where recording is on.
+    /// Runs [`Phase::help`] and records it if recording is on.
     pub(super) fn help_recorded(&self, record: &Record) {
         let begun = record.begin();
         self.help();
         record.end(begun, Activity::Phase, Some(self.caller.id()));
     }
 
-    /// Claims indices and runs them until none is left. Does not unwind.
+    /// Claims indices and runs them until none is left. It does not unwind.
     pub(super) fn help(&self) {
         let mut finished = 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -164,7 +164,7 @@ impl Phase {
     }
 }
 
-/// Polls `done` for at most `limit` and returns its last value.
+/// Polls `done` for at most `limit` and returns its last result.
 pub(super) fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
     if done() {
         return true;

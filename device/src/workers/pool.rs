@@ -17,9 +17,9 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// 5 to 50 us, about as long as the shortest phases last; the gaps inside a step are shorter.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The pool of threads. It cannot be cloned: share it by reference or in an `Arc`. Dropping it
+/// A pool of threads. It cannot be cloned: share it by reference or in an `Arc`. Dropping the pool
 /// waits for the running tasks; tasks that have not begun stay with their [`Task`] and run when
-/// joined.
+/// they are joined.
 #[derive(Debug)]
 pub struct Workers {
     pub(super) shared: Arc<Shared>,
@@ -27,8 +27,8 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Creates a pool of `threads`, the caller of a phase included: starts `threads - 1` named
-    /// threads.
+    /// Creates a pool of `threads` threads, including the caller of a phase: the pool starts
+    /// `threads - 1` named threads.
     pub fn new(threads: NonZeroUsize) -> Result<Self, DeviceError> {
         let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         // Where threads share processors, a spinning thread keeps another from its work.
@@ -53,13 +53,13 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Returns the number of threads that work on a phase, its caller included.
+    /// Returns the number of threads that work on a phase, including its caller.
     pub fn threads(&self) -> usize {
         self.shared.helpers + 1
     }
 
-    /// Runs `body(i)` for every `i` below `count`, on this thread and on those that are free, and
-    /// returns when all are done. The pool does not fix which thread runs which index.
+    /// Runs `body(i)` for every `i` below `count`, on this thread and on free threads of the pool,
+    /// and returns when all calls have ended. Any thread may run any index.
     ///
     /// # Panics
     ///
@@ -74,17 +74,19 @@ impl Workers {
         phase::run(self.shared.as_ref(), count, &body);
     }
 
-    /// Begins or ends the recording of the threads' activities, which does not change what they do.
+    /// Turns the recording of the threads' activities on or off. Recording does not change the
+    /// activities.
     pub fn record(&self, on: bool) {
         self.shared.record.set(on);
     }
 
-    /// Takes the stretches recorded since the last call.
+    /// Returns the stretches that were recorded since the last call, and removes them from the
+    /// record.
     pub fn take_record(&self) -> Vec<Stretch> {
         self.shared.record.take()
     }
 
-    /// Returns the threads of the pool with their names; the callers of phases are not among them.
+    /// Returns the threads of the pool with their names, without the callers of phases.
     pub fn names(&self) -> impl Iterator<Item = (ThreadId, String)> {
         let threads = self.handles.iter().map(JoinHandle::thread);
         threads.map(|thread| (thread.id(), thread.name().unwrap_or("zillion-worker").to_owned()))
@@ -128,12 +130,12 @@ impl Drop for Workers {
 
 /// The state that the threads share.
 pub(super) struct Shared {
-    /// The count of publications, so that a spinning thread can watch one word instead of taking
-    /// the lock. It is written under the lock.
+    /// The number of publications, so that a spinning thread can watch one word instead of locking
+    /// the queue. It is written under the lock.
     epoch: AtomicU64,
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// The number of threads beside the caller of a phase.
+    /// The number of threads in addition to the caller of a phase.
     pub(super) helpers: usize,
     spin: Duration,
     record: Record,
@@ -183,12 +185,12 @@ impl Board for Shared {
 }
 
 impl Shared {
-    /// Locks the queue. Nothing that can panic runs under this lock, so a poisoned lock is ignored.
+    /// Locks the queue. No code that can panic runs under this lock, so a poisoned lock is ignored.
     pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the loop of a worker thread.
+    /// Runs the main loop of a worker thread.
     fn work(&self) {
         loop {
             // The count is read before the look, so that a publication after the look changes it.
@@ -224,7 +226,8 @@ impl Shared {
         queue.jobs.pop_front().map(Work::Job)
     }
 
-    /// Waits until something is published after `seen`: a short spin, then sleep.
+    /// Waits until something is published after `seen`: the thread spins for a short time and then
+    /// sleeps.
     fn wait_for_work(&self, seen: u64) {
         if spin_until(self.spin, || self.epoch.load(Ordering::Acquire) != seen) {
             return;
@@ -237,7 +240,8 @@ impl Shared {
         queue.sleepers -= 1;
     }
 
-    /// Publishes a change of the queue to at most `wanted` sleeping threads and to all that spin.
+    /// Publishes a change of the queue to at most `wanted` sleeping threads and to all spinning
+    /// threads.
     pub(super) fn publish(&self, wanted: usize, change: impl FnOnce(&mut Queue)) {
         let mut queue = self.lock();
         change(&mut queue);

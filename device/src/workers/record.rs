@@ -1,8 +1,8 @@
 //! The recorded activities of the threads of a pool, for profiles.
 //!
 //! # Concurrency
-//! While recording is off, a phase pays the load of a flag. While it is on, each thread adds one
-//! entry a phase, a wait or a task under a lock, after the work that the entry describes.
+//! While recording is off, a phase costs one load of a flag. While it is on, each thread adds one
+//! entry per phase, wait or task under a lock, after the work that the entry describes.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread::{self, ThreadId};
@@ -15,7 +15,7 @@ pub enum Activity {
     Phase,
     /// The thread ran a background task.
     Task,
-    /// The thread waited for other threads to end the indices that they had begun.
+    /// The thread waited for indices that other threads were still running.
     Wait,
 }
 
@@ -34,7 +34,7 @@ pub struct Stretch {
     pub end: Instant,
 }
 
-/// The stretches since they were last taken.
+/// The stretches that were recorded and not yet taken.
 #[derive(Debug)]
 pub(super) struct Record {
     is_on: AtomicU64,
@@ -46,13 +46,13 @@ impl Record {
         Self { is_on: AtomicU64::new(0), stretches: Mutex::new(Vec::new()) }
     }
 
-    /// Turns recording on or off. Relaxed: the flag passes no data, and one stretch more or less at
-    /// the edge does not matter.
+    /// Turns recording on or off. The store is relaxed: the flag passes no data, and one stretch
+    /// more or less at the edge does not matter.
     pub(super) fn set(&self, on: bool) {
         self.is_on.store(u64::from(on), Ordering::Relaxed);
     }
 
-    /// Returns the beginning of a stretch if recording is on.
+    /// Returns the beginning of a stretch, or `None` if recording is off.
     pub(super) fn begin(&self) -> Option<Instant> {
         (self.is_on.load(Ordering::Relaxed) != 0).then(Instant::now)
     }

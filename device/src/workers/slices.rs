@@ -2,7 +2,7 @@
 
 use super::pool::Workers;
 
-/// The start of a slice whose elements are handed out one by one.
+/// The address of a slice whose elements are given to threads one by one.
 struct Base<T>(*mut T);
 
 // SAFETY: `Base` only carries an address to other threads; they make `&mut T` of distinct elements
@@ -10,20 +10,20 @@ struct Base<T>(*mut T);
 unsafe impl<T: Send> Sync for Base<T> {}
 
 impl<T> Base<T> {
-    /// Returns the address of element `index`. As a method it makes a closure capture the whole
-    /// `Base`, which is `Sync`, and not its pointer, which is not.
+    /// Returns the address of element `index`. A call of this method makes a closure capture the
+    /// whole `Base`, which is `Sync`, instead of its pointer, which is not.
     fn at(&self, index: usize) -> *mut T {
         self.0.wrapping_add(index)
     }
 }
 
 impl Workers {
-    /// Runs `body(i, &mut items[i])` for every item: shards, tiles, lanes. See
-    /// [`Workers::for_each`].
+    /// Runs `body(i, &mut items[i])` for every item, for example for shards, tiles or lanes, as
+    /// [`Workers::for_each`] does.
     ///
     /// # Panics
     ///
-    /// Panics as [`Workers::for_each`] does.
+    /// Panics for the reasons of [`Workers::for_each`].
     pub fn for_each_mut<T: Send>(&self, items: &mut [T], body: impl Fn(usize, &mut T) + Sync) {
         let count = items.len();
         let base = Base(items.as_mut_ptr());
@@ -36,12 +36,12 @@ impl Workers {
         });
     }
 
-    /// Cuts `items` into blocks of `length` (the last may be shorter) and runs `body(i, block)` for
-    /// each.
+    /// Divides `items` into blocks of `length` items (the last may be shorter), and runs
+    /// `body(i, block)` for each block.
     ///
     /// # Panics
     ///
-    /// Panics as [`Workers::for_each`] does, and if `length` is zero.
+    /// Panics for the reasons of [`Workers::for_each`], and if `length` is zero.
     pub fn for_each_block<T: Send>(
         &self,
         items: &mut [T],
@@ -61,14 +61,14 @@ impl Workers {
         });
     }
 
-    /// Cuts `items` at `offsets` (ascending, from 0 to `items.len()`) and runs `body(i, part)` for
-    /// the part between `offsets[i]` and `offsets[i + 1]`. Shards fill disjoint ranges of one
-    /// buffer that way.
+    /// Divides `items` at `offsets` (ascending, from 0 to `items.len()`), and runs `body(i, part)`
+    /// for the part between `offsets[i]` and `offsets[i + 1]`. In this way, shards fill disjoint
+    /// ranges of one buffer.
     ///
     /// # Panics
     ///
-    /// Panics as [`Workers::for_each`] does, and if `offsets` does not ascend or does not span
-    /// `items`.
+    /// Panics for the reasons of [`Workers::for_each`], and if `offsets` does not ascend or does
+    /// not span `items`.
     pub fn for_each_part<T: Send>(
         &self,
         items: &mut [T],
@@ -94,7 +94,7 @@ impl Workers {
     ///
     /// # Panics
     ///
-    /// Panics as [`Workers::for_each`] does.
+    /// Panics for the reasons of [`Workers::for_each`].
     pub fn map<R: Send>(&self, count: usize, body: impl Fn(usize) -> R + Sync) -> Vec<R> {
         let mut results: Vec<Option<R>> = Vec::new();
         results.resize_with(count, || None);

@@ -7,17 +7,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::pool::Shared;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A handle on a background task. [`Task::join`] waits for it. Dropping it cancels a task that has
-/// not begun; a task that has begun runs to its end, and its result is dropped.
+/// A handle to a background task. [`Task::join`] waits for its end. Dropping the handle cancels a
+/// task that has not begun; a task that has begun runs to its end, and its result is dropped.
 #[must_use = "dropping a task cancels it if it has not begun"]
 pub struct Task<T: Send + 'static> {
     cell: Arc<Cell<T>>,
     shared: Arc<Shared>,
 }
 
-/// The interface of a task for the queue.
+/// The interface of a task for the queue of the pool.
 pub(super) trait Job: Send + Sync {
-    /// Runs the task unless another thread has begun it. Does not unwind.
+    /// Runs the task unless another thread has begun it. It does not unwind.
     fn run(&self);
 }
 
@@ -55,7 +55,7 @@ impl<T> Cell<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the closure if no other thread has begun it.
+    /// Takes the closure of the task, or returns `None` if another thread has begun it.
     fn claim(&self, then: State<T>) -> Option<Box<dyn FnOnce() -> T + Send>> {
         let mut state = self.lock();
         if !matches!(*state, State::Waiting(_)) {
@@ -96,13 +96,13 @@ impl<T: Send + 'static> Task<T> {
         Self { cell, shared: shared.clone() }
     }
 
-    /// Returns whether the result is there.
+    /// Returns whether the task has ended and its result is available.
     pub fn is_done(&self) -> bool {
         matches!(*self.cell.lock(), State::Done(_))
     }
 
-    /// Returns the result. Runs the task here if no other thread has begun it, otherwise waits for
-    /// its end.
+    /// Returns the result. Runs the task on this thread if no other thread has begun it, else waits
+    /// for its end.
     ///
     /// # Panics
     ///
@@ -126,8 +126,8 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Drops the task: cancels it if it has not begun, and otherwise waits for its end and drops
-    /// the result. No part of it runs any more when this returns.
+    /// Cancels the task if it has not begun, else waits for its end and drops the result. No part
+    /// of the task runs after this call.
     pub fn cancel(self) {
         if self.cell.claim(State::Gone).is_some() {
             return self.leave_queue();
@@ -138,7 +138,7 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Removes the task from the queue, so that an unread queue does not grow.
+    /// Removes the task from the queue, so that a queue without workers does not grow.
     fn leave_queue(&self) {
         let cell = Arc::as_ptr(&self.cell).cast::<()>();
         self.shared.lock().jobs.retain(|job| Arc::as_ptr(job).cast::<()>() != cell);

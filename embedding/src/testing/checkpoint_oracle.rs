@@ -10,7 +10,7 @@ use zillion_device::{Files, Workers};
 use zillion_feature::SLOTS;
 use zillion_rows::part::{
     ListedParts, PartInfo, PartRows, TableParts, part_count, part_slots, write_candidates,
-    write_filter, write_part, write_rows,
+    write_filter, write_rows,
 };
 
 use crate::error::Result;
@@ -66,7 +66,7 @@ impl Oracle<'_> {
         let written = workers.map(jobs.len(), |job| {
             let (table, part) = jobs[job];
             let rows = self.gather(table, part, cuts[table], false)?;
-            write_part(files, folder, &self.set.shapes[table], (part, cuts[table]), rows)
+            write_rows(files, folder, &self.set.shapes[table], (part, cuts[table]), (rows, false))
         });
         let mut written = written.into_iter();
         let mut manifest = Vec::with_capacity(self.set.shapes.len());

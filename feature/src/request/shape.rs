@@ -8,7 +8,7 @@ use crate::key::FeatureKey;
 /// The assignment of values to rows.
 pub(super) struct Shape {
     rows: usize,
-    /// The end of each row's values in the column; `None` stands for one value a row.
+    /// The end of each row's values in the column; `None` stands for one value in each row.
     ends: Option<Vec<usize>>,
     is_shared: bool,
 }
@@ -22,30 +22,27 @@ impl Shape {
         let values = column.values.len();
         let wanted = if column.is_shared { 1 } else { rows };
         let ends = match &column.lengths {
-            None => {
+            // Some clients send every value as a list of one; only other lists are refused.
+            Some(lengths)
+                if !input.spec.is_list
+                    && (lengths.len() != values || lengths.iter().any(|&length| length != 1)) =>
+            {
+                let reason = "some rows have a list; give one value for each row";
+                return Err(input.refuse(None, reason));
+            }
+            lengths if lengths.is_none() || !input.spec.is_list => {
                 if values != wanted {
-                    let reason = format!("{values} values for {wanted} rows; give one value a row");
+                    let reason =
+                        format!("{values} values for {wanted} rows; give one value for each row");
                     return Err(input.refuse(None, reason));
                 }
                 None
             }
-            // Some clients give every value as a list of one.
-            Some(lengths)
-                if !input.spec.is_list
-                    && lengths.len() == wanted
-                    && values == wanted
-                    && lengths.iter().all(|&length| length == 1) =>
-            {
-                None
-            }
-            Some(lengths) => {
-                if !input.spec.is_list {
-                    return Err(input
-                        .refuse(None, "some rows have a list, and the input has one value a row"));
-                }
+            lengths => {
+                let lengths = lengths.as_deref().unwrap_or_default();
                 if lengths.len() != wanted {
                     let reason = format!(
-                        "{} lengths for {wanted} rows; give one length a row",
+                        "{} lengths for {wanted} rows; give one length for each row",
                         lengths.len()
                     );
                     return Err(input.refuse(None, reason));
@@ -58,19 +55,19 @@ impl Shape {
                         Some(end)
                     })
                     .collect();
-                match ends.filter(|_| end == values) {
-                    Some(ends) => Some(ends),
-                    None => {
-                        let reason = format!("the lengths do not add up to the {values} values");
-                        return Err(input.refuse(None, reason));
-                    }
-                }
+                let sum_differs = || {
+                    let reason = format!(
+                        "the sum of the lengths is not {values}, the number of values; correct the lengths"
+                    );
+                    input.refuse(None, reason)
+                };
+                Some(ends.filter(|_| end == values).ok_or_else(sum_differs)?)
             }
         };
         Ok(Self { rows, ends, is_shared: column.is_shared })
     }
 
-    /// Returns one result for each row.
+    /// Computes one result for each row with `of`, which receives the row.
     pub(super) fn single<T: Clone>(
         &self,
         input: &Input,
@@ -118,5 +115,6 @@ impl Shape {
 }
 
 fn offset(input: &Input, values: usize) -> Result<i32, RequestError> {
-    i32::try_from(values).map_err(|_| input.refuse(None, "more than 2^31 values in one request"))
+    let reason = "the request has 2^31 values or more; send fewer rows";
+    i32::try_from(values).map_err(|_| input.refuse(None, reason))
 }

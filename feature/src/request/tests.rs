@@ -141,7 +141,7 @@ fn what_does_not_fit_is_refused_by_name_and_row() {
         (
             "price",
             Some(any(vec![int(1)])),
-            "input `price`: 1 values for 3 rows; give one value a row",
+            "input `price`: 1 values for 3 rows; give one value for each row",
         ),
         (
             "price",
@@ -151,7 +151,7 @@ fn what_does_not_fit_is_refused_by_name_and_row() {
         (
             "price",
             Some(any(vec![int(1), int(1), RawValue::Text("x".into())])),
-            "input `price`, row 2: the value is text, and the feature is a number; send a number",
+            "input `price`, row 2: the value is text, but the feature is a number; send a number",
         ),
         (
             "user_id",
@@ -161,23 +161,28 @@ fn what_does_not_fit_is_refused_by_name_and_row() {
         (
             "user_id",
             Some(any(vec![int(1), RawValue::Uint(u64::MAX), int(2)])),
-            "input `user`, row 1: the value does not fit the 64-bit type of the feature",
+            "input `user`, row 1: the value does not fit the 64-bit type of the feature; send an id of the training data",
         ),
         (
             "tags",
             Some(RawColumn { lengths: Some(vec![1, usize::MAX, 1]), ..any(vec![int(1), int(2)]) }),
-            "input `tags`: the lengths do not add up to the 2 values",
+            "input `tags`: the sum of the lengths is not 2, the number of values; correct the lengths",
         ),
         (
             "price",
             Some(RawColumn { lengths: Some(vec![1, 2, 0]), ..any(vec![int(1), int(1), int(2)]) }),
-            "input `price`: some rows have a list, and the input has one value a row",
+            "input `price`: some rows have a list; give one value for each row",
         ),
     ];
     for (name, column, message) in cases {
         let refused = refused(name, column);
         assert_eq!(refused, message);
     }
+}
+
+/// Returns the key of a value, or the message of a request about it.
+fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
+    Ok(value.id(raw)?)
 }
 
 #[test]
@@ -201,11 +206,11 @@ fn truth_and_empty_text_are_what_they_are_in_files() {
     let text = |t: &'static str| RawValue::Text(t.into());
     assert_eq!(key(RawType::String, RawValue::Bool(true)), key(RawType::String, text("true")));
     assert_eq!(key(RawType::I64, RawValue::Bool(true)), key(RawType::I64, RawValue::Int(1)));
-    assert_eq!(number_of(&RawValue::Bool(false)), Ok(Some(0.0)));
+    assert_eq!(RawValue::Bool(false).number(), Ok(Some(0.0)));
     for raw in [RawType::String, RawType::I64, RawType::U64] {
         assert_eq!(key(raw, text("")), Ok(None));
     }
-    assert_eq!(number_of(&text("")), Ok(None));
+    assert_eq!(text("").number(), Ok(None));
     assert_eq!(key(RawType::U64, text(" -0 ")), key(RawType::U64, RawValue::Int(0)));
     assert!(key(RawType::U64, text("-1")).unwrap_err().contains("negative"));
 }

@@ -7,10 +7,10 @@ use crate::key::TableId;
 /// One feature of a schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FeatureSpec {
-    /// The name in the job.
+    /// The name of the feature in the job.
     pub name: String,
     /// The column of the data, or of the side table if [`FeatureSpec::side`] names one. A cross
-    /// reads no column; for a cross this is its name.
+    /// reads no column and has its name here.
     pub column: String,
     /// The kind of the feature, with its settings.
     pub kind: FeatureKind,
@@ -44,7 +44,7 @@ pub enum FeatureKind {
         raw: RawType,
         /// The table that its keys index.
         table: TableId,
-        /// The way in which the rows of the ids become one vector.
+        /// The way in which the table rows of the ids become one vector.
         pooling: Pooling,
     },
     /// Ids in order, the most recent last: a history.
@@ -53,14 +53,14 @@ pub enum FeatureKind {
         raw: RawType,
         /// The table that its keys index.
         table: TableId,
-        /// The number of ids that are kept of a longer list, counted from its end.
+        /// The maximum number of ids; only the last ones of a longer list are kept.
         max_len: u32,
-        /// The way in which a model that does not look at the order pools the rows.
+        /// The pooling of the rows in a model that ignores their order.
         pooling: Pooling,
     },
     /// A number that the model sees as a number.
     Numeric {
-        /// The transform that is applied first.
+        /// The transform of the number before the model sees it.
         transform: NumericTransform,
         /// The number that stands for a missing value, before the transform; with `None`, a missing
         /// value is an error.
@@ -115,7 +115,7 @@ pub enum Pooling {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NumericTransform {
-    /// The number is left as it is.
+    /// The identity: the number is not changed.
     #[default]
     Raw,
     /// The transform `sign(x) · ln(1 + |x|)`.
@@ -139,7 +139,7 @@ pub enum Buckets {
 pub struct LabelSpec {
     /// The name of the task.
     pub name: String,
-    /// The column of the data.
+    /// The column of the data that holds the label.
     pub column: String,
     /// The threshold: the label is 1 where the column's number is at least this, else 0. With
     /// `None`, the column itself is 0 or 1.
@@ -152,11 +152,11 @@ pub struct LabelSpec {
 /// key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideSpec {
-    /// The name in the job.
+    /// The name of the side table in the job.
     pub name: String,
     /// The file (or folder, or glob), relative to the data's root.
     pub path: String,
-    /// The column of its keys.
+    /// The column that holds the keys.
     pub key: String,
     /// The declared type of the keys, in the side table and in the data.
     pub raw: RawType,
@@ -185,7 +185,7 @@ impl FeatureSpec {
         }
     }
 
-    /// Returns the number of ids of a list that are kept, counted from its end.
+    /// Returns the maximum number of ids of a list, if the feature has one.
     pub fn max_len(&self) -> Option<usize> {
         match self.kind {
             FeatureKind::Sequence { max_len, .. } => usize::try_from(max_len).ok(),
@@ -208,7 +208,8 @@ impl FeatureSpec {
         )
     }
 
-    /// Returns whether a row without a value for the feature cannot be used.
+    /// Returns whether the feature needs a value in every row, because the job names none for a
+    /// missing value.
     pub fn needs_value(&self) -> bool {
         matches!(self.kind, FeatureKind::Numeric { missing: None, .. })
     }

@@ -39,8 +39,8 @@ pub struct Schema {
     pub group: Option<String>,
     /// The column of event times.
     pub event_time: Option<String>,
-    /// The unit in which the event times count from 1970; without it they are not taken for
-    /// moments.
+    /// The unit in which the event times count from 1970; without a unit, the event times are
+    /// numbers of unknown meaning.
     #[serde(default)]
     pub event_time_unit: Option<TimeUnit>,
 }
@@ -57,12 +57,23 @@ impl Schema {
         self.features.iter().filter(|f| f.table().is_none())
     }
 
+    /// Returns the position of each feature among the sparse or the numeric columns of a batch.
+    pub fn column_positions(&self) -> Vec<usize> {
+        let (mut sparse, mut numeric) = (0.., 0..);
+        let next = |f: &FeatureSpec| match f.table() {
+            Some(_) => sparse.next(),
+            None => numeric.next(),
+        };
+        self.features.iter().filter_map(next).collect()
+    }
+
     /// Returns the table of each sparse column.
     pub fn sparse_tables(&self) -> Vec<TableId> {
         self.features.iter().filter_map(FeatureSpec::table).collect()
     }
 
-    /// Refuses two labels that are always equal: they are one task, learned twice.
+    /// Refuses two labels that are always equal, because they would be one task that is trained
+    /// twice.
     fn refuse_equal_labels(&self) -> Result<(), ConfigError> {
         for (index, label) in self.labels.iter().enumerate() {
             let same = |l: &&LabelSpec| l.column == label.column && l.at_least == label.at_least;
@@ -80,8 +91,8 @@ impl Schema {
         Ok(())
     }
 
-    /// Refuses a label that is also a feature: it makes every metric perfect and the model
-    /// worthless.
+    /// Refuses a label that is also a feature, because the feature would make every metric perfect
+    /// and the model worthless.
     fn refuse_label_leaks(&self) -> Result<(), ConfigError> {
         for label in &self.labels {
             for feature in self.features.iter().filter(|f| !f.is_cross()) {

@@ -3,26 +3,27 @@
 use serde::Serialize;
 use toml::{Table, Value};
 
+use super::read::{ColumnsConfig, LabelConfig, SideConfig};
 use super::{Buckets, FeatureKind, FeatureSpec, LabelSpec, Schema, SideSpec};
 
 impl Schema {
     /// Returns the sections that [`Schema::from_job`] reads, with every default written out.
     pub fn to_job(&self) -> Vec<(String, Value)> {
         let features = self.features.iter().map(|f| (f.name.clone(), self.feature_section(f)));
-        let columns =
-            [("weight", &self.weight), ("group", &self.group), ("event_time", &self.event_time)];
-        let columns = columns.into_iter().filter_map(|(role, column)| {
-            column.as_ref().map(|c| (role.to_owned(), Value::from(c.clone())))
-        });
-        let unit = self.event_time_unit.as_ref();
-        let columns = columns.chain(unit.map(|unit| ("event_time_unit".to_owned(), word(unit))));
+        let labels = self.labels.iter().map(|l| (l.name.clone(), to_value(&label_config(l))));
+        let columns = ColumnsConfig {
+            weight: self.weight.clone(),
+            group: self.group.clone(),
+            event_time: self.event_time.clone(),
+            event_time_unit: self.event_time_unit,
+        };
         let mut sections = vec![
             ("features".to_owned(), Value::Table(features.collect())),
-            ("labels".to_owned(), Value::Table(self.labels.iter().map(label_section).collect())),
-            ("columns".to_owned(), Value::Table(columns.collect())),
+            ("labels".to_owned(), Value::Table(labels.collect())),
+            ("columns".to_owned(), to_value(&columns)),
         ];
         if !self.sides.is_empty() {
-            let sides = self.sides.iter().map(side_section);
+            let sides = self.sides.iter().map(|s| (s.name.clone(), to_value(&side_config(s))));
             sections.push(("side".to_owned(), Value::Table(sides.collect())));
         }
         sections
@@ -34,22 +35,22 @@ impl Schema {
         match &feature.kind {
             FeatureKind::Id { raw, .. } => {
                 set("kind", "id".into());
-                set("type", word(raw));
+                set("type", to_value(raw));
             }
             FeatureKind::Ids { raw, pooling, .. } => {
                 set("kind", "ids".into());
-                set("type", word(raw));
-                set("pooling", word(pooling));
+                set("type", to_value(raw));
+                set("pooling", to_value(pooling));
             }
             FeatureKind::Sequence { raw, max_len, pooling, .. } => {
                 set("kind", "sequence".into());
-                set("type", word(raw));
+                set("type", to_value(raw));
                 set("max_len", i64::from(*max_len).into());
-                set("pooling", word(pooling));
+                set("pooling", to_value(pooling));
             }
             FeatureKind::Numeric { transform, missing } => {
                 set("kind", "numeric".into());
-                set("transform", word(transform));
+                set("transform", to_value(transform));
                 if let Some(missing) = missing {
                     set("missing", (*missing).into());
                 }
@@ -85,28 +86,16 @@ impl Schema {
     }
 }
 
-fn label_section(label: &LabelSpec) -> (String, Value) {
-    let mut section = Table::new();
-    section.insert("column".to_owned(), label.column.clone().into());
-    if let Some(threshold) = label.at_least {
-        section.insert("at_least".to_owned(), threshold.into());
-    }
-    if label.weight != 1.0 {
-        section.insert("weight".to_owned(), f64::from(label.weight).into());
-    }
-    (label.name.clone(), Value::Table(section))
+fn label_config(label: &LabelSpec) -> LabelConfig {
+    let weight = (label.weight != 1.0).then_some(label.weight);
+    LabelConfig { column: Some(label.column.clone()), at_least: label.at_least, weight }
 }
 
-fn side_section(side: &SideSpec) -> (String, Value) {
-    let section = [
-        ("path".to_owned(), side.path.clone().into()),
-        ("key".to_owned(), side.key.clone().into()),
-        ("type".to_owned(), word(&side.raw)),
-    ];
-    (side.name.clone(), Value::Table(Table::from_iter(section)))
+fn side_config(side: &SideSpec) -> SideConfig {
+    SideConfig { path: side.path.clone(), key: side.key.clone(), raw: side.raw }
 }
 
-/// Returns a setting of a closed vocabulary as a job file writes it.
-fn word(setting: &impl Serialize) -> Value {
-    Value::try_from(setting).expect("a unit variant is a string")
+/// Returns settings as a job file has them; settings without a value are left out.
+fn to_value(settings: &impl Serialize) -> Value {
+    Value::try_from(settings).expect("settings are strings, numbers and tables of them")
 }

@@ -1,8 +1,6 @@
 //! The reading of a schema from the sections of a job.
 
-use std::collections::BTreeSet;
-
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use super::{
@@ -15,6 +13,9 @@ use zillion_config::{ConfigError, from_value};
 
 impl Schema {
     /// Reads and validates the schema of a job.
+    ///
+    /// # Errors
+    /// Returns an error if a section has an unknown key or a value that is not allowed.
     pub fn from_job(job: &Value) -> Result<Self, SchemaError> {
         let mut schema = Self::default();
         for (name, value) in section_table(job, "side")? {
@@ -43,7 +44,7 @@ impl Schema {
         schema.weight = columns.weight;
         schema.group = columns.group;
         if columns.event_time_unit.is_some() && columns.event_time.is_none() {
-            let message = "there is no `columns.event_time` that it could be the unit of";
+            let message = "the job names no column of event times; set `columns.event_time`, or remove the unit";
             return Err(ConfigError::at("columns.event_time_unit", message).into());
         }
         schema.event_time = columns.event_time;
@@ -59,7 +60,7 @@ impl Schema {
             let reads = |f: &FeatureSpec| f.side.as_ref().is_some_and(|s| s.side == index);
             if !self.features.iter().any(reads) {
                 let message = format!(
-                    "no feature reads it; give one `side = \"{}\"`, or remove the section",
+                    "no feature reads this side table; give a feature `side = \"{}\"`, or remove the section",
                     side.name
                 );
                 return Err(ConfigError::at(&format!("side.{}", side.name), message));
@@ -82,12 +83,12 @@ fn section_table<'a>(
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct LabelConfig {
-    column: Option<String>,
-    at_least: Option<f64>,
-    weight: Option<f32>,
+pub(super) struct LabelConfig {
+    pub(super) column: Option<String>,
+    pub(super) at_least: Option<f64>,
+    pub(super) weight: Option<f32>,
 }
 
 impl LabelConfig {
@@ -110,22 +111,22 @@ impl LabelConfig {
     }
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-struct ColumnsConfig {
-    weight: Option<String>,
-    group: Option<String>,
-    event_time: Option<String>,
-    event_time_unit: Option<TimeUnit>,
+pub(super) struct ColumnsConfig {
+    pub(super) weight: Option<String>,
+    pub(super) group: Option<String>,
+    pub(super) event_time: Option<String>,
+    pub(super) event_time_unit: Option<TimeUnit>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct SideConfig {
-    path: String,
-    key: String,
+pub(super) struct SideConfig {
+    pub(super) path: String,
+    pub(super) key: String,
     #[serde(rename = "type", default)]
-    raw: RawType,
+    pub(super) raw: RawType,
 }
 
 /// The keys of all kinds of features; a key that belongs to another kind is refused.
@@ -177,18 +178,17 @@ impl KindName {
 impl FeatureConfig {
     fn refuse_foreign_keys(&self, value: &Value, path: &str) -> Result<(), ConfigError> {
         let allowed = self.kind.keys();
-        let given: BTreeSet<&String> =
-            value.as_table().into_iter().flat_map(|t| t.keys()).collect();
-        match given.into_iter().find(|k| !allowed.contains(&k.as_str())) {
+        let given = value.as_table().into_iter().flat_map(|table| table.keys());
+        match given.filter(|key| !allowed.contains(&key.as_str())).min() {
             Some(key) => Err(ConfigError::unknown_key(path, key, allowed)),
             None => Ok(()),
         }
     }
 }
 
-/// One feature's section in the light of what stands around it.
+/// A resolver of one feature's section, with the parts of the job that the section refers to.
 struct Resolver<'a> {
-    /// The schema as far as it has been read.
+    /// The part of the schema that has been read so far.
     schema: &'a mut Schema,
     /// The names of all features, including later ones.
     names: &'a [&'a str],
@@ -247,9 +247,9 @@ impl Resolver<'_> {
             tables.push(name.to_owned());
             tables.len() - 1
         });
-        u16::try_from(position)
-            .map(TableId)
-            .map_err(|_| self.refuse("table", "a job has at most 65,536 tables; share some"))
+        u16::try_from(position).map(TableId).map_err(|_| {
+            self.refuse("table", "more than 65,536 tables; let features share a table")
+        })
     }
 
     fn side(
@@ -261,7 +261,7 @@ impl Resolver<'_> {
             return match by {
                 Some(_) => Err(self.refuse(
                     "by",
-                    "`by` names the column that holds a side table's key; say which table with `side = \"..\"`",
+                    "`by` names the column that holds a side table's key; name the side table with `side = \"..\"`",
                 )),
                 None => Ok(None),
             };
@@ -320,13 +320,13 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the members of a cross.
+    /// Returns the members of a cross as positions in the schema.
     fn members(&self, of: Vec<String>) -> Result<Vec<usize>, ConfigError> {
         let mut members = Vec::with_capacity(of.len());
         for name in &of {
             let member = self.member(name)?;
             if members.contains(&member) {
-                return Err(self.refuse("of", format!("`{name}` is named twice")));
+                return Err(self.refuse("of", format!("`{name}` is named twice; name it once")));
             }
             members.push(member);
         }
@@ -339,7 +339,7 @@ impl Resolver<'_> {
 
     fn member(&self, name: &str) -> Result<usize, ConfigError> {
         if name == self.name {
-            return Err(self.refuse("of", "a cross cannot be of itself"));
+            return Err(self.refuse("of", "a cross cannot be its own member; name other features"));
         }
         let Some(member) = self.names.iter().position(|n| *n == name) else {
             let path = format!("{}.of", self.path);
@@ -348,15 +348,15 @@ impl Resolver<'_> {
             return Err(ConfigError::unknown_value(&path, name, &others));
         };
         let Some(feature) = self.schema.features.get(member) else {
-            let message = format!("`{name}` stands behind the cross; move it before");
+            let message = format!("`{name}` stands behind the cross; move it before the cross");
             return Err(self.refuse("of", message));
         };
         let problem = match feature.kind {
             FeatureKind::Numeric { .. } => {
-                "is a number; a cross is of ids: declare it `kind = \"bucketized\"`"
+                "is a number, but a cross needs ids; declare `kind = \"bucketized\"` for it"
             }
             FeatureKind::Ids { .. } | FeatureKind::Sequence { .. } => {
-                "has any number of values a row; a cross is of features with one"
+                "may have several values in a row, but a cross needs one; name another feature"
             }
             _ => return Ok(member),
         };

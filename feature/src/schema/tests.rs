@@ -167,26 +167,29 @@ fn what_is_wrong_is_named() {
             with("kind = 'id'\nmax_len = 3"),
             "unknown key `features.f.max_len`; expected one of `by`, `column`, `kind`, `side`, `table`, `type`",
         ),
-        (with("kind = 'cross'\nof = ['f', 'g']"), "`features.f.of`: a cross cannot be of itself"),
+        (
+            with("kind = 'cross'\nof = ['f', 'g']"),
+            "`features.f.of`: a cross cannot be its own member; name other features",
+        ),
         (
             with("kind = 'cross'\nof = ['user', 'g']\n[features.users]\nkind = 'id'"),
             "unknown value \"user\" for `features.f.of`; did you mean `users`?",
         ),
         (
             with("kind = 'cross'\nof = ['g', 'h']\n[features.g]\nkind = 'id'"),
-            "`features.f.of`: `g` stands behind the cross; move it before",
+            "`features.f.of`: `g` stands behind the cross; move it before the cross",
         ),
         (
             cross("kind = 'ids'"),
-            "`features.x.of`: `f` has any number of values a row; a cross is of features with one",
+            "`features.x.of`: `f` may have several values in a row, but a cross needs one; name another feature",
         ),
         (
             cross("kind = 'sequence'\nmax_len = 2"),
-            "`features.x.of`: `f` has any number of values a row; a cross is of features with one",
+            "`features.x.of`: `f` may have several values in a row, but a cross needs one; name another feature",
         ),
         (
             cross("kind = 'numeric'"),
-            "`features.x.of`: `f` is a number; a cross is of ids: declare it `kind = \"bucketized\"`",
+            "`features.x.of`: `f` is a number, but a cross needs ids; declare `kind = \"bucketized\"` for it",
         ),
         (
             cross("kind = 'id'"),
@@ -194,7 +197,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             cross("kind = 'id'").replace("['f']", "['f', 'f']"),
-            "`features.x.of`: `f` is named twice",
+            "`features.x.of`: `f` is named twice; name it once",
         ),
         (
             cross("kind = 'id'").replace("of =", "column = 'f'\nof ="),
@@ -202,7 +205,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             with("kind = 'id'\nby = 'u'"),
-            "`features.f.by`: `by` names the column that holds a side table's key; say which table with `side = \"..\"`",
+            "`features.f.by`: `by` names the column that holds a side table's key; name the side table with `side = \"..\"`",
         ),
         (
             with("kind = 'id'\nside = 'users'"),
@@ -218,7 +221,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             side(""),
-            "`side.users`: no feature reads it; give one `side = \"users\"`, or remove the section",
+            "`side.users`: no feature reads this side table; give a feature `side = \"users\"`, or remove the section",
         ),
         (side("side = 'users'").replace("key = 'u'", ""), "missing key `side.users.key`"),
         (

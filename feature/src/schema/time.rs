@@ -1,8 +1,9 @@
 //! The unit of the numbers of an event-time column.
 //!
-//! A column of whole numbers does not say whether it counts seconds or milliseconds, and a
-//! freshness that is wrong by a factor of a thousand is worse than none. So the job says it, and
-//! numbers that could not be meant are refused: the ranges of the units do not overlap.
+//! A column of whole numbers does not show whether it counts seconds or milliseconds, and a
+//! freshness that is wrong by a factor of a thousand is worse than none. Therefore the job names
+//! the unit, and numbers that are implausible in it are refused: the plausible ranges of the units
+//! do not overlap.
 
 use std::fmt;
 
@@ -25,8 +26,8 @@ pub enum TimeUnit {
     Nanosecond,
 }
 
-/// The range of plausible times in milliseconds, from 1980 to the end of 2199; a number outside
-/// counts something else.
+/// The range of plausible times in milliseconds, from 1980 to the end of 2199. A number outside of
+/// the range has another unit or another meaning.
 const PLAUSIBLE_MS: std::ops::Range<i64> = 315_532_800_000..7_258_118_400_000;
 
 impl TimeUnit {
@@ -40,16 +41,6 @@ impl TimeUnit {
             Self::Nanosecond => time.div_euclid(1_000_000),
         };
         PLAUSIBLE_MS.contains(&ms).then_some(ms)
-    }
-
-    /// Returns the unit as a job writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Second => "s",
-            Self::Millisecond => "ms",
-            Self::Microsecond => "us",
-            Self::Nanosecond => "ns",
-        }
     }
 }
 

@@ -54,11 +54,11 @@ impl Backward {
     }
 
     /// Returns whether the gradient of a node of the forward graph is needed.
-    pub(crate) fn wants(&self, id: NodeId) -> bool {
+    pub(crate) fn needs_gradient(&self, id: NodeId) -> bool {
         self.wanted.get(id.0 as usize).copied().unwrap_or(false)
     }
 
-    /// Appends a node to the backward pass of `of`.
+    /// Appends a node of the backward pass, named after the forward node `of`.
     pub(crate) fn push(
         &mut self,
         of: NodeId,
@@ -78,11 +78,27 @@ impl Backward {
 
     /// Adds `gradient` to the gradients of a node of the forward graph, if that node needs a
     /// gradient.
-    pub(crate) fn give(&mut self, to: NodeId, gradient: NodeId) {
-        if self.wants(to) {
+    pub(crate) fn add_gradient(&mut self, to: NodeId, gradient: NodeId) {
+        if self.needs_gradient(to) {
             debug_assert_eq!(self.shape(to), self.shape(gradient), "of {}", self.node(to).name);
             self.grads[to.0 as usize].push(gradient);
         }
+    }
+
+    /// Appends a node with the gradient of `to` to the backward pass of `of`, if `to` needs a
+    /// gradient.
+    pub(crate) fn push_gradient(
+        &mut self,
+        of: NodeId,
+        to: NodeId,
+        op: Op,
+        inputs: &[NodeId],
+    ) -> Result<()> {
+        if self.needs_gradient(to) {
+            let gradient = self.push(of, "grad", op, inputs)?;
+            self.add_gradient(to, gradient);
+        }
+        Ok(())
     }
 
     /// Adds the gradient of a lookup to the gradients of its table.
@@ -99,7 +115,8 @@ impl Backward {
         }
     }
 
-    /// Appends the sum of a broadcast result's gradient, in the shape of the operand.
+    /// Appends the gradient of an operand that was broadcast: the sum of `g` in the operand's
+    /// shape.
     pub(crate) fn reduce_to(
         &mut self,
         of: NodeId,
@@ -114,6 +131,21 @@ impl Backward {
             g = self.push(of, "grad", Op::SumRows { mean: false }, &[g])?;
         }
         Ok(g)
+    }
+
+    /// Adds `g`, summed to the shape of an operand that was broadcast, to the operand's gradients,
+    /// if the operand needs a gradient.
+    pub(crate) fn add_reduced_gradient(
+        &mut self,
+        of: NodeId,
+        operand: NodeId,
+        g: NodeId,
+    ) -> Result<()> {
+        if self.needs_gradient(operand) {
+            let g = self.reduce_to(of, g, operand)?;
+            self.add_gradient(operand, g);
+        }
+        Ok(())
     }
 
     /// Returns the error for an operation without a gradient rule.

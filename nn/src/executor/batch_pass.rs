@@ -5,18 +5,11 @@ use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
-use crate::executor::lane::{Lane, TileBuffers};
-use crate::graph::op::Op;
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::inputs::Inputs;
-use crate::ops::ListColumn;
-use crate::ops::kernel::{StepSeed, Tile, View, ViewMut};
-use crate::ops::{self, MAX_INPUTS};
-use crate::params::Params;
-use crate::program::packing::Packing;
-use crate::program::placement::Place;
-use crate::program::{Phase, Program, Step};
-use crate::timeline::{Event, Work};
+use super::*;
+use crate::graph::shape::Shape;
+use crate::ops::kernel::{Tile, View, ViewMut};
+use crate::ops::{self, MAX_INPUTS, Partial};
+use crate::program::{Phase, Step};
 
 /// The state that all threads of a pass read.
 #[derive(Clone, Copy)]
@@ -103,7 +96,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Takes a lane's tiles through a phase.
+    /// Runs the steps of a phase on each tile of a lane.
     pub(crate) fn lane_pass(
         &self,
         (number, phase): (u32, &Phase),
@@ -165,13 +158,13 @@ impl<'a> Shared<'a> {
         let rows_before = self.rows_before(rows, lane, batch);
         if let Step::Accumulate(_) = step {
             let Some(slot) = self.program.placement.partials[id.0 as usize] else { return id };
-            let mut partial = std::mem::take(&mut lane.partials[slot]);
-            let mut scratch = std::mem::take(&mut buffers.scratch);
+            let mut values = std::mem::take(&mut lane.partials[slot]);
+            let scratch = std::mem::take(&mut buffers.scratch);
             let views = self.views(&node.inputs, batch, lane, buffers);
-            let views = &views[..node.inputs.len()];
-            ops::accumulate(&node.op, &tile, rows_before, views, &mut partial, &mut scratch);
-            lane.partials[slot] = partial;
-            buffers.scratch = scratch;
+            let mut partial = Partial { rows_before, values: &mut values, scratch };
+            ops::accumulate(&node.op, &tile, &views[..node.inputs.len()], &mut partial);
+            buffers.scratch = partial.scratch;
+            lane.partials[slot] = values;
             return id;
         }
         // The buffer that is written is taken out of its set, so that the other buffers can be read

@@ -1,23 +1,12 @@
 //! The work between passes: sums of the lanes' partials, values collected from the lanes, and
 //! results.
 
-use std::sync::{Mutex, PoisonError};
+use super::*;
 
-use zillion_device::Workers;
-
-use super::Executor;
-use super::lane::Lane;
-use crate::graph::op::Op;
-use crate::graph::shape::NodeId;
-use crate::inputs::Inputs;
 use crate::ops;
-use crate::params::Params;
-use crate::program::Program;
-use crate::program::placement::Place;
-use crate::timeline::Work;
 
-/// The number of elements of a sum over the batch that are added up at a time: small enough to
-/// share the work, and large enough to pay for a claim.
+/// The number of elements of a sum over the batch that one task adds up: small enough to share the
+/// work among threads, and large enough to pay for taking the task from the queue.
 const SUM_CHUNK: usize = 1 << 15;
 
 impl Executor {

@@ -1,45 +1,25 @@
 //! The gradients of table rows, summed from the lanes after the gradients of the batch are
 //! complete.
 
-use std::sync::{Mutex, PoisonError};
+use super::*;
 
-use zillion_device::Workers;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::Pooling;
 
-use crate::executor::lane::Lane;
-use crate::graph::op::{Gather, Op};
-use crate::graph::shape::NodeId;
-use crate::inputs::Inputs;
-use crate::ops::ListColumn;
+use crate::graph::op::Gather;
 use crate::ops::{self, BatchRows, GatherSource};
-use crate::program::Program;
-use crate::program::placement::Place;
-use crate::timeline::{Log, Work};
 
 /// The number of work shares for each thread, so that no thread waits long for the last one.
 const SHARES: usize = 4;
 
-/// The values of the batch that a finished run leaves.
-#[derive(Clone, Copy)]
-pub(crate) struct Finished<'a> {
-    pub(crate) program: &'a Program,
-    pub(crate) lanes: &'a [Lane],
-    pub(crate) lists: &'a [ListColumn],
-    /// The place of each row of the batch: the lane in the upper 8 bits, the row in the lane in the
-    /// lower 24.
-    pub(crate) locate: &'a [u32],
-}
-
-impl<'a> Finished<'a> {
-    /// Computes the gradients of the tables' rows, after those of the batch are complete. A task is
-    /// a table, or a range of the rows of a table that has more values than one share.
-    pub(crate) fn row_gradients(
+impl Executor {
+    /// Computes the gradients of the tables' rows, after the gradients of the batch are complete. A
+    /// task is a table, or a range of rows of a table that has more values than one share.
+    pub(super) fn row_gradients(
         &self,
         workers: &Workers,
         inputs: &Inputs<'_>,
         row_grads: &mut [&mut [f32]],
-        log: &Log,
     ) {
         let tasks = if workers.threads() == 1 { 1 } else { SHARES * workers.threads() };
         let values = |table: usize| -> usize {
@@ -58,11 +38,11 @@ impl<'a> Finished<'a> {
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         workers.for_each(tasks.min(workers.threads()), |_| {
             while let Some((table, first, out)) = next() {
-                let begun = log.begin();
+                let begun = self.log.begin();
                 self.table_gradients(inputs, table, first, out);
                 if let Some(&(_, node)) = self.program.row_grads.iter().find(|&&(t, _)| t == table)
                 {
-                    log.end(begun, Work::Node(node));
+                    self.log.end(begun, Work::Node(node));
                 }
             }
         });
@@ -79,7 +59,7 @@ impl<'a> Finished<'a> {
         for &gather in gathers {
             let gradient = given.next().and_then(|id| self.lane_rows(id, self.locate_of(&gather)));
             let winners = match gather.pooling {
-                Some(Pooling::Max) => given.next().and_then(|id| self.lane_rows(id, self.locate)),
+                Some(Pooling::Max) => given.next().and_then(|id| self.lane_rows(id, &self.locate)),
                 _ => None,
             };
             if let Some(gradient) = gradient {
@@ -94,17 +74,17 @@ impl<'a> Finished<'a> {
 
     /// Returns the places of the rows of a gather's gradient. In a column with one value for each
     /// row, a value has the place of its row.
-    fn locate_of(&self, gather: &Gather) -> &'a [u32] {
+    fn locate_of(&self, gather: &Gather) -> &[u32] {
         let values = &self.lists[gather.column].locate;
-        if gather.pooling.is_some() || values.is_empty() { self.locate } else { values }
+        if gather.pooling.is_some() || values.is_empty() { &self.locate } else { values }
     }
 
     /// Returns the rows of a value of the batch that outlives its pass.
-    fn lane_rows(&self, id: NodeId, locate: &'a [u32]) -> Option<LaneRows<'a>> {
+    fn lane_rows<'a>(&'a self, id: NodeId, locate: &'a [u32]) -> Option<LaneRows<'a>> {
         match self.program.placement.places[id.0 as usize] {
             Place::Wide { slot, offset, stride } => {
                 let cols = self.program.graph.shape(id).cols;
-                Some(LaneRows { lanes: self.lanes, locate, slot, offset, stride, cols })
+                Some(LaneRows { lanes: &self.lanes, locate, slot, offset, stride, cols })
             }
             _ => None,
         }

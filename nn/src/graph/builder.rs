@@ -27,7 +27,7 @@ pub enum Mode {
     Infer,
 }
 
-/// Builds a [`Graph`], node by node.
+/// A builder that makes a [`Graph`] node by node.
 ///
 /// ```
 /// use zillion_nn::{Dim, GraphBuilder, GraphInputs, Mode};
@@ -81,7 +81,7 @@ impl GraphBuilder {
         &self.graph.inputs
     }
 
-    /// Returns the parameters made so far.
+    /// Returns the parameters created so far.
     pub fn params(&self) -> &[ParamSpec] {
         &self.graph.params
     }
@@ -122,8 +122,8 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// Adds any operation. The methods below call this one; they also create parameters and name
-    /// the attributes.
+    /// Adds a node with any operation. The methods below call this one; they also create parameters
+    /// and name the attributes.
     pub fn push(&mut self, name: &str, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
         if !self.names.insert(name.to_owned()) {
             return Err(Error::DuplicateName { node: name.to_owned() });
@@ -214,8 +214,8 @@ impl GraphBuilder {
 
     // The layers without parameters.
 
-    /// Sets a share `rate` of the elements to zero and scales the others by `1 / (1 − rate)` in
-    /// training; does nothing in inference.
+    /// Adds dropout: in training, a share `rate` of the elements becomes zero, and the others are
+    /// scaled by `1 / (1 − rate)`. In inference, returns `x` itself.
     pub fn dropout(&mut self, name: &str, x: NodeId, rate: f32) -> Result<NodeId> {
         if !(0.0..1.0).contains(&rate) {
             return Err(refuse(
@@ -275,11 +275,6 @@ impl GraphBuilder {
         self.binary(name, Binary::Mul, a, b)
     }
 
-    /// Adds the quotient `a / b`, with broadcast.
-    pub fn div(&mut self, name: &str, a: NodeId, b: NodeId) -> Result<NodeId> {
-        self.binary(name, Binary::Div, a, b)
-    }
-
     /// Adds `a·b + c`, in the shape of `a`.
     pub fn mul_add(&mut self, name: &str, a: NodeId, b: NodeId, c: NodeId) -> Result<NodeId> {
         self.push(name, Op::MulAdd, &[a, b, c])
@@ -336,7 +331,8 @@ impl GraphBuilder {
 
     // The operations over lists.
 
-    /// Repeats a row of the batch for each value of its list in a column: `[B, n]` to `[V, n]`.
+    /// Adds the repetition of each row of the batch for the values of its list in a column: `[B,
+    /// n]` to `[V, n]`.
     pub fn repeat(&mut self, name: &str, x: NodeId, column: usize) -> Result<NodeId> {
         self.push(name, Op::Repeat { column, mean: false }, &[x])
     }
@@ -364,7 +360,7 @@ impl GraphBuilder {
         match self.shape(x) {
             Shape { rows: Dim::Values(column), .. } => Ok(column),
             other => {
-                Err(refuse(name, format!("{other} has no lists; only the values of a column have")))
+                Err(refuse(name, format!("the input {other} is not the values of a list column")))
             }
         }
     }
@@ -403,7 +399,7 @@ impl GraphBuilder {
     }
 }
 
-/// Appends a node after checking its shape. The caller makes sure that its name is new.
+/// Appends a node after checking its shape. The caller ensures that its name is new.
 pub(crate) fn push_node(
     graph: &mut Graph,
     name: String,
@@ -421,7 +417,10 @@ pub(crate) fn push_node(
         Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_)
     );
     if !made_for_it && shapes.iter().any(|s| s.rows == Dim::Whole) {
-        return Err(refuse(&name, format!("{} cannot read a whole batch", op.name())));
+        return Err(refuse(
+            &name,
+            format!("{} cannot read a value of all rows of the batch", op.name()),
+        ));
     }
     if shape.cols == 0 || shape.rows == Dim::Const(0) {
         return Err(refuse(&name, format!("the result {shape} has no elements")));

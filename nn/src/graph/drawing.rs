@@ -33,13 +33,6 @@ fn nodes<'a>(
     })
 }
 
-fn total(graph: &Graph, sizes: &Sizes) -> Cost {
-    nodes(graph, sizes).fold(Cost::default(), |sum, (_, _, cost)| Cost {
-        flops: sum.flops + cost.flops,
-        bytes: sum.bytes + cost.bytes,
-    })
-}
-
 /// Formats a count in thousands, millions and so on, with three digits.
 fn short(count: u64) -> String {
     let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -60,7 +53,7 @@ pub fn text(stages: &[Stage], sizes: &Sizes) -> String {
     let mut text = String::new();
     for (at, stage) in stages.iter().enumerate() {
         let graph = &stage.graph;
-        let all = total(graph, sizes);
+        let all: Cost = nodes(graph, sizes).map(|(_, _, cost)| cost).sum();
         let gap = if at == 0 { "" } else { "\n" };
         let _ = writeln!(
             text,

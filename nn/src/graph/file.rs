@@ -1,8 +1,7 @@
 //! A graph as a file: JSON that travels with a version.
 //!
 //! The content of a file is not trusted: the rule of each operation computes the shape of its node
-//! again. A graph is therefore either one that the builder could have built, or it is refused with
-//! the name of the node.
+//! again. A graph that the builder could not have built is refused with the name of the node.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,36 +13,32 @@ use crate::ops;
 /// The version of the format.
 const FORMAT: u32 = 1;
 
-/// The most floats of a parameter: a larger number means a damaged file.
+/// The maximum number of floats of a parameter: a larger number means a damaged file.
 const MAX_FLOATS: usize = 1 << 40;
 
-#[derive(Serialize)]
-struct Written<'a> {
-    format: u32,
-    graph: &'a Graph,
-}
-
-#[derive(Deserialize)]
+/// The content of a file, with a graph that is owned or borrowed.
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Read {
+struct File<G> {
     format: u32,
-    graph: Graph,
+    graph: G,
 }
 
 impl Graph {
     /// Writes the bytes of the file. The same graph gives the same bytes.
     ///
     /// # Errors
-    /// Fails if the graph has a constant that is not finite, which JSON cannot represent.
+    /// Returns an error if the graph has a constant that is not finite, which JSON cannot
+    /// represent.
     pub fn to_json(&self) -> Result<Vec<u8>> {
-        let bytes = serde_json::to_vec(&Written { format: FORMAT, graph: self });
+        let bytes = serde_json::to_vec(&File { format: FORMAT, graph: self });
         let bytes = bytes.map_err(|e| refuse_file(e.to_string()))?;
         // JSON writes numbers that are not finite as null, which only a reader would notice, too
         // late.
         match Self::from_json(&bytes) {
             Ok(same) if same == *self => Ok(bytes),
             Ok(_) => Err(refuse_file(
-                "the graph does not read back as it was; a constant may not be finite".into(),
+                "the graph has a constant that is not finite, which JSON cannot represent".into(),
             )),
             Err(error) => Err(error),
         }
@@ -52,11 +47,17 @@ impl Graph {
     /// Reads the file that [`Graph::to_json`] wrote.
     ///
     /// # Errors
-    /// Fails if the bytes are no such file, or if a node does not follow from the nodes before it.
+    /// Returns an error if the bytes are not such a file, or if a node does not follow from the
+    /// nodes before it.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
-        let read: Read = serde_json::from_slice(bytes).map_err(|e| refuse_file(e.to_string()))?;
+        let read: File<Self> =
+            serde_json::from_slice(bytes).map_err(|e| refuse_file(e.to_string()))?;
         if read.format != FORMAT {
-            let reason = format!("the format is {}, and this program reads {FORMAT}", read.format);
+            let reason = format!(
+                "its format is {}, and this program reads format {FORMAT}; use a program of the \
+                 version that wrote the file",
+                read.format
+            );
             return Err(refuse_file(reason));
         }
         read.graph.validate()?;
@@ -67,12 +68,20 @@ impl Graph {
     fn validate(&self) -> Result<()> {
         let known = &self.inputs;
         if let Some(column) = known.columns.iter().find(|c| c.table >= known.tables.len()) {
-            let reason = format!("column {:?} names table {}", column.name, column.table);
-            return Err(refuse_file(format!("{reason}, which does not exist")));
+            let Self { inputs, .. } = self;
+            return Err(refuse_file(format!(
+                "column `{}` refers to table {}, and there are {} tables; the file is damaged",
+                column.name,
+                column.table,
+                inputs.tables.len()
+            )));
         }
         for param in &self.params {
             if param.rows.checked_mul(param.cols).is_none_or(|floats| floats > MAX_FLOATS) {
-                let reason = format!("{} x {} floats are too many", param.rows, param.cols);
+                let reason = format!(
+                    "{} × {} floats are more than the maximum of {MAX_FLOATS}; the file is damaged",
+                    param.rows, param.cols
+                );
                 return Err(Error::Param { name: param.name.clone(), reason });
             }
         }
@@ -81,13 +90,15 @@ impl Graph {
             let refuse = |reason: String| Error::Shape { node: node.name.clone(), reason };
             let before = |id: &NodeId| shapes.get(id.0 as usize).copied();
             let inputs: Option<Vec<Shape>> = node.inputs.iter().map(before).collect();
-            let inputs =
-                inputs.ok_or_else(|| refuse("an input does not stand before the node".into()))?;
+            let inputs = inputs.ok_or_else(|| {
+                refuse("an input comes after the node; the file is damaged".into())
+            })?;
             let shape = ops::shape(&node.op, &inputs, self).map_err(refuse)?;
             if shape != node.shape {
-                let said = node.shape;
+                let found = node.shape;
                 return Err(refuse(format!(
-                    "the operation gives the shape {shape}, and the file says {said}"
+                    "the operation gives the shape {shape}, and the file has {found}; the file is \
+                     damaged"
                 )));
             }
             shapes.push(shape);
@@ -95,13 +106,16 @@ impl Graph {
         let named = self.outputs.iter().chain(&self.aliases);
         for (name, id) in named.map(|(name, id)| (name.as_str(), id)) {
             if id.0 as usize >= self.nodes.len() {
-                return Err(refuse_file(format!("there is no node {id}, which `{name}` names")));
+                return Err(refuse_file(format!(
+                    "`{name}` refers to node {id}, which does not exist; the file is damaged"
+                )));
             }
         }
         for (param, id) in &self.updates {
             if param.0 as usize >= self.params.len() || id.0 as usize >= self.nodes.len() {
                 return Err(refuse_file(format!(
-                    "an update of parameter {} leads nowhere",
+                    "an update refers to parameter {} or node {id}, which does not exist; the file is \
+                     damaged",
                     param.0
                 )));
             }
@@ -111,7 +125,7 @@ impl Graph {
 }
 
 fn refuse_file(reason: String) -> Error {
-    Error::Setting { name: "graph file", reason }
+    Error::Input { input: "the graph file".to_owned(), reason }
 }
 
 #[cfg(test)]

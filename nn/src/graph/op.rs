@@ -1,7 +1,7 @@
 //! The vocabulary of operations.
 //!
-//! An operation is a small value. One file of [`ops`](crate::ops) has everything about it: name,
-//! shape, kernels, gradient, cost, form in ONNX. Backward operations are operations too.
+//! An operation is a small value. One file of [`ops`](crate::ops) has everything about it but its
+//! name: shape, kernels, gradient, cost, form in ONNX. Backward operations are operations too.
 //!
 //! The graph of a version is the serialised form of these types: if a variant or a field is
 //! renamed, old versions become unreadable.
@@ -112,21 +112,21 @@ pub struct Focal {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Link {
-    /// () → the function `f(value)`.
+    /// The function of the value, without operands.
     Unary(Unary),
-    /// (point) → the value as a gradient, times the function's derivative at the point.
+    /// The value as a gradient, times the function's derivative at the operand.
     UnaryGrad(Unary),
-    /// (gradient) → the operand times the function's derivative at the value.
+    /// The operand as a gradient, times the function's derivative at the value.
     PointOf(Unary),
-    /// (b) → `value ∘ b`.
+    /// The function `value ∘ b` with the operand b.
     Binary(Binary),
-    /// (a) → `a ∘ value`.
+    /// The function `a ∘ value` with the operand a.
     BinaryOf(Binary),
-    /// (b, c) → `value·b + c`.
+    /// The sum `value·b + c` with the operands b and c.
     MulAdd,
-    /// (a, c) → `a·value + c`.
+    /// The sum `a·value + c` with the operands a and c.
     MulAddOf,
-    /// (a, b) → `a·b + value`.
+    /// The sum `a·b + value` with the operands a and b.
     AddProduct,
 }
 
@@ -154,38 +154,38 @@ impl Link {
     }
 }
 
-/// The operation of a node. The comment of each variant names its inputs and the shape of its
-/// result.
+/// The operation of a node. The comment of each variant names its result, and then its inputs and
+/// the shape of the result: (inputs) → result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
-    /// () → `[U, stride]`: the unique rows of a table.
+    /// The unique rows of a table: () → `[U, stride]`.
     Rows {
         /// The index of the table.
         table: usize,
     },
-    /// () → `[B, n]`: numeric columns side by side.
+    /// Numeric columns side by side: () → `[B, n]`.
     Numeric {
         /// The indices of the columns.
         columns: Vec<usize>,
     },
-    /// () → `[B, 1]`: a label.
+    /// The values of a label: () → `[B, 1]`.
     Label {
         /// The index of the label.
         label: usize,
     },
-    /// () → `[B, 1]`: the sample weight (1 in a batch without weights), 0 where the label is
-    /// missing.
+    /// The sample weight (1 in a batch without weights), and 0 where the label is missing:
+    /// () → `[B, 1]`.
     Weight {
         /// The label whose mask applies, if any.
         label: Option<usize>,
     },
-    /// () → `[rows, cols]`: a parameter.
+    /// The value of a parameter: () → `[rows, cols]`.
     Param {
         /// The index of the parameter.
         param: ParamId,
     },
-    /// () → `[rows, cols]`: one value everywhere.
+    /// A constant with the same value in every element: () → `[rows, cols]`.
     Fill {
         /// The value of every element.
         value: f32,
@@ -193,14 +193,14 @@ pub enum Op {
         shape: Shape,
     },
 
-    /// (rows) → `[B, dim]`: rows of a column's keys, pooled over each list; without pooling
-    /// `[V, dim]`, a row for each value.
+    /// The rows of a column's keys, pooled over each list: (rows) → `[B, dim]`. Without pooling
+    /// there is a row for each value: (rows) → `[V, dim]`.
     Gather(Gather),
-    /// (rows) → `[B, dim]`: for each element of a max pooling, the index of the winning value in
-    /// the list.
+    /// The index in the list of the winning value, for each element of a max pooling:
+    /// (rows) → `[B, dim]`.
     GatherArgMax(Gather),
-    /// (the gradient of each gather, followed by its arg-max for a max pooling) → `[U, stride]`:
-    /// the gradients of a table's rows, each summed over the row's occurrences in ascending order.
+    /// The gradients of a table's rows, each summed over the row's occurrences in ascending order:
+    /// (the gradient of each gather, followed by its arg-max for a max pooling) → `[U, stride]`.
     GatherGrad {
         /// The index of the table.
         table: usize,
@@ -208,35 +208,36 @@ pub enum Op {
         gathers: Vec<Gather>,
     },
 
-    /// (x `[r, k]`, w `[k, n]`, optionally b `[1, n]`) → `[r, n]`: `x·w + b`.
+    /// The product `x·w + b`: (x `[r, k]`, w `[k, n]`, optionally b `[1, n]`) → `[r, n]`.
     Linear,
-    /// (g `[r, n]`, w `[k, n]`) → `[r, k]`: `g·wᵀ`.
+    /// The product `g·wᵀ`: (g `[r, n]`, w `[k, n]`) → `[r, k]`.
     MatMulNt,
-    /// (x `[r, k]`, g `[r, n]`) → `[k, n]`: `xᵀ·g`.
+    /// The product `xᵀ·g`: (x `[r, k]`, g `[r, n]`) → `[k, n]`.
     MatMulTn,
 
-    /// (x) → the shape of x: a function of each element.
+    /// A function of each element: (x) → the shape of x.
     Unary(Unary),
-    /// (g, x or y) → the shape of g: `g · f'`. The second input is the function's result where
-    /// [`Unary::uses_result`], else its argument.
+    /// The gradient `g · f'` of a function: (g, x or y) → the shape of g. The second input is the
+    /// function's result if [`Unary::uses_result`], otherwise its argument.
     UnaryGrad(Unary),
-    /// (a, b) → the larger shape: a function of each pair of elements.
+    /// A function of each pair of elements: (a, b) → the larger shape.
     Binary(Binary),
-    /// (a, b, c) → the shape of a: `a·b + c`.
+    /// The sum `a·b + c` of each element: (a, b, c) → the shape of a.
     MulAdd,
-    /// (up to eight values of one shape) → that shape: their sum, from left to right.
+    /// The sum of values from left to right: (up to eight values of one shape) → that shape.
     AddN,
 
-    /// (several values of equal rows) → their columns side by side.
+    /// The concatenation of columns: (several values of equal rows) → their columns side by side.
     Concat,
-    /// (x) → the columns `start .. start + len` of x.
+    /// The columns `start .. start + len` of a value: (x) → `[r, len]`.
     Slice {
         /// The first column that is taken.
         start: usize,
         /// The number of columns.
         len: usize,
     },
-    /// (x) → x as the columns from `start` on of a wider matrix whose other elements are zero.
+    /// A wider matrix with x as its columns from `start` on and zeros elsewhere: (x) → `[r,
+    /// total]`.
     Pad {
         /// The first column of x in the result.
         start: usize,
@@ -244,21 +245,22 @@ pub enum Op {
         total: usize,
     },
 
-    /// (x `[r, n]`) → `[r, 1]`: the sum of each row.
+    /// The sum of each row: (x `[r, n]`) → `[r, 1]`.
     SumColumns,
-    /// (a, b of one shape) → `[r, 1]`: the dot product of each pair of rows.
+    /// The dot product of each pair of rows: (a, b of one shape) → `[r, 1]`.
     RowDot,
-    /// (x `[r, n]`) → `[1, n]`: the sum over rows, or the mean.
+    /// The sum over rows, or the mean: (x `[r, n]`) → `[1, n]`.
     SumRows {
         /// Whether the sum is divided by the number of rows.
         mean: bool,
     },
-    /// (x `[r, 1]`) → `[r, cols]`: the column repeated.
+    /// The repetition of a column: (x `[r, 1]`) → `[r, cols]`.
     BroadcastColumns {
         /// The number of columns of the result.
         cols: usize,
     },
-    /// (x `[1, n]`) → `[rows, n]`: the row repeated, divided by the number of rows if `mean`.
+    /// The repetition of a row, divided by the number of rows if `mean`: (x `[1, n]`) → `[rows,
+    /// n]`.
     BroadcastRows {
         /// The rows of the result.
         rows: Dim,
@@ -266,88 +268,89 @@ pub enum Op {
         mean: bool,
     },
 
-    /// (x `[B, n]`) → `[V, n]`: a row of the batch repeated for each value of its list.
+    /// The repetition of each row of the batch for the values of its list: (x `[B, n]`) → `[V, n]`.
     Repeat {
         /// The column of the lists.
         column: usize,
         /// Whether each row is divided by the length of its list.
         mean: bool,
     },
-    /// (x `[V, n]`) → `[B, n]`: the sum over each list, or the mean; 0 for an empty list.
+    /// The sum over each list, or the mean; 0 for an empty list: (x `[V, n]`) → `[B, n]`.
     SegmentSum {
         /// The column of the lists.
         column: usize,
         /// Whether the sum is divided by the length of the list.
         mean: bool,
     },
-    /// (x `[V, n]`) → `[V, n]`: `e^x` over its sum in the list, for each column of x.
+    /// The softmax over each list, for each column of x: (x `[V, n]`) → `[V, n]`.
     SegmentSoftmax {
         /// The column of the lists.
         column: usize,
     },
-    /// (g, y) → the gradient of x, from the result y of the softmax.
+    /// The gradient of the softmax over each list, from its result y: (g, y) → the shape of y.
     SegmentSoftmaxGrad {
         /// The column of the lists.
         column: usize,
     },
 
-    /// (x `[r, n]`) → the shape of x: `e^x` over its row's sum.
+    /// The softmax of each row: (x `[r, n]`) → the shape of x.
     SoftmaxColumns,
-    /// (g, y) → the gradient of x, where `y` is the softmax of x.
+    /// The gradient of the softmax of each row, from its result y: (g, y) → the shape of y.
     SoftmaxColumnsGrad,
-    /// (x `[r, n]`) → `[r, 1]`: the logarithm of the sum of `e^x`.
+    /// The logarithm of the sum of `e^x` over each row: (x `[r, n]`) → `[r, 1]`.
     LogSumExpColumns,
 
-    /// (x `[r, n]`) → `[1, 2n]`: the mean and the biased variance of each column over the rows.
+    /// The mean and the biased variance of each column over the rows: (x `[r, n]`) → `[1, 2n]`.
     BatchNormStats,
-    /// (x, stats `[1, 2n]`, scale `[1, n]`, shift `[1, n]`) → `[r, n]`: x normalised by the
-    /// statistics.
+    /// The normalisation of x by statistics: (x, stats `[1, 2n]`, scale `[1, n]`, shift `[1, n]`) →
+    /// `[r, n]`.
     BatchNorm {
         /// The summand of the variance.
         eps: f32,
     },
-    /// (g, x, stats) → `[1, 2n]`: the gradients of scale and shift.
+    /// The gradients of batch norm's scale and shift: (g, x, stats) → `[1, 2n]`.
     BatchNormReduce {
         /// The summand of the variance.
         eps: f32,
     },
-    /// (g, x, stats, scale, reduced `[1, 2n]`) → `[r, n]`: the gradient of x through the batch's
-    /// statistics.
+    /// The gradient of batch norm's x, including the path through the batch's statistics: (g, x,
+    /// stats, scale, reduced `[1, 2n]`) → `[r, n]`.
     BatchNormGrad {
         /// The summand of the variance.
         eps: f32,
     },
-    /// (g, stats, scale) → `[r, n]`: the gradient of x where the statistics are given.
+    /// The gradient of batch norm's x if the statistics are constants: (g, stats, scale) →
+    /// `[r, n]`.
     BatchNormFixedGrad {
         /// The summand of the variance.
         eps: f32,
     },
-    /// (running `[1, n]`, stats `[1, 2n]`) → `[1, n]`: the next running mean or (unbiased)
-    /// variance.
+    /// The next running mean or (unbiased) variance: (running `[1, n]`, stats `[1, 2n]`) →
+    /// `[1, n]`.
     BatchNormRunning {
         /// The weight of the new statistics.
         momentum: f32,
         /// Whether this is the variance rather than the mean.
         variance: bool,
     },
-    /// (x, scale `[1, n]`, shift `[1, n]`) → the shape of x: each row normalised.
+    /// The normalisation of each row: (x, scale `[1, n]`, shift `[1, n]`) → the shape of x.
     LayerNorm {
         /// The summand of the variance.
         eps: f32,
     },
-    /// (g, x) → `[1, 2n]`: the gradients of scale and shift.
+    /// The gradients of layer norm's scale and shift: (g, x) → `[1, 2n]`.
     LayerNormReduce {
         /// The summand of the variance.
         eps: f32,
     },
-    /// (g, x, scale) → the gradient of x.
+    /// The gradient of layer norm's x: (g, x, scale) → the shape of x.
     LayerNormGrad {
         /// The summand of the variance.
         eps: f32,
     },
-    /// (x `[r, n]`) → the shape of x: some elements zero, the others scaled by `1 / (1 − rate)`.
-    /// Dropout is its own gradient: the mask is a function of (seed, step, salt, row or value,
-    /// unit).
+    /// Dropout, which sets some elements to zero and scales the others by `1 / (1 − rate)`: (x `[r,
+    /// n]`) → the shape of x. Dropout is its own gradient: the mask is a function of (seed, step,
+    /// salt, row or value, unit).
     Dropout {
         /// The share of elements that become zero.
         rate: f32,
@@ -355,52 +358,54 @@ pub enum Op {
         salt: u32,
     },
 
-    /// (x `[r, F·dim]`) → `[r, 1]`: the sum of the dot products of all pairs of fields (Rendle
-    /// 2010).
+    /// The sum of the dot products of all pairs of fields (Rendle 2010): (x `[r, F·dim]`) →
+    /// `[r, 1]`.
     FmInteraction {
         /// The number of floats of a field.
         dim: usize,
     },
-    /// (g, x) → the gradient of x.
+    /// The gradient of [`Op::FmInteraction`]: (g, x) → the shape of x.
     FmInteractionGrad {
         /// The number of floats of a field.
         dim: usize,
     },
-    /// (x `[r, F·dim]`) → `[r, F(F−1)/2]`: the dot product of each pair `(i, j)`, `j < i`, in the
-    /// order (1,0), (2,0), (2,1), … of DLRM (Naumov et al. 2019).
+    /// The dot product of each pair of fields `(i, j)`, `j < i`, in DLRM's order (1,0), (2,0),
+    /// (2,1), … (Naumov et al. 2019): (x `[r, F·dim]`) → `[r, F(F−1)/2]`.
     DotInteraction {
         /// The number of floats of a field.
         dim: usize,
     },
-    /// (g, x) → the gradient of x.
+    /// The gradient of [`Op::DotInteraction`]: (g, x) → the shape of x.
     DotInteractionGrad {
         /// The number of floats of a field.
         dim: usize,
     },
 
-    /// (x `[B, n]`) → `[whole B, n]`: x, complete before the next pass, so that every tile can read
-    /// all rows.
+    /// All rows of x, complete before the next pass, so that every tile can read them:
+    /// (x `[B, n]`) → `[whole B, n]`.
     Collect,
-    /// (u `[B, d]`, v `[whole B, d]`, optionally c `[whole B, 1]`) → `[B, 1]`: for row i the
-    /// logarithm of the sum over j of `e^(by·u_i·v_j − c_j)`.
+    /// The logarithm, for each row i, of the sum over j of `e^(by·u_i·v_j − c_j)`: (u `[B, d]`,
+    /// v `[whole B, d]`, optionally c `[whole B, 1]`) → `[B, 1]`.
     InBatchLse(InBatch),
-    /// (g `[B, 1]`, u, the result `[B, 1]`, whole v, optionally whole c) → the gradient of u.
+    /// The gradient of [`Op::InBatchLse`]'s u: (g `[B, 1]`, u, the result `[B, 1]`, whole v,
+    /// optionally whole c) → the shape of u.
     InBatchQueryGrad(InBatch),
-    /// (v `[B, d]`, whole u, whole result, whole g, optionally c `[B, 1]`) → the gradient of v.
+    /// The gradient of [`Op::InBatchLse`]'s v: (v `[B, d]`, whole u, whole result, whole g,
+    /// optionally c `[B, 1]`) → the shape of v.
     InBatchItemGrad(InBatch),
 
-    /// (logits, labels, weights, all `[B, 1]`) → `[1, 1]`: the weighted sum of binary
-    /// cross-entropies.
+    /// The weighted sum of binary cross-entropies: (logits, labels, weights, all `[B, 1]`) →
+    /// `[1, 1]`.
     BceSum,
-    /// (g `[1, 1]`, logits, labels, weights) → the gradient of the logits.
+    /// The gradient of [`Op::BceSum`]'s logits: (g `[1, 1]`, logits, labels, weights) → `[B, 1]`.
     BceGrad,
-    /// (logits, labels, weights, all `[B, 1]`) → `[1, 1]`: the weighted sum of focal losses.
+    /// The weighted sum of focal losses: (logits, labels, weights, all `[B, 1]`) → `[1, 1]`.
     FocalSum(Focal),
-    /// (g `[1, 1]`, logits, labels, weights) → the gradient of the logits.
+    /// The gradient of [`Op::FocalSum`]'s logits: (g `[1, 1]`, logits, labels, weights) → `[B, 1]`.
     FocalGrad(Focal),
 
-    /// (the head's inputs, then the links' operands) → the head's shape. Passes create this
-    /// operation, after autodiff.
+    /// An operation with a chain of fused links: (the head's inputs, then the links' operands) →
+    /// the head's shape. Only passes create this operation, after autodiff.
     Fused(Box<Fused>),
 }
 

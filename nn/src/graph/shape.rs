@@ -1,10 +1,10 @@
-//! The ids of nodes and parameters, and the shapes of values: how many rows and columns.
+//! The ids of nodes and parameters, and the shapes of values: their rows and columns.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The rows of a value.
+/// The number of rows of a value, symbolic or constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Dim {
@@ -26,7 +26,7 @@ pub enum Dim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
-    /// The number of rows, symbolic or constant.
+    /// The number of rows.
     pub rows: Dim,
     /// The number of columns.
     pub cols: usize,
@@ -68,8 +68,8 @@ impl Shape {
 }
 
 impl Dim {
-    /// Returns whether a tile of the batch owns some of the rows, which is so for rows of the batch
-    /// and values of a column.
+    /// Returns whether a tile of the batch owns some of the rows. This is true for rows of the
+    /// batch and for values of a column.
     pub(crate) fn is_tiled(self) -> bool {
         matches!(self, Self::Batch | Self::Values(_))
     }

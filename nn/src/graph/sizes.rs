@@ -7,8 +7,8 @@ use super::shape::{Dim, Shape};
 pub struct Sizes {
     /// The number of rows of the batch.
     pub rows: usize,
-    /// The number of values of a list, for each sparse column; 1 for columns after the end of the
-    /// vector.
+    /// The number of values of a list, for each sparse column. Columns after the end of the vector
+    /// have one value.
     pub list_len: Vec<usize>,
 }
 
@@ -50,12 +50,12 @@ impl NodeSizes<'_> {
         self.sizes.elements(self.output)
     }
 
-    /// Returns the number of elements of an input, 0 where there is none.
+    /// Returns the number of elements of an input, or 0 if the node has no such input.
     pub(crate) fn input(&self, index: usize) -> u64 {
         self.inputs.get(index).map_or(0, |&shape| self.sizes.elements(shape))
     }
 
-    /// Returns the number of columns of an input, 0 where there is none.
+    /// Returns the number of columns of an input, or 0 if the node has no such input.
     pub(crate) fn cols(&self, index: usize) -> u64 {
         self.inputs.get(index).map_or(0, |shape| shape.cols as u64)
     }

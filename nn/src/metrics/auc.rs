@@ -4,7 +4,7 @@
 //! one half (Mann and Whitney's U over the number of pairs). It takes one sort and one pass over
 //! runs of equal scores.
 
-use super::input::{check_row_count, check_rows, rank_key};
+use super::input::{check_rows, rank_key, rank_rows};
 use crate::error::Result;
 
 /// Computes the exact AUC of `scores` (probabilities, logits or any other ranking score) against
@@ -13,8 +13,8 @@ use crate::error::Result;
 /// Returns `None` if either class is absent (or has no weight).
 ///
 /// # Errors
-/// Fails, and names the row, if a score is NaN, a label is neither 0 nor 1, or a weight is negative
-/// or infinite. Fails also if the lengths differ.
+/// Returns an error that names the row if a score is NaN, a label is neither 0 nor 1, or a weight
+/// is negative or infinite, or if the lengths differ.
 pub fn auc(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<Option<f64>> {
     check_rows(scores, labels, weights)?;
     match weights {
@@ -29,12 +29,7 @@ pub fn auc(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<Op
             Ok(unweighted(&ranked))
         }
         Some(weights) => {
-            check_row_count(scores.len())?;
-            let mut ranked: Vec<u64> = (0u32..)
-                .zip(scores)
-                .map(|(row, &score)| u64::from(rank_key(score)) << 32 | u64::from(row))
-                .collect();
-            ranked.sort_unstable();
+            let ranked = rank_rows(scores)?;
             let row_of = |&ranked: &u64| (ranked >> 32, (ranked & 0xffff_ffff) as usize);
             Ok(weighted(ranked.iter().map(row_of), labels, weights))
         }

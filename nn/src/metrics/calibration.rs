@@ -5,30 +5,9 @@
 //! al., "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014), and the table shows
 //! where the error is.
 
-use super::input::{check_probabilities, check_row_count, check_rows, rank_key, weight_of};
+use super::input::{check_probabilities, check_rows, rank_rows, weight_of};
 use crate::error::Result;
 use serde::Serialize;
-
-/// Computes the sum of predicted probabilities over the sum of observed labels: 1 is calibrated,
-/// and above 1 the model predicts too much. Returns `None` if no positive label was observed.
-///
-/// # Errors
-/// Fails for the same reasons as [`logloss`](super::logloss()).
-pub fn calibration(
-    probabilities: &[f32],
-    labels: &[f32],
-    weights: Option<&[f32]>,
-) -> Result<Option<f64>> {
-    check_rows(probabilities, labels, weights)?;
-    check_probabilities(probabilities)?;
-    let (mut predicted, mut observed) = (0.0, 0.0);
-    for row in 0..probabilities.len() {
-        let weight = weight_of(weights, row);
-        predicted += weight * f64::from(probabilities[row]);
-        observed += weight * f64::from(labels[row]);
-    }
-    Ok((observed > 0.0).then(|| predicted / observed))
-}
 
 /// A bucket of rows with neighbouring predictions, and their labels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -50,7 +29,8 @@ pub struct CalibrationBucket {
 /// bucket can therefore be larger than its share.
 ///
 /// # Errors
-/// Fails for the same reasons as [`logloss`](super::logloss()).
+/// Returns an error for the same reasons as [`auc`](super::auc()), and if a probability is outside
+/// `[0, 1]`. The error names the row.
 pub fn calibration_table(
     probabilities: &[f32],
     labels: &[f32],
@@ -59,13 +39,8 @@ pub fn calibration_table(
 ) -> Result<Vec<CalibrationBucket>> {
     check_rows(probabilities, labels, weights)?;
     check_probabilities(probabilities)?;
-    check_row_count(probabilities.len())?;
     let rows = probabilities.len();
-    let mut ranked: Vec<u64> = (0u32..)
-        .zip(probabilities)
-        .map(|(row, &score)| u64::from(rank_key(score)) << 32 | u64::from(row))
-        .collect();
-    ranked.sort_unstable();
+    let ranked = rank_rows(probabilities)?;
 
     let mut table = Vec::new();
     let mut start = 0;
@@ -77,14 +52,14 @@ pub fn calibration_table(
         while end < rows && ranked[end] >> 32 == ranked[end - 1] >> 32 {
             end += 1;
         }
-        table.push(summary(&ranked[start..end], probabilities, labels, weights));
+        table.push(summarise(&ranked[start..end], probabilities, labels, weights));
         start = end;
     }
     Ok(table)
 }
 
-/// Groups the rows of `ranked`, which is not empty.
-fn summary(
+/// Summarises the rows of `ranked`, which is not empty, as one bucket.
+fn summarise(
     ranked: &[u64],
     probabilities: &[f32],
     labels: &[f32],
@@ -143,27 +118,5 @@ mod tests {
                 }
             }
         }
-
-        #[test]
-        fn the_ratio_is_the_ratio_of_sums(
-            rows in prop::collection::vec((0f32..1.0, (0u8..2).prop_map(f32::from), 0f32..3.0), 0..50)
-        ) {
-            let scores: Vec<f32> = rows.iter().map(|row| row.0).collect();
-            let labels: Vec<f32> = rows.iter().map(|row| row.1).collect();
-            let weights: Vec<f32> = rows.iter().map(|row| row.2).collect();
-            let predicted: f64 = rows.iter().map(|row| f64::from(row.0) * f64::from(row.2)).sum();
-            let observed: f64 = rows.iter().map(|row| f64::from(row.1) * f64::from(row.2)).sum();
-            let found = calibration(&scores, &labels, Some(&weights)).unwrap();
-            prop_assert_eq!(found.is_some(), observed > 0.0);
-            if let Some(found) = found {
-                prop_assert!((found - predicted / observed).abs() <= 1e-12 * found.abs());
-            }
-        }
-    }
-
-    #[test]
-    fn nothing_observed_has_no_ratio() {
-        assert_eq!(calibration(&[0.5, 0.5], &[0.0, 0.0], None).unwrap(), None);
-        assert_eq!(calibration(&[0.5, 0.25], &[1.0, 0.0], None).unwrap(), Some(0.75));
     }
 }

@@ -23,8 +23,8 @@ const CALIBRATION_BUCKETS: usize = 10;
 pub enum Scores<'a> {
     /// Probabilities in `[0, 1]`.
     Probabilities(&'a [f32]),
-    /// Log odds, which are ranked as logits: probabilities near 1 collapse into ties, logits do
-    /// not.
+    /// Log odds. They are ranked without conversion, because probabilities near 1 would become
+    /// equal.
     Logits(&'a [f32]),
 }
 
@@ -97,10 +97,10 @@ impl Evaluation {
     /// Adds a batch. Every batch must have the same columns as the first.
     ///
     /// # Errors
-    /// Fails if a score is NaN, a probability is outside `[0, 1]`, a label is neither 0 nor 1, or a
-    /// weight is negative or infinite (each with its row, counted from the first batch). Fails also
-    /// if columns have different lengths, or if the batch does not have the columns of the first
-    /// one.
+    /// Returns an error if a score is NaN, a probability is outside `[0, 1]`, a label is neither 0
+    /// nor 1, or a weight is negative or infinite. Such an error names the row, counted from the
+    /// first batch. Returns an error also if columns have different lengths, or if the batch does
+    /// not have the columns of the first one.
     pub fn push(
         &mut self,
         scores: Scores<'_>,
@@ -156,7 +156,7 @@ impl Evaluation {
         }
         if let Some(logits) = self.logits {
             let same = |column, same: bool| {
-                let reason = "every batch must come with the columns of the first";
+                let reason = "every batch must have the same columns as the first one";
                 if same { Ok(()) } else { Err(refuse(column, reason.to_owned())) }
             };
             same("scores", logits == matches!(scores, Scores::Logits(_)))?;
@@ -169,8 +169,8 @@ impl Evaluation {
     /// Ranks the rows and returns the report.
     ///
     /// # Errors
-    /// Fails if there are more rows than a 32-bit row number can count and a metric needs row
-    /// numbers (weights, groups, the calibration table).
+    /// Returns an error if there are more rows than a 32-bit row number can count and a metric
+    /// needs row numbers (weights, groups, the calibration table).
     pub fn finish(self) -> Result<Report> {
         let labels: Vec<f32> =
             self.labels.iter().map(|&label| f32::from(u8::from(label))).collect();
@@ -218,7 +218,8 @@ fn probability_of_logit(logit: f32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{auc, calibration, logloss, logloss_from_logits};
+    use super::super::auc;
+    use super::super::tests::{calibration, logloss, logloss_from_logits};
     use super::*;
     use crate::error::Error;
     use proptest::prelude::*;

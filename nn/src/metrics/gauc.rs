@@ -27,7 +27,8 @@ pub struct Gauc {
 /// impressions of the group (the sum of the sample weights if there are any).
 ///
 /// # Errors
-/// Fails for the same reasons as [`auc`](super::auc()), and if the group column has another length.
+/// Returns an error for the same reasons as [`auc`](super::auc()), and if the group column has
+/// another length.
 pub fn gauc(
     scores: &[f32],
     labels: &[f32],

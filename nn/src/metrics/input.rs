@@ -67,6 +67,15 @@ pub(super) fn rank_key(score: f32) -> u32 {
     if bits >> 31 == 1 { !bits } else { bits | 0x8000_0000 }
 }
 
+/// Returns `rank key << 32 | row number` of each row, in ascending order.
+pub(super) fn rank_rows(scores: &[f32]) -> Result<Vec<u64>> {
+    check_row_count(scores.len())?;
+    let key = |(row, &score): (u32, &f32)| u64::from(rank_key(score)) << 32 | u64::from(row);
+    let mut ranked: Vec<u64> = (0u32..).zip(scores).map(key).collect();
+    ranked.sort_unstable();
+    Ok(ranked)
+}
+
 /// Checks that row numbers fit into the 32 bits that are next to a rank key.
 pub(super) fn check_row_count(rows: usize) -> Result<()> {
     if u32::try_from(rows).is_ok() {

@@ -1,11 +1,11 @@
-//! Ranking metrics: the measures of how many wanted items are at the head of a list.
+//! Ranking metrics, which measure how many relevant items are at the head of a list.
 //!
 //! A list is the rows of a group (a user, a request) or, in retrieval, all candidates of a row. A
-//! list without wanted items is left out of the mean.
+//! list without relevant items is left out of the mean.
 //!
-//! * `recall@k`: the share of the wanted items that are among the first k.
-//! * `ndcg@k` (Järvelin & Kekäläinen 2002): the sum of `1 / log2(1 + place)` over the wanted items
-//!   among the first k, divided by the same sum for the best order.
+//! * `recall@k`: the share of the relevant items that are among the first k.
+//! * `ndcg@k` (Järvelin & Kekäläinen 2002): the sum of `1 / log2(1 + place)` over the relevant
+//!   items among the first k, divided by the same sum for the best order.
 //!
 //! Rows of equal score have no order. They count as the average over all their orders (McSherry &
 //! Najork 2008). A model that gives every row the same score therefore gets the result of guessing,
@@ -15,12 +15,12 @@ use serde::Serialize;
 
 use super::input::rank_key;
 
-/// The figures to compute, each given by the number of places k that it reads.
+/// The figures to compute. Each is given by k, the number of places that it reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cutoffs {
-    /// The k of each `ndcg@k`.
+    /// The values of k for which `ndcg@k` is computed.
     pub ndcg: Vec<u32>,
-    /// The k of each `recall@k`.
+    /// The values of k for which `recall@k` is computed.
     pub recall: Vec<u32>,
 }
 
@@ -32,12 +32,12 @@ impl Cutoffs {
     }
 }
 
-/// A figure and its name.
+/// A ranking figure and its name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankingFigure {
     /// The name of the figure, `ndcg@10` or `recall@10`.
     pub name: String,
-    /// The mean over lists; `None` if no list has a wanted item.
+    /// The mean over lists; `None` if no list has a relevant item.
     pub value: Option<f64>,
 }
 
@@ -58,13 +58,13 @@ impl Ranking {
         Self { cutoffs, ndcg, recall, lists: 0 }
     }
 
-    /// Returns the number of lists that had a wanted item.
+    /// Returns the number of lists that had a relevant item.
     #[must_use]
     pub fn lists(&self) -> u64 {
         self.lists
     }
 
-    /// Adds a list of scores with a flag for each wanted row. The list is reordered.
+    /// Adds a list of scores with flags, `true` for a relevant row. The list is reordered.
     pub fn push_list(&mut self, rows: &mut [(f32, bool)]) {
         let wanted = rows.iter().filter(|(_, wanted)| *wanted).count() as u64;
         if wanted == 0 {
@@ -87,7 +87,7 @@ impl Ranking {
         }
     }
 
-    /// Adds a list with one wanted row: `above` rows have a higher score, and `others_tied` other
+    /// Adds a list with one relevant row: `above` rows have a higher score, and `others_tied` other
     /// rows have the same score.
     pub fn push_place(&mut self, above: u64, others_tied: u64) {
         self.lists += 1;

@@ -10,7 +10,7 @@ use super::proto::{AttributeProto, NodeProto, TensorProto};
 use crate::error::{Error, Result};
 use crate::graph::shape::NodeId;
 
-/// The nodes, constants and names that have been written so far.
+/// The writer of ONNX nodes, with the nodes, constants and names that it has written so far.
 #[derive(Default)]
 pub(crate) struct Emitter {
     pub(crate) nodes: Vec<NodeProto>,
@@ -30,7 +30,7 @@ impl Emitter {
         self.begin(id.to_string(), layer);
     }
 
-    /// Attributes the following operations to a value that is no node of the graph.
+    /// Attributes the following operations to a value that is not a node of the graph.
     pub(crate) fn begin(&mut self, value: String, layer: &str) {
         self.value = value;
         self.layer = layer.to_owned();
@@ -62,7 +62,7 @@ impl Emitter {
         output
     }
 
-    /// Writes one operation whose result has a name of its own.
+    /// Writes one operation whose result has the given name.
     pub(crate) fn push(
         &mut self,
         op_type: &str,

@@ -9,12 +9,12 @@ use zillion_feature::Pooling;
 use super::emit::Emitter;
 use super::proto::{AttributeProto, TensorProto};
 
-/// The values that are derived once from the lengths of a list column.
+/// The names of the values that are derived once from the lengths of a list column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
-    /// The input with the lengths, `[batch]`.
+    /// The name of the input with the lengths, `[batch]`.
     pub(crate) lengths: String,
-    /// The row of each value, `[values]`, and the same as `[values, 1]`.
+    /// The names of the row of each value, as `[values]` and as `[values, 1]`.
     row_of: String,
     places: String,
 }
@@ -80,7 +80,7 @@ impl List {
         e.op("Div", &[&powers, &sum], Vec::new())
     }
 
-    /// Writes one over the length of each list, `[batch, 1]`; 1 for an empty list.
+    /// Writes the reciprocal of the length of each list, `[batch, 1]`; 1 for an empty list.
     pub(crate) fn inverse_lengths(&self, e: &mut Emitter) -> String {
         let one = e.int(1);
         let lengths = e.op("Max", &[&self.lengths, &one], Vec::new());
@@ -104,7 +104,7 @@ impl List {
         e.op("Expand", &[&column, &shape], Vec::new())
     }
 
-    /// Writes the rows of each list pooled into one, as `ops::gather` pools them.
+    /// Writes the pooling of the rows of each list into one row, with the rules of `ops::gather`.
     pub(crate) fn pool(
         &self,
         e: &mut Emitter,

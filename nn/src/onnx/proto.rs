@@ -1,11 +1,11 @@
 //! The ONNX messages that a dense graph needs, with the fields and tags of the published
 //! onnx.proto.
 //!
-//! Fields that are missing here are not a problem: readers give an absent field its default.
+//! Fields that are never written are left out: readers give an absent field its default.
 
 use prost::{Message, Oneof};
 
-/// `AttributeProto.type` of the attributes that are written.
+/// The values of `AttributeProto.type` for the attributes that are written.
 pub(crate) mod kind {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const INT: i32 = 2;
@@ -14,7 +14,7 @@ pub(crate) mod kind {
     pub(in crate::onnx) const INTS: i32 = 7;
 }
 
-/// `TensorProto.DataType` of the tensors that are written.
+/// The values of `TensorProto.DataType` for the tensors that are written.
 pub(crate) mod data {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const INT64: i32 = 7;
@@ -28,12 +28,6 @@ pub(crate) struct ModelProto {
     pub(crate) producer_name: Option<String>,
     #[prost(string, optional, tag = "3")]
     pub(crate) producer_version: Option<String>,
-    #[prost(string, optional, tag = "4")]
-    pub(crate) domain: Option<String>,
-    #[prost(int64, optional, tag = "5")]
-    pub(crate) model_version: Option<i64>,
-    #[prost(string, optional, tag = "6")]
-    pub(crate) doc_string: Option<String>,
     #[prost(message, optional, tag = "7")]
     pub(crate) graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
@@ -66,8 +60,6 @@ pub(crate) struct GraphProto {
     pub(crate) name: Option<String>,
     #[prost(message, repeated, tag = "5")]
     pub(crate) initializer: Vec<TensorProto>,
-    #[prost(string, optional, tag = "10")]
-    pub(crate) doc_string: Option<String>,
     #[prost(message, repeated, tag = "11")]
     pub(crate) input: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "12")]

@@ -136,7 +136,7 @@ fn inputs_say_what_to_feed() {
 #[test]
 fn operations_without_onnx_form_are_refused_by_name() {
     let error = export(MODELS[4], Pooling::Sum, Mode::Train).unwrap_err().to_string();
-    assert!(error.contains("has no form in ONNX") && error.contains("loss"), "{error}");
+    assert!(error.contains("ONNX has no operation for") && error.contains("loss"), "{error}");
 
     let mut b = GraphBuilder::new(crate::GraphInputs::default(), Mode::Infer);
     let half = b.fill("half", 1, 1, 0.5).unwrap();
@@ -270,14 +270,12 @@ proptest! {
             node: nodes,
             name: name.clone(),
             initializer: tensors,
-            doc_string: name.clone(),
             input: inputs,
             output: outputs,
         };
         let model = ModelProto {
             ir_version: version,
-            model_version: version,
-            domain: name.clone(),
+            producer_name: name.clone(),
             graph: Some(graph),
             metadata_props: vec![StringStringEntryProto { key: name.clone(), value: name }],
             ..ModelProto::default()

@@ -13,7 +13,7 @@ use crate::params::Params;
 /// The symbolic dimension of the rows of a batch.
 pub(super) const BATCH: &str = "batch";
 
-/// A node, with the names of its inputs' values.
+/// A node of the graph, with the names of the values that it reads.
 pub(crate) struct OnnxNode<'a> {
     pub(crate) id: NodeId,
     /// The name of the node in the graph.
@@ -25,7 +25,7 @@ pub(crate) struct OnnxNode<'a> {
 }
 
 impl OnnxNode<'_> {
-    /// Returns the number of columns of an input, 0 where there is none.
+    /// Returns the number of columns of an input, or 0 if the node has no such input.
     pub(crate) fn cols(&self, index: usize) -> usize {
         self.input_cols.get(index).copied().unwrap_or(0)
     }
@@ -38,7 +38,7 @@ pub(crate) struct Writer<'a> {
     columns: &'a [OnnxColumn],
     pub(crate) emitter: Emitter,
     pub(super) is_needed: Vec<bool>,
-    /// The value of each node, once it is written.
+    /// The name of each node's value; empty until the node is written.
     pub(super) values: Vec<String>,
     lists: Vec<Option<List>>,
     pub(super) inputs: Vec<OnnxInput>,
@@ -48,15 +48,7 @@ pub(crate) struct Writer<'a> {
 impl<'a> Writer<'a> {
     pub(super) fn new(graph: &'a Graph, params: &'a Params, columns: &'a [OnnxColumn]) -> Self {
         // Nodes that no output depends on are left out.
-        let mut is_needed = vec![false; graph.nodes.len()];
-        for (_, id) in &graph.outputs {
-            is_needed[id.0 as usize] = true;
-        }
-        for (index, node) in graph.nodes.iter().enumerate().rev() {
-            if is_needed[index] {
-                node.inputs.iter().for_each(|input| is_needed[input.0 as usize] = true);
-            }
-        }
+        let is_needed = graph.live(graph.outputs.iter().map(|&(_, id)| id));
         Self {
             graph,
             params,
@@ -83,14 +75,14 @@ impl<'a> Writer<'a> {
         let Some((segment, ..)) = found else {
             let feature = &known.columns[column].name;
             let reason = format!(
-                "the floats {offset}..{} of the rows of `{feature}` are no segment of them",
+                "it reads the floats {offset}..{} of the rows of `{feature}`, which are not a segment",
                 offset + dim
             );
             return Err(Error::Onnx { node: layer.to_owned(), reason });
         };
         let feature = known.columns[column].name.clone();
         let table = known.tables[known.columns[column].table].name.clone();
-        let rows = if of.list { values_of(&feature) } else { BATCH.to_owned() };
+        let rows = if of.list { format!("values_{feature}") } else { BATCH.to_owned() };
         let holds = OnnxHolds::Rows { feature: feature.clone(), table, segment: segment.clone() };
         let shape = [DimensionValue::Symbol(rows), DimensionValue::Number(dim as i64)];
         self.input(format!("{feature}.{segment}"), data::FLOAT, &shape, false, holds)
@@ -124,22 +116,11 @@ impl<'a> Writer<'a> {
         let holds = OnnxHolds::Lengths { feature: feature.clone() };
         let name = format!("{feature}.lengths");
         let lengths = self.input(name, data::INT64, &shape, false, holds)?;
-        let made = self.write_apart(format!("%list.{column}"), &format!("{feature}.rows"), |e| {
-            List::new(e, &lengths)
-        });
+        // The operations that turn lengths into rows do not belong to the current node.
+        self.emitter.begin(format!("%list.{column}"), &format!("{feature}.rows"));
+        let made = List::new(&mut self.emitter, &lengths);
         self.lists[column] = Some(made.clone());
         Ok(Some(made))
-    }
-
-    /// Writes operations that do not belong to the current node.
-    fn write_apart<T>(
-        &mut self,
-        value: String,
-        layer: &str,
-        write: impl FnOnce(&mut Emitter) -> T,
-    ) -> T {
-        self.emitter.begin(value, layer);
-        write(&mut self.emitter)
     }
 
     /// Declares the input of a numeric feature and returns its name.
@@ -216,8 +197,4 @@ impl<'a> Writer<'a> {
         let axis = self.emitter.int(axis);
         self.emitter.op(op_type, &[x, &axis], vec![AttributeProto::int("keepdims", 1)])
     }
-}
-
-fn values_of(feature: &str) -> String {
-    format!("values_{feature}")
 }

@@ -6,38 +6,17 @@
 //! far from zero keeps its variance. Inference normalises by the running statistics with the same
 //! operation.
 
-use super::kernel::{Tile, View, ViewMut, add, simd};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
-use zillion_device::matmul::Scratch;
+use super::kernel::add;
+use super::*;
 
-/// The number of columns processed at a time, so that their factors stay in first-level cache while
-/// the rows are read.
+/// The number of columns that are processed at a time. Their factors then stay in first-level cache
+/// while the rows are read.
 const BLOCK: usize = 1024;
 
 /// Batch norm: statistics, normalisation, its gradients and the running statistics.
 pub(super) struct BatchNorm;
 
 impl OpGroup for BatchNorm {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::BatchNormStats => "batch_norm_stats",
-            Op::BatchNorm { .. } => "batch_norm",
-            Op::BatchNormReduce { .. } => "batch_norm_reduce",
-            Op::BatchNormGrad { .. } => "batch_norm_grad",
-            Op::BatchNormFixedGrad { .. } => "batch_norm_fixed_grad",
-            Op::BatchNormRunning { .. } => "batch_norm_running",
-            _ => "unknown",
-        }
-    }
-
     fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match op {
             Op::BatchNormRunning { variance: true, .. } => f.write_str("[variance]"),
@@ -76,7 +55,7 @@ impl OpGroup for BatchNorm {
             {
                 Ok(*running)
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -94,26 +73,19 @@ impl OpGroup for BatchNorm {
                 batch_norm_grad(*eps, rows, g, stats, scale, None, &mut out);
             }
             (Op::BatchNormRunning { momentum, variance }, &[running, stats]) => {
-                move_running(*momentum, *variance, tile.total_rows, running, stats, &mut out);
+                update_running(*momentum, *variance, tile.total_rows, running, stats, &mut out);
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
-    fn accumulate(
-        op: &Op,
-        tile: &Tile<'_>,
-        rows_before: usize,
-        inputs: &[View<'_>],
-        partial: &mut [f32],
-        _scratch: &mut Scratch,
-    ) {
+    fn accumulate(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
         match (op, inputs) {
-            (Op::BatchNormStats, &[x]) => tile_stats(tile.rows, rows_before, x, partial),
+            (Op::BatchNormStats, &[x]) => tile_stats(tile.rows, x, partial),
             (Op::BatchNormReduce { eps }, &[g, x, stats]) => {
-                batch_norm_reduce(*eps, tile.rows, g, x, stats, partial, rows_before == 0);
+                batch_norm_reduce(*eps, tile.rows, g, x, stats, partial);
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -136,7 +108,7 @@ impl OpGroup for BatchNorm {
     ) {
         match op {
             Op::BatchNormStats => combine_stats(partials, out),
-            _ => super::add_partials(partials, start, out),
+            _ => add_partials(partials, start, out),
         }
     }
 
@@ -161,23 +133,17 @@ impl OpGroup for BatchNorm {
         let n = cx.shape(x).cols;
         let reduced = cx.push(id, "grad", Op::BatchNormReduce { eps }, &[g, x, stats])?;
         for (param, start) in [(scale, 0), (shift, n)] {
-            if cx.wants(param) {
-                let gp = cx.push(id, "grad", Op::Slice { start, len: n }, &[reduced])?;
-                cx.give(param, gp);
-            }
+            cx.push_gradient(id, param, Op::Slice { start, len: n }, &[reduced])?;
         }
         let of_batch = cx.node(stats).op == Op::BatchNormStats && cx.node(stats).inputs == [x];
-        if of_batch && cx.wants(x) {
+        if of_batch {
             let inputs = [g, x, stats, scale, reduced];
-            let gx = cx.push(id, "grad", Op::BatchNormGrad { eps }, &inputs)?;
-            cx.give(x, gx);
-        } else if !of_batch && cx.wants(stats) {
-            return Err(cx.refuse_gradient(id));
-        } else if cx.wants(x) {
-            let gx = cx.push(id, "grad", Op::BatchNormFixedGrad { eps }, &[g, stats, scale])?;
-            cx.give(x, gx);
+            cx.push_gradient(id, x, Op::BatchNormGrad { eps }, &inputs)
+        } else if cx.needs_gradient(stats) {
+            Err(cx.refuse_gradient(id))
+        } else {
+            cx.push_gradient(id, x, Op::BatchNormFixedGrad { eps }, &[g, stats, scale])
         }
-        Ok(())
     }
 
     fn flops(op: &Op, sizes: &NodeSizes<'_>) -> u64 {
@@ -210,8 +176,9 @@ impl OpGroup for BatchNorm {
     }
 }
 
-/// Moves a running mean or variance towards the statistics of the batch.
-fn move_running(
+/// Computes the next running mean or variance: the weighted mean of the old one and that of the
+/// batch.
+fn update_running(
     momentum: f32,
     variance: bool,
     total_rows: usize,
@@ -221,7 +188,7 @@ fn move_running(
 ) {
     let n = running.cols;
     if total_rows == 0 {
-        // Without rows there are no statistics to move towards.
+        // Without rows there are no new statistics.
         return out.row(0).copy_from_slice(running.row(0));
     }
     // The estimate is unbiased, except for one row, where only the biased one (0) exists.
@@ -234,9 +201,9 @@ fn move_running(
     }
 }
 
-fn tile_stats(rows: usize, rows_before: usize, x: View<'_>, partial: &mut [f32]) {
+fn tile_stats(rows: usize, x: View<'_>, partial: &mut Partial<'_>) {
     let n = x.cols;
-    let (so_far, of_tile) = partial.split_at_mut(2 * n);
+    let (so_far, of_tile) = partial.values.split_at_mut(2 * n);
     let (mean, squares) = of_tile.split_at_mut(n);
     let (mean, squares) = (&mut mean[..n], &mut squares[..n]);
     simd!({
@@ -251,10 +218,9 @@ fn tile_stats(rows: usize, rows_before: usize, x: View<'_>, partial: &mut [f32])
             add_squares(squares, mean, x.row(i));
         }
     });
-    if rows_before == 0 {
-        so_far.copy_from_slice(of_tile);
-    } else {
-        merge_stats(so_far, rows_before, of_tile, rows);
+    match partial.rows_before {
+        0 => so_far.copy_from_slice(of_tile),
+        rows_before => merge_stats(so_far, rows_before, of_tile, rows),
     }
 }
 
@@ -340,15 +306,11 @@ fn batch_norm_reduce(
     g: View<'_>,
     x: View<'_>,
     stats: View<'_>,
-    partial: &mut [f32],
-    first: bool,
+    partial: &mut Partial<'_>,
 ) {
     let n = x.cols;
     let (mean, var) = stats.row(0).split_at(n);
-    if first {
-        partial[..2 * n].fill(0.0);
-    }
-    let (to_scale, to_shift) = partial[..2 * n].split_at_mut(n);
+    let (to_scale, to_shift) = partial.zeroed(2 * n).split_at_mut(n);
     simd!({
         blocks(n, |start, width| {
             let range = start..start + width;

@@ -1,46 +1,34 @@
 //! Concatenations of columns, and parts of them. Where possible these are views, which cost
 //! nothing: see [`placement`](crate::program::placement).
 
-use super::kernel::{Tile, View, ViewMut};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
+use super::*;
 
 /// Concatenations of columns, and parts of them.
 pub(super) struct Columns;
 
 impl OpGroup for Columns {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Concat => "concat",
-            Op::Slice { .. } => "slice",
-            Op::Pad { .. } => "pad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::Concat, [first, ..]) => {
                 if inputs.iter().any(|s| s.rows != first.rows) {
-                    return Err(format!("rows of {} differ", super::format_shapes(inputs)));
+                    return Err(format!("rows of {} differ", format_shapes(inputs)));
                 }
                 Ok(Shape { rows: first.rows, cols: inputs.iter().map(|s| s.cols).sum() })
             }
             (Op::Slice { start, len }, [x]) => match start.checked_add(*len) {
                 Some(end) if end <= x.cols => Ok(Shape { rows: x.rows, cols: *len }),
-                _ => Err(format!("{x} has no {len} columns from {start}")),
+                _ => Err(format!(
+                    "the input {x} has no columns {start}..{}",
+                    start.saturating_add(*len)
+                )),
             },
             (Op::Pad { start, total }, [x]) => match start.checked_add(x.cols) {
                 Some(end) if end <= *total => Ok(Shape { rows: x.rows, cols: *total }),
-                _ => Err(format!("{x} at column {start} does not fit {total} columns")),
+                _ => Err(format!(
+                    "the input {x} from column {start} on does not fit into {total} columns"
+                )),
             },
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -59,7 +47,7 @@ impl OpGroup for Columns {
                     out[start + x.cols..].fill(0.0);
                 }
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -70,22 +58,17 @@ impl OpGroup for Columns {
                 let mut start = 0;
                 for &part in parts {
                     let len = cx.shape(part).cols;
-                    if cx.wants(part) {
-                        let gp = cx.push(id, "grad", Op::Slice { start, len }, &[g])?;
-                        cx.give(part, gp);
-                    }
+                    cx.push_gradient(id, part, Op::Slice { start, len }, &[g])?;
                     start += len;
                 }
             }
-            (Op::Slice { start, .. }, &[x]) if cx.wants(x) => {
+            (&Op::Slice { start, .. }, &[x]) => {
                 let total = cx.shape(x).cols;
-                let gx = cx.push(id, "grad", Op::Pad { start: *start, total }, &[g])?;
-                cx.give(x, gx);
+                cx.push_gradient(id, x, Op::Pad { start, total }, &[g])?;
             }
-            (Op::Pad { start, .. }, &[x]) if cx.wants(x) => {
+            (&Op::Pad { start, .. }, &[x]) => {
                 let len = cx.shape(x).cols;
-                let gx = cx.push(id, "grad", Op::Slice { start: *start, len }, &[g])?;
-                cx.give(x, gx);
+                cx.push_gradient(id, x, Op::Slice { start, len }, &[g])?;
             }
             _ => {}
         }

@@ -1,34 +1,23 @@
 //! Inverted dropout (Srivastava et al. 2014). The mask is a function of (seed, step, layer, row,
 //! unit): the backward pass computes the mask again instead of reading it from memory.
 
-use super::kernel::{StepSeed, Tile, View, ViewMut, simd};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use std::fmt;
+use super::kernel::StepSeed;
+use super::*;
 use zillion_feature::random;
 
 /// Dropout, which is its own gradient.
 pub(super) struct Dropout;
 
 impl OpGroup for Dropout {
-    fn name(_op: &Op) -> &'static str {
-        "dropout"
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match inputs {
             [x] if x.is_tiled() => Ok(*x),
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
     fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-        let (&Op::Dropout { rate, salt }, &[x]) = (op, inputs) else { return super::reject(op) };
+        let (&Op::Dropout { rate, salt }, &[x]) = (op, inputs) else { return reject(op) };
         let threshold = threshold(rate);
         let factor = 1.0 / (1.0 - rate);
         simd!({
@@ -41,13 +30,8 @@ impl OpGroup for Dropout {
 
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
-        if let &[x] = node.inputs.as_slice()
-            && cx.wants(x)
-        {
-            let gx = cx.push(id, "grad", node.op, &[g])?;
-            cx.give(x, gx);
-        }
-        Ok(())
+        let &[x] = node.inputs.as_slice() else { return Err(cx.refuse_gradient(id)) };
+        cx.push_gradient(id, x, node.op, &[g])
     }
 
     fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,7 +46,7 @@ impl OpGroup for Dropout {
     }
 }
 
-/// Returns whether dropout keeps a unit, for tests that need to know.
+/// Returns whether dropout keeps a unit, so that tests can compute the expected result.
 pub fn dropout_keeps(seed: StepSeed, salt: u32, row: usize, unit: usize, rate: f32) -> bool {
     unit_bits(row_stream(seed, salt, row), unit as u32) >= threshold(rate)
 }

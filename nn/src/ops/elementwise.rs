@@ -1,32 +1,13 @@
 //! Functions of one, two or three elements.
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
-use super::kernel::{Tile, View, ViewMut, map1, map2, simd};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Binary, Op, Unary};
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
+use super::kernel::{map1, map2};
+use super::*;
 
 /// Functions of each element of one to three values, and sums of several.
 pub(super) struct Elementwise;
 
 impl OpGroup for Elementwise {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Unary(function) => function.name(),
-            Op::UnaryGrad(function) => function.gradient_name(),
-            Op::Binary(function) => function.name(),
-            Op::MulAdd => "mul_add",
-            Op::AddN => "add_n",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::Unary(_), [x]) => Ok(*x),
@@ -41,48 +22,41 @@ impl OpGroup for Elementwise {
                 Ok(*a)
             }
             (Op::AddN, [first, rest @ ..]) if rest.iter().all(|s| s == first) => Ok(*first),
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
     fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
         let rows = tile.rows;
         match (op, inputs) {
-            (Op::Unary(function), &[x]) => unary(*function, rows, x, &mut out),
-            (Op::UnaryGrad(function), &[g, x]) => unary_grad(*function, rows, g, x, &mut out),
-            (Op::Binary(function), &[a, b]) => binary(*function, rows, a, b, &mut out),
+            (Op::Unary(function), &[x]) => with_unary!(*function, map1(rows, x, &mut out)),
+            (Op::UnaryGrad(function), &[g, x]) => {
+                with_unary_grad!(*function, map2(rows, g, x, &mut out));
+            }
+            (Op::Binary(function), &[a, b]) => with_binary!(*function, map2(rows, a, b, &mut out)),
             (Op::MulAdd, &[a, b, c]) => mul_add(rows, a, b, c, &mut out),
             (Op::AddN, terms) => add_n(rows, terms, &mut out),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
         match (&node.op, node.inputs.as_slice()) {
-            (Op::Unary(Unary::Offset { .. }), &[x]) => cx.give(x, g),
-            (Op::Unary(Unary::Scale { by }), &[x]) if cx.wants(x) => {
-                let gx = cx.push(id, "grad", Op::Unary(Unary::Scale { by: *by }), &[g])?;
-                cx.give(x, gx);
+            (Op::Unary(Unary::Offset { .. }), &[x]) => cx.add_gradient(x, g),
+            (Op::Unary(Unary::Scale { by }), &[x]) => {
+                cx.push_gradient(id, x, Op::Unary(Unary::Scale { by: *by }), &[g])?
             }
-            (Op::Unary(function), &[x]) if cx.wants(x) => {
+            (Op::Unary(function), &[x]) => {
                 let point = if function.uses_result() { id } else { x };
-                let gx = cx.push(id, "grad", Op::UnaryGrad(*function), &[g, point])?;
-                cx.give(x, gx);
+                cx.push_gradient(id, x, Op::UnaryGrad(*function), &[g, point])?;
             }
             (Op::Binary(function), &[a, b]) => binary_gradient(cx, id, *function, a, b, g)?,
             (Op::MulAdd, &[a, b, c]) => {
                 product_gradient(cx, id, a, b, g)?;
-                if cx.wants(c) {
-                    let gc = cx.reduce_to(id, g, c)?;
-                    cx.give(c, gc);
-                }
+                cx.add_reduced_gradient(id, c, g)?;
             }
-            (Op::AddN, terms) => {
-                for &term in terms {
-                    cx.give(term, g);
-                }
-            }
+            (Op::AddN, terms) => terms.iter().for_each(|&term| cx.add_gradient(term, g)),
             (Op::UnaryGrad(_), _) => return Err(cx.refuse_gradient(id)),
             _ => {}
         }
@@ -144,20 +118,6 @@ pub(super) fn broadcast(a: Shape, b: Shape) -> ShapeResult {
     Ok(Shape { rows, cols })
 }
 
-fn unary(function: Unary, rows: usize, x: View<'_>, out: &mut ViewMut<'_>) {
-    with_unary!(function, map1(rows, x, out))
-}
-
-/// Computes the gradient of a function; `x` is its result where [`Unary::uses_result`], else its
-/// argument.
-fn unary_grad(function: Unary, rows: usize, g: View<'_>, x: View<'_>, out: &mut ViewMut<'_>) {
-    with_unary_grad!(function, map2(rows, g, x, out))
-}
-
-fn binary(function: Binary, rows: usize, a: View<'_>, b: View<'_>, out: &mut ViewMut<'_>) {
-    with_binary!(function, map2(rows, a, b, out))
-}
-
 fn mul_add(rows: usize, a: View<'_>, b: View<'_>, c: View<'_>, out: &mut ViewMut<'_>) {
     #[inline(always)]
     fn line(
@@ -191,7 +151,7 @@ fn add_n(rows: usize, terms: &[View<'_>], out: &mut ViewMut<'_>) {
             map2(rows, a, b, out, |a, b| a + b);
             for term in rest {
                 for i in 0..rows {
-                    super::kernel::add(out.row(i), term.row(i));
+                    kernel::add(out.row(i), term.row(i));
                 }
             }
         }),
@@ -202,19 +162,17 @@ fn add_n(rows: usize, terms: &[View<'_>], out: &mut ViewMut<'_>) {
 /// Appends the gradients of both factors of a product.
 fn product_gradient(cx: &mut Backward, id: NodeId, a: NodeId, b: NodeId, g: NodeId) -> Result<()> {
     for (of, by) in [(a, b), (b, a)] {
-        if !cx.wants(of) {
+        if !cx.needs_gradient(of) {
             continue;
         }
         let (wanted, full) = (cx.shape(of), cx.shape(g));
         let narrow = wanted.cols == 1 && full.cols > 1;
         if narrow && wanted.rows == full.rows && cx.shape(by) == full {
             // The product and its sum over columns in one pass.
-            let gx = cx.push(id, "grad", Op::RowDot, &[g, by])?;
-            cx.give(of, gx);
+            cx.push_gradient(id, of, Op::RowDot, &[g, by])?;
         } else {
             let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[g, by])?;
-            let gx = cx.reduce_to(id, gx, of)?;
-            cx.give(of, gx);
+            cx.add_reduced_gradient(id, of, gx)?;
         }
     }
     Ok(())
@@ -230,35 +188,27 @@ fn binary_gradient(
 ) -> Result<()> {
     match function {
         Binary::Mul => product_gradient(cx, id, a, b, g)?,
-        Binary::Add | Binary::Sub => {
-            if cx.wants(a) {
-                let ga = cx.reduce_to(id, g, a)?;
-                cx.give(a, ga);
-            }
-            if cx.wants(b) {
+        Binary::Add => {
+            cx.add_reduced_gradient(id, a, g)?;
+            cx.add_reduced_gradient(id, b, g)?;
+        }
+        Binary::Sub => {
+            cx.add_reduced_gradient(id, a, g)?;
+            if cx.needs_gradient(b) {
                 let gb = cx.reduce_to(id, g, b)?;
-                let gb = if function == Binary::Sub {
-                    cx.push(id, "grad", Op::Unary(Unary::Scale { by: -1.0 }), &[gb])?
-                } else {
-                    gb
-                };
-                cx.give(b, gb);
+                cx.push_gradient(id, b, Op::Unary(Unary::Scale { by: -1.0 }), &[gb])?;
             }
         }
         Binary::Div | Binary::SafeDiv => {
-            if !cx.wants(a) && !cx.wants(b) {
+            if !cx.needs_gradient(a) && !cx.needs_gradient(b) {
                 return Ok(());
             }
             let quotient = cx.push(id, "grad", Op::Binary(function), &[g, b])?;
-            if cx.wants(a) {
-                let ga = cx.reduce_to(id, quotient, a)?;
-                cx.give(a, ga);
-            }
-            if cx.wants(b) {
+            cx.add_reduced_gradient(id, a, quotient)?;
+            if cx.needs_gradient(b) {
                 let gb = cx.push(id, "grad", Op::Binary(Binary::Mul), &[quotient, id])?;
                 let gb = cx.push(id, "grad", Op::Unary(Unary::Scale { by: -1.0 }), &[gb])?;
-                let gb = cx.reduce_to(id, gb, b)?;
-                cx.give(b, gb);
+                cx.add_reduced_gradient(id, b, gb)?;
             }
         }
     }

@@ -20,7 +20,7 @@ impl Unary {
     }
 
     /// Returns the names of the function and of its gradient.
-    fn names(self) -> (&'static str, &'static str) {
+    pub(super) fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Relu => ("relu", "relu_grad"),
             Self::LeakyRelu { .. } => ("leaky_relu", "leaky_relu_grad"),
@@ -36,16 +36,6 @@ impl Unary {
             Self::Scale { .. } => ("scale", "scale_grad"),
             Self::Offset { .. } => ("offset", "offset_grad"),
         }
-    }
-
-    /// Returns the name of the function.
-    pub(super) fn name(self) -> &'static str {
-        self.names().0
-    }
-
-    /// Returns the name of the function's gradient.
-    pub(super) fn gradient_name(self) -> &'static str {
-        self.names().1
     }
 
     /// Writes the function of `x` as ONNX and returns the name of its value.

@@ -8,13 +8,9 @@
 //! themselves, so the bits are the same.
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
-use super::kernel::{Tile, View, ViewMut, simd};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::graph::Graph;
-use crate::graph::op::{Binary, Fused, Link, Op, Unary};
-use crate::graph::shape::{Dim, Shape};
-use crate::graph::sizes::NodeSizes;
-use std::fmt;
+use super::*;
+use crate::graph::op::{Fused, Link};
+use std::iter::repeat;
 
 /// The number of floats of a result that pass through the head and the chain together.
 const BLOCK: usize = 2048;
@@ -23,22 +19,18 @@ const BLOCK: usize = 2048;
 pub(super) struct FusedChain;
 
 impl OpGroup for FusedChain {
-    fn name(op: &Op) -> &'static str {
-        op.head().name()
-    }
-
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
-        let Op::Fused(fused) = op else { return super::cannot_take(op, inputs) };
+        let Op::Fused(fused) = op else { return cannot_take(op, inputs) };
         let needed =
             fused.head_inputs + fused.chain.iter().map(|link| link.inputs()).sum::<usize>();
         if inputs.len() != needed {
             return Err(format!("found {} inputs, needed {needed}", inputs.len()));
         }
-        if !super::can_lead(&fused.head) {
-            return Err(format!("nothing can be chained to {}", fused.head.name()));
+        if !can_lead(&fused.head) {
+            return Err(format!("{} cannot be the head of a fused chain", fused.head.name()));
         }
         let (head, operands) = inputs.split_at(fused.head_inputs);
-        let shape = super::shape(&fused.head, head, graph)?;
+        let shape = shape(&fused.head, head, graph)?;
         match operands.iter().find(|operand| !is_operand(**operand, shape)) {
             Some(operand) => Err(format!("{operand} does not broadcast to {shape}")),
             None => Ok(shape),
@@ -48,7 +40,7 @@ impl OpGroup for FusedChain {
     fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
         match op {
             Op::Fused(fused) => forward_chain(fused, tile, inputs, out),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -56,8 +48,7 @@ impl OpGroup for FusedChain {
         let Op::Fused(fused) = op else { return 0 };
         let head_inputs = &sizes.inputs[..fused.head_inputs.min(sizes.inputs.len())];
         let links: u64 = fused.chain.iter().map(|link| link.flops()).sum();
-        super::flops(&fused.head, &NodeSizes { inputs: head_inputs, ..*sizes })
-            + links * sizes.out()
+        flops(&fused.head, &NodeSizes { inputs: head_inputs, ..*sizes }) + links * sizes.out()
     }
 }
 
@@ -112,9 +103,9 @@ pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
 fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
     let ViewMut { data, stride, cols } = out;
     let (head, operands) = inputs.split_at(fused.head_inputs.min(inputs.len()));
-    let whole = super::chaining(&fused.head) == Chaining::Tile;
+    let whole = chaining(&fused.head) == Chaining::Tile;
     let block = if whole { tile.rows } else { (BLOCK / cols.max(1)).max(1) };
-    let mut views = [View::default(); super::MAX_INPUTS];
+    let mut views = [View::default(); MAX_INPUTS];
     for start in (0..tile.rows).step_by(block.max(1)) {
         let rows = block.min(tile.rows - start);
         for (view, from) in views.iter_mut().zip(head) {
@@ -126,14 +117,14 @@ fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewM
         // The kernels of products contain the most common first link themselves.
         let (in_head, rest) = match (&fused.head, fused.chain.as_slice()) {
             (Op::Linear, [Link::Unary(Unary::Relu), rest @ ..]) => {
-                (super::linear::forward_relu(&part, views, from(data, start, stride, cols)), rest)
+                (linear::forward_relu(&part, views, from(data, start, stride, cols)), rest)
             }
             (_, chain) => (false, chain),
         };
         if in_head {
             apply(rest, rows, start, operands, &mut from(data, start, stride, cols));
         } else {
-            super::forward(&fused.head, &part, views, from(data, start, stride, cols));
+            forward(&fused.head, &part, views, from(data, start, stride, cols));
             let mut out = from(data, start, stride, cols);
             apply(&fused.chain, rows, start, operands, &mut out);
         }
@@ -153,8 +144,8 @@ pub(crate) fn compute_in_place(
         Op::Fused(fused) => (&fused.head, fused.head_inputs, fused.chain.as_slice()),
         op => (op, inputs.len(), [].as_slice()),
     };
-    let Some(first) = link_of(head, running, head_inputs) else { return super::reject(op) };
-    let mut views = [View::default(); super::MAX_INPUTS];
+    let Some(first) = link_of(head, running, head_inputs) else { return reject(op) };
+    let mut views = [View::default(); MAX_INPUTS];
     let others = (0..head_inputs).filter(|&input| input != running);
     for (view, input) in views.iter_mut().zip(others) {
         *view = inputs[input];
@@ -169,8 +160,8 @@ pub(crate) fn compute_in_place(
     }
 }
 
-/// Applies the links of a chain to some rows. The views in `operands` cover the whole tile, and the
-/// rows start at its row `start`.
+/// Applies the links of a chain to some rows, which begin at row `start` of the tile. The views in
+/// `operands` cover the whole tile.
 fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: &mut ViewMut<'_>) {
     let mut operands = operands.iter().map(|&operand| below(operand, start));
     let mut next = || operands.next().unwrap_or_default();
@@ -228,21 +219,13 @@ fn each1(rows: usize, out: &mut ViewMut<'_>, f: impl Fn(f32) -> f32) {
 /// Computes `out = f(out, x)` in place; `x` may have one column, which is then broadcast.
 #[inline(always)]
 fn each2(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32, f32) -> f32) {
-    #[inline(always)]
-    fn line(out: &mut [f32], x: &[f32], f: &impl Fn(f32, f32) -> f32) {
-        for (o, &x) in out.iter_mut().zip(x) {
-            *o = f(*o, x);
-        }
-    }
     let narrow = x.cols == 1 && out.cols > 1;
     for i in 0..rows {
+        let (x, out) = (x.row(i), out.row(i));
         if narrow {
-            let x = x.at(i);
-            for o in out.row(i) {
-                *o = f(*o, x);
-            }
+            out.iter_mut().for_each(|o| *o = f(*o, x[0]));
         } else {
-            line(out.row(i), x.row(i), &f);
+            out.iter_mut().zip(x).for_each(|(o, &x)| *o = f(*o, x));
         }
     }
 }
@@ -263,33 +246,24 @@ fn each3(
     f: impl Fn(f32, f32, f32) -> f32,
 ) {
     #[inline(always)]
-    fn line(out: &mut [f32], x: &[f32], y: &[f32], f: &impl Fn(f32, f32, f32) -> f32) {
-        for ((o, &x), &y) in out.iter_mut().zip(x).zip(y) {
+    fn line(
+        out: &mut [f32],
+        x: impl Iterator<Item = f32>,
+        y: impl Iterator<Item = f32>,
+        f: &impl Fn(f32, f32, f32) -> f32,
+    ) {
+        for ((o, x), y) in out.iter_mut().zip(x).zip(y) {
             *o = f(*o, x, y);
         }
     }
     let wide = out.cols > 1;
     for i in 0..rows {
-        match (wide && x.cols == 1, wide && y.cols == 1) {
-            (false, false) => line(out.row(i), x.row(i), y.row(i), &f),
-            (true, false) => {
-                let x = x.at(i);
-                for (o, &y) in out.row(i).iter_mut().zip(y.row(i)) {
-                    *o = f(*o, x, y);
-                }
-            }
-            (false, true) => {
-                let y = y.at(i);
-                for (o, &x) in out.row(i).iter_mut().zip(x.row(i)) {
-                    *o = f(*o, x, y);
-                }
-            }
-            (true, true) => {
-                let (x, y) = (x.at(i), y.at(i));
-                for o in out.row(i) {
-                    *o = f(*o, x, y);
-                }
-            }
+        let (x, y, out) = (x.row(i), y.row(i), out.row(i));
+        match (wide && x.len() == 1, wide && y.len() == 1) {
+            (false, false) => line(out, x.iter().copied(), y.iter().copied(), &f),
+            (true, false) => line(out, repeat(x[0]), y.iter().copied(), &f),
+            (false, true) => line(out, x.iter().copied(), repeat(y[0]), &f),
+            (true, true) => line(out, repeat(x[0]), repeat(y[0]), &f),
         }
     }
 }

@@ -5,18 +5,11 @@
 //! by gather, in ascending order of position. The order of this sum does not depend on threads, and
 //! different rows are independent work.
 
-use super::kernel::{Tile, View, ViewMut, add_scaled, simd};
+use super::kernel::add_scaled;
 use super::list_column::ListColumn;
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Gather, Op};
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
+use super::*;
+use crate::graph::op::Gather;
 use crate::inputs::ColumnView;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
 use zillion_device::prefetch::{prefetch_read, prefetch_write};
 use zillion_feature::Pooling;
 
@@ -26,28 +19,25 @@ const WIDTH: usize = 16;
 pub(super) struct Lookup;
 
 impl OpGroup for Lookup {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Gather(_) => "gather",
-            Op::GatherArgMax(_) => "gather_arg_max",
-            Op::GatherGrad { .. } => "gather_grad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::GatherArgMax(gather), [_]) if gather.pooling != Some(Pooling::Max) => {
-                Err("only a max pooling has winners".into())
+                Err("only a max pooling has winning values".into())
             }
             (Op::Gather(gather) | Op::GatherArgMax(gather), [rows]) => {
                 let table = table_of(gather, graph)?;
                 if rows.rows != Dim::Unique(table) {
-                    return Err(format!("column {} does not look up {rows}", gather.column));
+                    return Err(format!(
+                        "column {} is not a column of the table with {rows}",
+                        gather.column
+                    ));
                 }
                 match gather.offset.checked_add(gather.dim) {
                     Some(end) if end <= rows.cols => Ok(shape_of(gather)),
-                    _ => Err(format!("{rows} has no {} floats from {}", gather.dim, gather.offset)),
+                    _ => Err(format!(
+                        "the rows {rows} have no {} floats from float {} on",
+                        gather.dim, gather.offset
+                    )),
                 }
             }
             (Op::GatherGrad { table, gathers }, inputs) => {
@@ -57,12 +47,15 @@ impl OpGroup for Lookup {
                 let mut given = inputs.iter();
                 for gather in gathers {
                     if table_of(gather, graph)? != *table {
-                        return Err(format!("column {} is not of table {table}", gather.column));
+                        return Err(format!(
+                            "column {} is not a column of table {table}",
+                            gather.column
+                        ));
                     }
                     for _ in 0..inputs_of(gather) {
                         if given.next() != Some(&shape_of(gather)) {
                             return Err(format!(
-                                "a gradient of column {} does not fit",
+                                "a gradient of column {} is missing or has another shape",
                                 gather.column
                             ));
                         }
@@ -73,17 +66,17 @@ impl OpGroup for Lookup {
                     Some(_) => Err("more gradients than gathers".into()),
                 }
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
     fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
-        let &[table] = inputs else { return super::reject(op) };
+        let &[table] = inputs else { return reject(op) };
         match op {
             Op::Gather(gather) if gather.pooling.is_none() => values(gather, tile, table, &mut out),
             Op::Gather(gather) => pool(gather, tile, table, &mut out),
             Op::GatherArgMax(gather) => arg_max(gather, tile, table, &mut out),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -299,7 +292,7 @@ fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<
     }
 }
 
-/// A value of the batch whose rows can be read in any order.
+/// The rows of a value of the batch, which can be read in any order.
 pub(crate) trait BatchRows: Sync {
     /// Returns the row with this index in the batch, or in its column's values.
     fn row(&self, row: usize) -> &[f32];
@@ -308,7 +301,7 @@ pub(crate) trait BatchRows: Sync {
     fn prefetch(&self, row: usize);
 }
 
-/// The contribution of one gather to a table's gradient.
+/// The inputs from which one gather's contribution to a table's gradient is computed.
 pub(crate) struct GatherSource<'a, R> {
     pub(crate) gather: Gather,
     pub(crate) column: &'a ColumnView<'a>,
@@ -330,7 +323,6 @@ const AHEAD: usize = 16;
 /// written in random order: the rows of one table fit into the second-level cache, the gradients of
 /// the batch do not. Values of other rows are skipped. Each row therefore sums its occurrences in
 /// ascending order.
-/// order.
 pub(crate) fn add_row_gradients<R: BatchRows>(
     source: &GatherSource<'_, R>,
     stride: usize,
@@ -360,7 +352,12 @@ fn add_plain<R: BatchRows>(
     let Gather { offset, dim, .. } = source.gather;
     let inverse = source.column.inverse;
     for (row, &key) in inverse.iter().enumerate() {
-        ask(source, stride, &keys, row + AHEAD, row + AHEAD, out);
+        if let Some(&key) = inverse.get(row + AHEAD)
+            && keys.contains(&(key as usize))
+        {
+            source.gradient.prefetch(row + AHEAD);
+            prefetch_write(out, (key as usize - keys.start) * stride + offset);
+        }
         if keys.contains(&(key as usize)) {
             let to = &mut out[(key as usize - keys.start) * stride + offset..][..dim];
             match (to, source.gradient.row(row)) {
@@ -400,24 +397,6 @@ fn add_pooled<R: BatchRows>(
                 }
             }
         }
-    }
-}
-
-/// Prefetches the memory that a later value reads and writes.
-#[inline(always)]
-fn ask<R: BatchRows>(
-    source: &GatherSource<'_, R>,
-    stride: usize,
-    keys: &std::ops::Range<usize>,
-    value: usize,
-    row: usize,
-    out: &[f32],
-) {
-    if let Some(&key) = source.column.inverse.get(value)
-        && keys.contains(&(key as usize))
-    {
-        source.gradient.prefetch(row);
-        prefetch_write(out, (key as usize - keys.start) * stride + source.gather.offset);
     }
 }
 

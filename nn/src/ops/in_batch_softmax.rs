@@ -9,16 +9,9 @@
 //! a time and never the matrix of all scores. The result of a row depends on its tile alone, not on
 //! threads.
 
-use super::kernel::{Tile, View, ViewMut, simd};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{InBatch, Op};
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
+use super::*;
+use crate::graph::op::InBatch;
 use zillion_device::matmul::gemm;
-use zillion_device::simd::math;
 
 /// The number of rows of the batch against which a tile is scored at a time.
 const BLOCK: usize = 256;
@@ -27,16 +20,6 @@ const BLOCK: usize = 256;
 pub(super) struct InBatchSoftmax;
 
 impl OpGroup for InBatchSoftmax {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Collect => "collect",
-            Op::InBatchLse(_) => "in_batch_log_sum_exp",
-            Op::InBatchQueryGrad(_) => "in_batch_query_grad",
-            Op::InBatchItemGrad(_) => "in_batch_item_grad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         let whole = |s: &Shape| s.rows == Dim::Whole;
         let batch = |s: &Shape| s.rows == Dim::Batch;
@@ -72,7 +55,7 @@ impl OpGroup for InBatchSoftmax {
         };
         match fits {
             Some(cols) => Ok(Shape::batch(cols)),
-            None => super::cannot_take(op, inputs),
+            None => cannot_take(op, inputs),
         }
     }
 
@@ -82,14 +65,22 @@ impl OpGroup for InBatchSoftmax {
                 log_sum_exp(spec, tile, u, v, c.first().copied(), &mut out);
             }
             (Op::InBatchQueryGrad(spec), &[g, u, lse, v, ref c @ ..]) => {
-                let correction = c.first().copied();
-                query_gradient(spec, tile, g, u, lse, v, correction, &mut out);
+                let c = c.first().copied();
+                gradient(spec, tile, u, v, &mut out, |i| {
+                    let (lse, g) = (lse.at(i), g.at(i));
+                    #[inline(always)]
+                    move |j| (c.map_or(0.0, |c| c.at(j)), lse, g)
+                });
             }
             (Op::InBatchItemGrad(spec), &[v, u, lse, g, ref c @ ..]) => {
-                let correction = c.first().copied();
-                item_gradient(spec, tile, v, u, lse, g, correction, &mut out);
+                let c = c.first().copied();
+                gradient(spec, tile, v, u, &mut out, |j| {
+                    let c = c.map_or(0.0, |c| c.at(j));
+                    #[inline(always)]
+                    move |i| (c, lse.at(i), g.at(i))
+                });
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -100,26 +91,22 @@ impl OpGroup for InBatchSoftmax {
         else {
             return Err(cx.refuse_gradient(id));
         };
-        if cx.wants(u) {
-            let inputs = [&[g, u, id, whole_v], correction].concat();
-            let gu = cx.push(id, "grad", Op::InBatchQueryGrad(*spec), &inputs)?;
-            cx.give(u, gu);
-        }
+        let inputs = [&[g, u, id, whole_v], correction].concat();
+        cx.push_gradient(id, u, Op::InBatchQueryGrad(*spec), &inputs)?;
         // A collected value has the elements of its input, so the gradient goes to that input.
         let v = find_collected(cx, whole_v);
-        if let Some(v) = v.filter(|&v| cx.wants(v)) {
+        if let Some(v) = v.filter(|&v| cx.needs_gradient(v)) {
             let mut inputs = vec![v];
             for value in [u, id, g] {
                 inputs.push(cx.push(id, "whole", Op::Collect, &[value])?);
             }
             for &c in correction {
                 match find_collected(cx, c) {
-                    Some(c) if !cx.wants(c) => inputs.push(c),
+                    Some(c) if !cx.needs_gradient(c) => inputs.push(c),
                     _ => return Err(cx.refuse_gradient(id)),
                 }
             }
-            let gv = cx.push(id, "grad", Op::InBatchItemGrad(*spec), &inputs)?;
-            cx.give(v, gv);
+            cx.push_gradient(id, v, Op::InBatchItemGrad(*spec), &inputs)?;
         }
         Ok(())
     }
@@ -151,7 +138,7 @@ fn products(
     gemm(rows, n, a.cols, by, a.data, a.stride, 1, block, 1, b.stride, 0.0, out, n);
 }
 
-/// Returns whether row `i` and row `j` are different rows with the same item.
+/// Returns whether `i` and `j` are different rows with the same item.
 #[inline(always)]
 fn is_hit(ids: &[u32], i: usize, j: usize) -> bool {
     i != j && ids[i] == ids[j]
@@ -200,72 +187,38 @@ fn log_sum_exp(
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the operands of one operation")]
-fn query_gradient(
+/// Computes the gradient of the rows of a tile, `by · Σ_k share_ik · other_k`, from the rows of the
+/// other side. `terms(i)` returns a function that gives the correction, the logarithm of the sum of
+/// exponentials and the gradient for row i of the tile and a row of the batch.
+#[inline(always)]
+fn gradient<F: Fn(usize) -> (f32, f32, f32)>(
     spec: &InBatch,
     tile: &Tile<'_>,
-    g: View<'_>,
-    u: View<'_>,
-    lse: View<'_>,
-    v: View<'_>,
-    correction: Option<View<'_>>,
+    own: View<'_>,
+    others: View<'_>,
     out: &mut ViewMut<'_>,
+    terms: impl Fn(usize) -> F,
 ) {
     let ids = tile.inputs.columns[spec.column].inverse;
     let mut shares = vec![0.0f32; tile.rows * BLOCK];
     for block in blocks(tile.total_rows) {
         let n = block.len();
-        let items = &v.data[block.start * v.stride..];
-        products(spec.by, tile.rows, u, items, v, &mut shares, n);
+        let values = &others.data[block.start * others.stride..];
+        products(spec.by, tile.rows, own, values, others, &mut shares, n);
         simd!({
             for i in 0..tile.rows {
-                let (at, lse, g) = (tile.first_row + i, lse.at(i), g.at(i));
-                for (j, s) in shares[i * n..][..n].iter_mut().enumerate() {
-                    let j = block.start + j;
-                    let c = correction.map_or(0.0, |c| c.data[j * c.stride]);
+                let (at, terms) = (tile.first_row + i, terms(i));
+                for (k, s) in shares[i * n..][..n].iter_mut().enumerate() {
+                    let k = block.start + k;
+                    let (c, lse, g) = terms(k);
                     let share = g * math::exp(*s - c - lse);
-                    *s = if is_hit(ids, at, j) { 0.0 } else { share };
+                    *s = if is_hit(ids, at, k) { 0.0 } else { share };
                 }
             }
         });
         let beta = if block.start == 0 { 0.0 } else { 1.0 };
-        let (rows, d, by) = (tile.rows, v.cols, spec.by);
-        gemm(rows, d, n, by, &shares, n, 1, items, v.stride, 1, beta, out.data, out.stride);
-    }
-}
-
-#[expect(clippy::too_many_arguments, reason = "the operands of one operation")]
-fn item_gradient(
-    spec: &InBatch,
-    tile: &Tile<'_>,
-    v: View<'_>,
-    u: View<'_>,
-    lse: View<'_>,
-    g: View<'_>,
-    correction: Option<View<'_>>,
-    out: &mut ViewMut<'_>,
-) {
-    let ids = tile.inputs.columns[spec.column].inverse;
-    let mut shares = vec![0.0f32; tile.rows * BLOCK];
-    for block in blocks(tile.total_rows) {
-        let n = block.len();
-        let queries = &u.data[block.start * u.stride..];
-        products(spec.by, tile.rows, v, queries, u, &mut shares, n);
-        simd!({
-            for j in 0..tile.rows {
-                let at = tile.first_row + j;
-                let c = correction.map_or(0.0, |c| c.at(j));
-                for (i, s) in shares[j * n..][..n].iter_mut().enumerate() {
-                    let i = block.start + i;
-                    let (lse, g) = (lse.data[i * lse.stride], g.data[i * g.stride]);
-                    let share = g * math::exp(*s - c - lse);
-                    *s = if is_hit(ids, i, at) { 0.0 } else { share };
-                }
-            }
-        });
-        let beta = if block.start == 0 { 0.0 } else { 1.0 };
-        let (rows, d, by) = (tile.rows, u.cols, spec.by);
-        gemm(rows, d, n, by, &shares, n, 1, queries, u.stride, 1, beta, out.data, out.stride);
+        let (rows, d, by) = (tile.rows, others.cols, spec.by);
+        gemm(rows, d, n, by, &shares, n, 1, values, others.stride, 1, beta, out.data, out.stride);
     }
 }
 

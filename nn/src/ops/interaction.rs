@@ -1,18 +1,10 @@
 //! Interactions of fields: factorisation machine and pairwise dot products. A row holds F vectors
 //! of `dim` floats, one after another.
 
-use super::kernel::{Tile, View, ViewMut, dot, simd};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
+use super::kernel::dot;
+use super::*;
 use crate::onnx::emit::Emitter;
 use crate::onnx::proto::AttributeProto;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
 
 /// The number of floats of a vector that are processed at a time: one 512-bit register.
 const WIDTH: usize = 16;
@@ -27,23 +19,13 @@ const SCRATCH: usize = 4096;
 pub(super) struct Interaction;
 
 impl OpGroup for Interaction {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::FmInteraction { .. } => "fm",
-            Op::FmInteractionGrad { .. } => "fm_grad",
-            Op::DotInteraction { .. } => "dot_interaction",
-            Op::DotInteractionGrad { .. } => "dot_interaction_grad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         let (Op::FmInteraction { dim }
         | Op::FmInteractionGrad { dim }
         | Op::DotInteraction { dim }
         | Op::DotInteractionGrad { dim }) = *op
         else {
-            return Err(format!("{} is no interaction", op.name()));
+            return Err(format!("{} is not an interaction", op.name()));
         };
         let fields = |x: &Shape| match x.cols.checked_rem(dim) {
             Some(0) if x.cols / dim >= 2 => Ok(x.cols / dim),
@@ -57,7 +39,7 @@ impl OpGroup for Interaction {
             (Op::DotInteractionGrad { .. }, [g, x]) if g.rows == x.rows && pairs(x)? == g.cols => {
                 Ok(*x)
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -104,24 +86,19 @@ impl OpGroup for Interaction {
                     }
                 })
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
         let &[x] = node.inputs.as_slice() else { return Err(cx.refuse_gradient(id)) };
-        if !cx.wants(x) {
-            return Ok(());
-        }
         let op = match node.op {
             Op::FmInteraction { dim } => Op::FmInteractionGrad { dim },
             Op::DotInteraction { dim } => Op::DotInteractionGrad { dim },
             _ => return Err(cx.refuse_gradient(id)),
         };
-        let gx = cx.push(id, "grad", op, &[g, x])?;
-        cx.give(x, gx);
-        Ok(())
+        cx.push_gradient(id, x, op, &[g, x])
     }
 
     fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -209,7 +186,7 @@ fn fm(x: &[f32], dim: usize) -> f32 {
             total[k] += sum[k] * sum[k] - squares[k];
         }
     }
-    0.5 * super::kernel::sum_by(&total, &total, |t, _| t)
+    0.5 * kernel::sum_by(&total, &total, |t, _| t)
 }
 
 #[inline(always)]
@@ -284,8 +261,8 @@ fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &
     }
 }
 
-/// Computes the same as [`dots_grad`], four fields at a time, from the gradients of all pairs as a
-/// full matrix with zeros on the diagonal.
+/// Computes the result of [`dots_grad`] for four fields at a time. The gradients of all pairs are
+/// first written as a full matrix with zeros on the diagonal.
 #[inline(always)]
 fn dots_grad_blocked(g: &[f32], x: &[f32], dim: usize, scratch: &mut [f32], out: &mut [f32]) {
     let fields = x.len() / dim;
@@ -346,7 +323,7 @@ fn dots_grad(g: &[f32], x: &[f32], dim: usize, out: &mut [f32]) {
     }
 }
 
-/// Writes the fields as an axis of their own, `[rows, fields, dim]`.
+/// Writes the reshaping of rows to `[rows, fields, dim]`.
 fn fields_to_onnx(e: &mut Emitter, x: &str, dim: usize, cols: usize) -> String {
     // 0 stands for the number of rows of x.
     let shape = e.ints(&[0, (cols / dim) as i64, dim as i64]);

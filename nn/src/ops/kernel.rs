@@ -42,7 +42,7 @@ impl<'a> View<'a> {
         &self.data[i * self.stride..][..self.cols]
     }
 
-    /// Returns the first element of a row: the value of a `[r, 1]` matrix.
+    /// Returns the first element of a row, which is the row's value in a `[r, 1]` matrix.
     #[inline(always)]
     pub(crate) fn at(&self, i: usize) -> f32 {
         self.data[i * self.stride]
@@ -56,7 +56,7 @@ impl ViewMut<'_> {
     }
 }
 
-/// The seed of the random numbers of one step.
+/// The seed of the random numbers of one training step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepSeed {
     /// The seed of the job.

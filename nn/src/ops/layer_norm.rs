@@ -1,29 +1,12 @@
 //! Layer norm over the columns of each row (Ba, Kiros & Hinton 2016).
 
-use super::kernel::{Tile, View, ViewMut, simd, sum_by};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use crate::onnx::writer::{OnnxNode, Writer};
-use zillion_device::matmul::Scratch;
+use super::kernel::sum_by;
+use super::*;
 
 /// Layer norm and its gradients.
 pub(super) struct LayerNorm;
 
 impl OpGroup for LayerNorm {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::LayerNorm { .. } => "layer_norm",
-            Op::LayerNormReduce { .. } => "layer_norm_reduce",
-            Op::LayerNormGrad { .. } => "layer_norm_grad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         let line = |s: &Shape, n: usize| *s == Shape::constant(1, n);
         match (op, inputs) {
@@ -34,7 +17,7 @@ impl OpGroup for LayerNorm {
             }
             (Op::LayerNormReduce { .. }, [g, x]) if g == x => Ok(Shape::constant(1, 2 * x.cols)),
             (Op::LayerNormGrad { .. }, [g, x, scale]) if g == x && line(scale, x.cols) => Ok(*x),
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -48,24 +31,17 @@ impl OpGroup for LayerNorm {
                 layer_norm_grad(*eps, rows, g, x, scale, &mut out);
             }
             (Op::LayerNormReduce { eps }, &[g, x]) => {
-                layer_norm_reduce(*eps, rows, g, x, out.data, true);
+                layer_norm_reduce(*eps, rows, g, x, &mut Partial::new(out.data));
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
-    fn accumulate(
-        op: &Op,
-        tile: &Tile<'_>,
-        rows_before: usize,
-        inputs: &[View<'_>],
-        partial: &mut [f32],
-        _scratch: &mut Scratch,
-    ) {
+    fn accumulate(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
         let (Op::LayerNormReduce { eps }, &[g, x]) = (op, inputs) else {
-            return super::reject(op);
+            return reject(op);
         };
-        layer_norm_reduce(*eps, tile.rows, g, x, partial, rows_before == 0);
+        layer_norm_reduce(*eps, tile.rows, g, x, partial);
     }
 
     fn sums_rows(op: &Op) -> bool {
@@ -85,20 +61,14 @@ impl OpGroup for LayerNorm {
         else {
             return Err(cx.refuse_gradient(id));
         };
-        if cx.wants(scale) || cx.wants(shift) {
+        if cx.needs_gradient(scale) || cx.needs_gradient(shift) {
             let n = cx.shape(x).cols;
             let reduced = cx.push(id, "grad", Op::LayerNormReduce { eps }, &[g, x])?;
             for (param, start) in [(scale, 0), (shift, n)] {
-                if cx.wants(param) {
-                    let gp = cx.push(id, "grad", Op::Slice { start, len: n }, &[reduced])?;
-                    cx.give(param, gp);
-                }
+                cx.push_gradient(id, param, Op::Slice { start, len: n }, &[reduced])?;
             }
         }
-        if cx.wants(x) {
-            let gx = cx.push(id, "grad", Op::LayerNormGrad { eps }, &[g, x, scale])?;
-            cx.give(x, gx);
-        }
+        cx.push_gradient(id, x, Op::LayerNormGrad { eps }, &[g, x, scale])?;
         Ok(())
     }
 
@@ -153,19 +123,8 @@ fn layer_norm(
     })
 }
 
-fn layer_norm_reduce(
-    eps: f32,
-    rows: usize,
-    g: View<'_>,
-    x: View<'_>,
-    partial: &mut [f32],
-    first: bool,
-) {
-    let n = x.cols;
-    if first {
-        partial[..2 * n].fill(0.0);
-    }
-    let (to_scale, to_shift) = partial[..2 * n].split_at_mut(n);
+fn layer_norm_reduce(eps: f32, rows: usize, g: View<'_>, x: View<'_>, partial: &mut Partial<'_>) {
+    let (to_scale, to_shift) = partial.zeroed(2 * x.cols).split_at_mut(x.cols);
     simd!({
         for i in 0..rows {
             let (g, x) = (g.row(i), x.row(i));

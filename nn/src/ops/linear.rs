@@ -1,50 +1,34 @@
 //! Matrix products, forward and backward.
 
-use super::kernel::{Tile, View, ViewMut, add_scaled, dot, map2, simd};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
+use super::kernel::{add_scaled, dot, map2};
+use super::*;
 use crate::onnx::proto::AttributeProto;
-use crate::onnx::writer::{OnnxNode, Writer};
-use zillion_device::matmul::{self, Epilogue, Right, Scratch, gemm};
+use zillion_device::matmul::{self, Epilogue, Right, gemm};
 
 /// Matrix products, forward and backward.
 pub(super) struct Product;
 
 impl OpGroup for Product {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Linear => "linear",
-            Op::MatMulNt => "matmul_nt",
-            Op::MatMulTn => "matmul_tn",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::Linear, [x, w, bias @ ..]) if bias.len() <= 1 => {
                 if w.rows != Dim::Const(x.cols) {
-                    return Err(format!("{x} cannot be multiplied by a weight {w}"));
+                    return Err(format!("the input {x} cannot be multiplied by a weight {w}"));
                 }
                 if bias.iter().any(|&b| b != Shape::constant(1, w.cols)) {
                     return Err(format!(
                         "a bias {} does not fit a weight {w}",
-                        super::format_shapes(bias)
+                        format_shapes(bias)
                     ));
                 }
                 Ok(Shape { rows: x.rows, cols: w.cols })
             }
             (Op::MatMulNt, [g, w]) => match w.rows {
                 Dim::Const(k) if w.cols == g.cols => Ok(Shape { rows: g.rows, cols: k }),
-                _ => Err(format!("{g} cannot be multiplied by the transpose of {w}")),
+                _ => Err(format!("the input {g} cannot be multiplied by the transpose of {w}")),
             },
             (Op::MatMulTn, [x, g]) if x.rows == g.rows => Ok(Shape::constant(x.cols, g.cols)),
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -53,24 +37,14 @@ impl OpGroup for Product {
             (Op::Linear, &[x, w]) => linear(tile, x, w, None, false, out),
             (Op::Linear, &[x, w, bias]) => linear(tile, x, w, Some(bias), false, out),
             (Op::MatMulNt, &[g, w]) => matmul_nt(tile, g, w, out),
-            (Op::MatMulTn, &[x, g]) => {
-                matmul_tn(tile.rows, x, g, out.data, true, &mut Scratch::default())
-            }
-            _ => super::reject(op),
+            (Op::MatMulTn, &[x, g]) => matmul_tn(tile.rows, x, g, &mut Partial::new(out.data)),
+            _ => reject(op),
         }
     }
 
-    fn accumulate(
-        _op: &Op,
-        tile: &Tile<'_>,
-        rows_before: usize,
-        inputs: &[View<'_>],
-        partial: &mut [f32],
-        scratch: &mut Scratch,
-    ) {
-        let first = rows_before == 0;
+    fn accumulate(_op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
         if let &[x, g] = inputs {
-            matmul_tn(tile.rows, x, g, partial, first, scratch);
+            matmul_tn(tile.rows, x, g, partial);
         }
     }
 
@@ -78,42 +52,21 @@ impl OpGroup for Product {
         let node = cx.node(id).clone();
         match (&node.op, node.inputs.as_slice()) {
             (Op::Linear, &[x, w, ref bias @ ..]) => {
-                if cx.wants(x) {
-                    let gx = cx.push(id, "grad", Op::MatMulNt, &[g, w])?;
-                    cx.give(x, gx);
-                }
-                if cx.wants(w) {
-                    let gw = cx.push(id, "grad", Op::MatMulTn, &[x, g])?;
-                    cx.give(w, gw);
-                }
-                if let [bias] = *bias
-                    && cx.wants(bias)
-                {
-                    let gb = cx.push(id, "grad", Op::SumRows { mean: false }, &[g])?;
-                    cx.give(bias, gb);
+                cx.push_gradient(id, x, Op::MatMulNt, &[g, w])?;
+                cx.push_gradient(id, w, Op::MatMulTn, &[x, g])?;
+                if let [bias] = *bias {
+                    cx.push_gradient(id, bias, Op::SumRows { mean: false }, &[g])?;
                 }
             }
             (Op::MatMulNt, &[a, w]) => {
                 // y = a·wᵀ: da = g·w, dw = gᵀ·a.
-                if cx.wants(a) {
-                    let ga = cx.push(id, "grad", Op::Linear, &[g, w])?;
-                    cx.give(a, ga);
-                }
-                if cx.wants(w) {
-                    let gw = cx.push(id, "grad", Op::MatMulTn, &[g, a])?;
-                    cx.give(w, gw);
-                }
+                cx.push_gradient(id, a, Op::Linear, &[g, w])?;
+                cx.push_gradient(id, w, Op::MatMulTn, &[g, a])?;
             }
             (Op::MatMulTn, &[x, b]) => {
                 // y = xᵀ·b: dx = b·gᵀ, db = x·g.
-                if cx.wants(x) {
-                    let gx = cx.push(id, "grad", Op::MatMulNt, &[b, g])?;
-                    cx.give(x, gx);
-                }
-                if cx.wants(b) {
-                    let gb = cx.push(id, "grad", Op::Linear, &[x, g])?;
-                    cx.give(b, gb);
-                }
+                cx.push_gradient(id, x, Op::MatMulNt, &[b, g])?;
+                cx.push_gradient(id, b, Op::Linear, &[x, g])?;
             }
             _ => {}
         }
@@ -187,12 +140,7 @@ fn linear(
     }
     let bias = bias.map(|bias| bias.row(0));
     let epilogue = Epilogue { bias, relu, ..Epilogue::default() };
-    product(tile, x, w, epilogue, out);
-}
-
-/// Computes `x·w` with more than one column, and its epilogue. The bits do not depend on whether
-/// `w` was packed.
-fn product(tile: &Tile<'_>, x: View<'_>, w: View<'_>, epilogue: Epilogue<'_>, out: ViewMut<'_>) {
+    // The bits do not depend on whether the weight was packed.
     let right = match tile.packed {
         Some(panels) => Right::Packed(panels),
         None => Right::Plain(matmul::View::new(w.data, x.cols, out.cols, w.stride)),
@@ -200,7 +148,7 @@ fn product(tile: &Tile<'_>, x: View<'_>, w: View<'_>, epilogue: Epilogue<'_>, ou
     matmul::linear(matrix(tile.rows, x), right, epilogue, out.data, out.stride);
 }
 
-/// Returns rows as the view type that the product kernels take.
+/// Converts rows to the view type that the product kernels read.
 fn matrix(rows: usize, view: View<'_>) -> matmul::View<'_> {
     matmul::View::new(view.data, rows, view.cols, view.stride)
 }
@@ -221,19 +169,10 @@ fn matmul_nt(tile: &Tile<'_>, g: View<'_>, w: View<'_>, mut out: ViewMut<'_>) {
     gemm(tile.rows, k, n, 1.0, g.data, g.stride, 1, w.data, 1, w.stride, 0.0, out.data, out.stride);
 }
 
-fn matmul_tn(
-    rows: usize,
-    x: View<'_>,
-    g: View<'_>,
-    out: &mut [f32],
-    first: bool,
-    scratch: &mut Scratch,
-) {
-    let (k, n) = (x.cols, g.cols);
+fn matmul_tn(rows: usize, x: View<'_>, g: View<'_>, partial: &mut Partial<'_>) {
+    let n = g.cols;
     if n == 1 {
-        if first {
-            out[..k].fill(0.0);
-        }
+        let out = partial.zeroed(x.cols);
         simd!({
             for i in 0..rows {
                 add_scaled(out, x.row(i), g.at(i));
@@ -241,5 +180,7 @@ fn matmul_tn(
         });
         return;
     }
-    matmul::outer_product(matrix(rows, x), matrix(rows, g), !first, out, n, scratch);
+    let adds = !partial.is_new();
+    let Partial { values, scratch, .. } = partial;
+    matmul::outer_product(matrix(rows, x), matrix(rows, g), adds, values, n, scratch);
 }

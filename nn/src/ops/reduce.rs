@@ -1,32 +1,12 @@
 //! Sums over columns and over rows, and the broadcasts that are their gradients.
 
-use super::kernel::{Tile, View, ViewMut, add, dot, simd, sum_by};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Binary, Op};
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use crate::onnx::writer::{OnnxNode, Writer};
-use zillion_device::matmul::Scratch;
+use super::kernel::{add, dot, sum_by};
+use super::*;
 
 /// Sums over columns and rows, and the broadcasts that are their gradients.
 pub(super) struct Reduction;
 
 impl OpGroup for Reduction {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::SumColumns => "sum_columns",
-            Op::RowDot => "row_dot",
-            Op::SumRows { mean: false } => "sum_rows",
-            Op::SumRows { mean: true } => "mean_rows",
-            Op::BroadcastColumns { .. } => "broadcast_columns",
-            Op::BroadcastRows { .. } => "broadcast_rows",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::SumColumns, [x]) => Ok(Shape { rows: x.rows, cols: 1 }),
@@ -38,7 +18,7 @@ impl OpGroup for Reduction {
             (Op::BroadcastRows { rows, .. }, [x]) if x.rows == Dim::Const(1) => {
                 Ok(Shape { rows: *rows, cols: x.cols })
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -57,7 +37,7 @@ impl OpGroup for Reduction {
                 }
             }),
             (Op::SumRows { mean }, &[x]) => {
-                sum_rows(rows, x, out.data, true);
+                sum_rows(rows, x, &mut Partial::new(out.data));
                 finish(*mean, rows, &mut out.data[..x.cols]);
             }
             (Op::BroadcastColumns { .. }, &[x]) => simd!({
@@ -77,56 +57,36 @@ impl OpGroup for Reduction {
                     }
                 })
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
-    fn accumulate(
-        _op: &Op,
-        tile: &Tile<'_>,
-        rows_before: usize,
-        inputs: &[View<'_>],
-        partial: &mut [f32],
-        _scratch: &mut Scratch,
-    ) {
-        let first = rows_before == 0;
+    fn accumulate(_op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
         if let &[x] = inputs {
-            sum_rows(tile.rows, x, partial, first);
+            sum_rows(tile.rows, x, partial);
         }
     }
 
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
         match (&node.op, node.inputs.as_slice()) {
-            (Op::SumColumns, &[x]) if cx.wants(x) => {
+            (Op::SumColumns, &[x]) if cx.shape(x).cols == 1 => cx.add_gradient(x, g),
+            (Op::SumColumns, &[x]) => {
                 let cols = cx.shape(x).cols;
-                let gx = if cols == 1 {
-                    g
-                } else {
-                    cx.push(id, "grad", Op::BroadcastColumns { cols }, &[g])?
-                };
-                cx.give(x, gx);
+                cx.push_gradient(id, x, Op::BroadcastColumns { cols }, &[g])?;
             }
             (Op::RowDot, &[a, b]) => {
                 for (of, by) in [(a, b), (b, a)] {
-                    if cx.wants(of) {
-                        let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[by, g])?;
-                        cx.give(of, gx);
-                    }
+                    cx.push_gradient(id, of, Op::Binary(Binary::Mul), &[by, g])?;
                 }
             }
-            (Op::SumRows { mean }, &[x]) if cx.wants(x) => {
-                let op = Op::BroadcastRows { rows: cx.shape(x).rows, mean: *mean };
-                let gx = cx.push(id, "grad", op, &[g])?;
-                cx.give(x, gx);
+            (&Op::SumRows { mean }, &[x]) => {
+                let rows = cx.shape(x).rows;
+                cx.push_gradient(id, x, Op::BroadcastRows { rows, mean }, &[g])?;
             }
-            (Op::BroadcastColumns { .. }, &[x]) if cx.wants(x) => {
-                let gx = cx.push(id, "grad", Op::SumColumns, &[g])?;
-                cx.give(x, gx);
-            }
-            (Op::BroadcastRows { mean, .. }, &[x]) if cx.wants(x) => {
-                let gx = cx.push(id, "grad", Op::SumRows { mean: *mean }, &[g])?;
-                cx.give(x, gx);
+            (Op::BroadcastColumns { .. }, &[x]) => cx.push_gradient(id, x, Op::SumColumns, &[g])?,
+            (Op::BroadcastRows { mean, .. }, &[x]) => {
+                cx.push_gradient(id, x, Op::SumRows { mean: *mean }, &[g])?
             }
             _ => {}
         }
@@ -140,7 +100,7 @@ impl OpGroup for Reduction {
         total_rows: usize,
         out: &mut [f32],
     ) {
-        super::add_partials(partials, start, out);
+        add_partials(partials, start, out);
         if let Op::SumRows { mean } = op {
             finish(*mean, total_rows, out);
         }
@@ -195,11 +155,8 @@ pub(super) fn finish(mean: bool, rows: usize, out: &mut [f32]) {
     }
 }
 
-fn sum_rows(rows: usize, x: View<'_>, out: &mut [f32], first: bool) {
-    let out = &mut out[..x.cols];
-    if first {
-        out.fill(0.0);
-    }
+fn sum_rows(rows: usize, x: View<'_>, partial: &mut Partial<'_>) {
+    let out = partial.zeroed(x.cols);
     simd!({
         for i in 0..rows {
             add(out, x.row(i));

@@ -3,35 +3,14 @@
 //! A tile of rows owns the values of its rows' lists, which are contiguous: the column's offsets
 //! say which values belong to which row. An empty list has no values to write, and its sum is zero.
 
-use super::kernel::{Tile, View, ViewMut, add, simd};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
+use super::kernel::add;
+use super::*;
 use std::ops::Range;
-use zillion_device::simd::math;
 
 /// The operations between rows of the batch and the values of their lists.
 pub(super) struct Segment;
 
 impl OpGroup for Segment {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Repeat { mean: false, .. } => "repeat",
-            Op::Repeat { mean: true, .. } => "repeat_mean",
-            Op::SegmentSum { mean: false, .. } => "segment_sum",
-            Op::SegmentSum { mean: true, .. } => "segment_mean",
-            Op::SegmentSoftmax { .. } => "segment_softmax",
-            Op::SegmentSoftmaxGrad { .. } => "segment_softmax_grad",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         let values = |column: &usize| match graph.inputs.columns.get(*column) {
             Some(_) => Ok(Dim::Values(*column)),
@@ -48,7 +27,7 @@ impl OpGroup for Segment {
             (Op::SegmentSoftmaxGrad { column }, [g, y]) if g == y && y.rows == values(column)? => {
                 Ok(*y)
             }
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -89,30 +68,20 @@ impl OpGroup for Segment {
                     }
                 }
             }),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
         let &[x] = node.inputs.as_slice() else { return Err(cx.refuse_gradient(id)) };
-        if !cx.wants(x) {
-            return Ok(());
-        }
-        let gx = match node.op {
-            Op::Repeat { column, mean } => {
-                cx.push(id, "grad", Op::SegmentSum { column, mean }, &[g])?
-            }
-            Op::SegmentSum { column, mean } => {
-                cx.push(id, "grad", Op::Repeat { column, mean }, &[g])?
-            }
-            Op::SegmentSoftmax { column } => {
-                cx.push(id, "grad", Op::SegmentSoftmaxGrad { column }, &[g, id])?
-            }
+        let (op, inputs) = match node.op {
+            Op::Repeat { column, mean } => (Op::SegmentSum { column, mean }, vec![g]),
+            Op::SegmentSum { column, mean } => (Op::Repeat { column, mean }, vec![g]),
+            Op::SegmentSoftmax { column } => (Op::SegmentSoftmaxGrad { column }, vec![g, id]),
             _ => return Err(cx.refuse_gradient(id)),
         };
-        cx.give(x, gx);
-        Ok(())
+        cx.push_gradient(id, x, op, &inputs)
     }
 
     fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {

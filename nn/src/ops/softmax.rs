@@ -1,37 +1,20 @@
 //! Softmax over the columns of each row, and the logarithm of its divisor, the sum of exponentials.
 //! Both subtract the row's largest element first, so that nothing overflows.
 
-use super::kernel::{Tile, View, ViewMut, dot, simd, sum_by};
-use super::{Chaining, OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Binary, Op};
-use crate::graph::shape::{NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
+use super::kernel::{dot, sum_by};
+use super::*;
 use crate::onnx::proto::AttributeProto;
-use crate::onnx::writer::{OnnxNode, Writer};
-use zillion_device::simd::math;
 
 /// The softmax over the columns of each row, and the logarithm of its divisor.
 pub(super) struct Softmax;
 
 impl OpGroup for Softmax {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::SoftmaxColumns => "softmax_columns",
-            Op::SoftmaxColumnsGrad => "softmax_columns_grad",
-            Op::LogSumExpColumns => "log_sum_exp_columns",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::SoftmaxColumns, [x]) => Ok(*x),
             (Op::SoftmaxColumnsGrad, [g, y]) if g == y => Ok(*y),
             (Op::LogSumExpColumns, [x]) => Ok(Shape { rows: x.rows, cols: 1 }),
-            _ => super::cannot_take(op, inputs),
+            _ => cannot_take(op, inputs),
         }
     }
 
@@ -66,21 +49,19 @@ impl OpGroup for Softmax {
                     out.data[i * out.stride] = most + math::ln(sum);
                 }
             }),
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
     fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
         let node = cx.node(id).clone();
         match (&node.op, node.inputs.as_slice()) {
-            (Op::SoftmaxColumns, &[x]) if cx.wants(x) => {
-                let gx = cx.push(id, "grad", Op::SoftmaxColumnsGrad, &[g, id])?;
-                cx.give(x, gx);
+            (Op::SoftmaxColumns, &[x]) => {
+                cx.push_gradient(id, x, Op::SoftmaxColumnsGrad, &[g, id])?
             }
-            (Op::LogSumExpColumns, &[x]) if cx.wants(x) => {
+            (Op::LogSumExpColumns, &[x]) if cx.needs_gradient(x) => {
                 let share = cx.push(id, "share", Op::SoftmaxColumns, &[x])?;
-                let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[share, g])?;
-                cx.give(x, gx);
+                cx.push_gradient(id, x, Op::Binary(Binary::Mul), &[share, g])?;
             }
             (Op::SoftmaxColumnsGrad, _) => return Err(cx.refuse_gradient(id)),
             _ => {}

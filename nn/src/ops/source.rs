@@ -1,32 +1,12 @@
 //! The inputs of a batch as matrices, and parameters and constants.
 
-use super::kernel::{Tile, View, ViewMut};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{Dim, NodeId, Shape};
+use super::*;
 use crate::onnx::proto::TensorProto;
-use crate::onnx::writer::{OnnxNode, Writer};
-use std::fmt;
 
 /// The inputs of a batch, parameters and constants.
 pub(super) struct Source;
 
 impl OpGroup for Source {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::Rows { .. } => "rows",
-            Op::Numeric { .. } => "numeric",
-            Op::Label { .. } => "label",
-            Op::Weight { .. } => "weight",
-            Op::Param { .. } => "param",
-            Op::Fill { .. } => "fill",
-            _ => "unknown",
-        }
-    }
-
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         if !inputs.is_empty() {
             return Err(format!("{} takes no inputs", op.name()));
@@ -52,7 +32,7 @@ impl OpGroup for Source {
                 None => Err(format!("there is no parameter {}", param.0)),
             },
             Op::Fill { shape, .. } if shape.const_len().is_some() => Ok(*shape),
-            _ => Err(format!("{} is no input", op.name())),
+            _ => Err(format!("{} is not an input", op.name())),
         }
     }
 
@@ -86,7 +66,7 @@ impl OpGroup for Source {
                     out.row(i).fill(*value);
                 }
             }
-            _ => super::reject(op),
+            _ => reject(op),
         }
     }
 
@@ -105,7 +85,7 @@ impl OpGroup for Source {
         Ok(())
     }
 
-    fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
+    fn onnx(op: &Op, _node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
         let value = match op {
             // Table rows are fed as inputs of the columns that look them up.
             Op::Rows { .. } => String::new(),
@@ -125,7 +105,6 @@ impl OpGroup for Source {
             }
             _ => return Ok(None),
         };
-        let _ = node;
         Ok(Some(value))
     }
 }

@@ -10,8 +10,6 @@ pub(super) struct Adagrad {
 }
 
 impl Adagrad {
-    pub(super) const STATE: [Option<&'static str>; 2] = [Some("adagrad.sum"), None];
-
     pub(super) fn at(rate: f64, eps: f64) -> Self {
         Self { rate: rate as f32, eps: eps as f32 }
     }

@@ -1,26 +1,35 @@
-//! Adam (Kingma, Ba 2015): moments corrected for their start at zero, `eps` outside the root.
+//! Adam (Kingma, Ba 2015): moments corrected for their start at zero, `eps` outside the root. AdamW
+//! (Loshchilov, Hutter 2019) decays the weights by `w -= lr * weight_decay * w` before Adam's step;
+//! plain Adam is AdamW with a decay of 0, which gives the same bits.
 
 use super::shaping::Shaping;
 
 /// The scalars of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adam {
-    pub(super) one_minus_beta1: f32,
-    pub(super) beta2: f32,
-    pub(super) one_minus_beta2: f32,
+    /// The share of a weight that the decay keeps.
+    kept: f32,
+    one_minus_beta1: f32,
+    beta2: f32,
+    one_minus_beta2: f32,
     /// The factor `lr / (1 - beta1^t)`.
-    pub(super) step_size: f32,
+    step_size: f32,
     /// The divisor `sqrt(1 - beta2^t)`.
-    pub(super) correction2_sqrt: f32,
-    pub(super) eps: f32,
+    correction2_sqrt: f32,
+    eps: f32,
 }
 
 impl Adam {
-    pub(super) const STATE: [Option<&'static str>; 2] = [Some("adam.m"), Some("adam.v")];
-
-    pub(super) fn at(rate: f64, (beta1, beta2): (f64, f64), eps: f64, step: u64) -> Self {
+    pub(super) fn at(
+        rate: f64,
+        (beta1, beta2): (f64, f64),
+        eps: f64,
+        weight_decay: f64,
+        step: u64,
+    ) -> Self {
         let t = step as f64;
         Self {
+            kept: (1.0 - rate * weight_decay) as f32,
             one_minus_beta1: (1.0 - beta1) as f32,
             beta2: beta2 as f32,
             one_minus_beta2: (1.0 - beta2) as f32,
@@ -44,7 +53,7 @@ impl Adam {
             *m += self.one_minus_beta1 * (g - *m);
             *v = self.beta2 * *v + self.one_minus_beta2 * (g * g);
             let denominator = v.sqrt() / self.correction2_sqrt + self.eps;
-            *w -= self.step_size * *m / denominator;
+            *w = *w * self.kept - self.step_size * *m / denominator;
         }
     }
 }

@@ -9,18 +9,16 @@
 //! An average is a function of the weights after each step, and it is part of the checkpoint, so
 //! that a resumed run has the same bits.
 
-use std::collections::BTreeMap;
-
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use safetensors::tensor::{SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
 use zillion_device::simd::vectorised;
 use zillion_device::workers::Workers;
 
-use super::tensors::{SEPARATOR, Tensor, read_params, wrong};
+use super::tensors::{SEPARATOR, count_tensor, read_count, read_params, wrong};
+use crate::checks::{at_least_one, inner_share};
 use crate::error::Result;
 use crate::graph::ParamSpec;
-use crate::params::Params;
+use crate::params::{Params, float_tensor};
 
 /// The prefix of the name under which a checkpoint stores the average of a parameter.
 const VALUE: &str = "average.value";
@@ -39,7 +37,7 @@ pub enum AverageSpec {
     /// `ExponentialMovingAverage`, so that the first steps are soon forgotten.
     Ema {
         /// The share of the old average that a step keeps, above 0 and below 1.
-        #[serde(default = "default_decay", deserialize_with = "decay")]
+        #[serde(default = "default_decay", deserialize_with = "inner_share")]
         decay: f64,
         /// The number of steps at the start of the run that the average leaves out.
         #[serde(default)]
@@ -81,7 +79,7 @@ impl Average {
     /// Adds the weights after step `step` of the run, counted from 1.
     ///
     /// # Errors
-    /// Fails if the average was created for other parameters.
+    /// Returns an error if the average was created for other parameters.
     pub fn update(&mut self, params: &Params, step: u64, workers: &Workers) -> Result<()> {
         let share = match self.spec {
             AverageSpec::Ema { start, .. } if step <= start => return Ok(()),
@@ -123,28 +121,32 @@ impl Average {
     /// Restores the average from a checkpoint, so that training continues as if it had not stopped.
     ///
     /// # Errors
-    /// Fails, and changes nothing, if the bytes are no such file or contain no average of these
-    /// parameters.
+    /// Returns an error, and changes nothing, if the bytes are not such a file or contain no
+    /// average of these parameters.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let Some(count) = count(&file) else {
-            return Err(wrong(COUNT, "the file has no averaged parameters"));
+            return Err(wrong(
+                COUNT,
+                "the checkpoint has no averaged parameters; resume without `train.average`",
+            ));
         };
         self.values = averaged(self.values.specs(), &file)?;
         self.count = count;
         Ok(())
     }
 
-    /// Returns the tensors of the average that a checkpoint stores.
-    pub(super) fn tensors<'a>(&'a self, count: &'a [u8; 8]) -> Vec<(String, Tensor<'a>)> {
-        let value = |(spec, values): (&'a ParamSpec, &'a [f32])| {
+    /// Returns the tensors that a checkpoint stores of the average.
+    pub(super) fn tensors<'a>(
+        &'a self,
+        count: &'a [u8; 8],
+    ) -> Result<Vec<(String, TensorView<'a>)>> {
+        let mut tensors = vec![(COUNT.to_owned(), count_tensor(count)?)];
+        for (spec, values) in self.values.iter() {
             let name = format!("{VALUE}{SEPARATOR}{}", spec.name);
-            (name, Tensor::floats([spec.rows, spec.cols], values))
-        };
-        let mut tensors: Vec<_> = self.values.iter().map(value).collect();
-        let count = Tensor { dtype: Dtype::U64, shape: vec![1], bytes: count };
-        tensors.push((COUNT.to_owned(), count));
-        tensors
+            tensors.push((name, float_tensor([spec.rows, spec.cols], values)?));
+        }
+        Ok(tensors)
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -161,7 +163,7 @@ pub(super) fn is_average(name: &str) -> bool {
 /// otherwise the weights.
 ///
 /// # Errors
-/// Fails for the same reasons as [`read_params`].
+/// Returns an error for the same reasons as [`read_params`].
 pub fn read_scoring_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
     let file = SafeTensors::deserialize(bytes)?;
     match count(&file) {
@@ -171,21 +173,15 @@ pub fn read_scoring_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> 
 }
 
 fn count(file: &SafeTensors<'_>) -> Option<u64> {
-    let tensor = file.tensor(COUNT).ok().filter(|tensor| tensor.dtype() == Dtype::U64)?;
-    <[u8; 8]>::try_from(tensor.data()).ok().map(u64::from_le_bytes)
+    read_count(&file.tensor(COUNT).ok()?)
 }
 
-fn averaged(specs: &[ParamSpec], file: &SafeTensors<'_>) -> Result<Params> {
-    let own = |name: &str| {
+fn averaged<'a>(specs: &[ParamSpec], file: &SafeTensors<'a>) -> Result<Params> {
+    let own = |(name, tensor): (String, TensorView<'a>)| {
         let (before, name) = name.split_once(SEPARATOR)?;
-        (before == VALUE).then(|| name.to_owned())
+        (before == VALUE).then(|| (name.to_owned(), tensor))
     };
-    let tensors: BTreeMap<String, TensorView<'_>> = file
-        .tensors()
-        .into_iter()
-        .filter_map(|(name, tensor)| Some((own(&name)?, tensor)))
-        .collect();
-    Params::from_safetensors(specs, &safetensors::serialize(tensors, None)?)
+    Params::from_tensors(specs, file.tensors().into_iter().filter_map(own), &mut || {})
 }
 
 fn default_decay() -> f64 {
@@ -194,19 +190,6 @@ fn default_decay() -> f64 {
 
 fn one() -> u64 {
     1
-}
-
-fn decay<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value > 0.0 && value < 1.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be above 0 and below 1, found {value}")))
-}
-
-fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<u64, D::Error> {
-    let value = u64::deserialize(deserializer)?;
-    if value >= 1 { Ok(value) } else { Err(D::Error::custom("must be at least 1, found 0")) }
 }
 
 #[cfg(test)]

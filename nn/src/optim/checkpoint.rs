@@ -13,14 +13,14 @@ use super::average::{Average, is_average};
 use super::dense::{DenseOptimizer, Slot};
 use super::rule::Rule;
 use super::spec::DenseOptimizerSpec;
-use super::tensors::{SEPARATOR, Tensor, wrong};
+use super::tensors::{SEPARATOR, count_tensor, read_count, wrong};
 use crate::error::Result;
-use crate::params::Params;
+use crate::params::{Params, float_tensor};
 
 /// Writes parameters and optimizer state, and returns the bytes of the file.
 ///
 /// # Errors
-/// Fails if the name of a parameter contains a slash.
+/// Returns an error if the name of a parameter contains a slash.
 pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8>> {
     write_dense_with(params, optimizer, None)
 }
@@ -28,7 +28,7 @@ pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8
 /// Writes parameters, optimizer state and, if there is one, the average of the parameters.
 ///
 /// # Errors
-/// Fails for the same reasons as [`write_dense`].
+/// Returns an error for the same reasons as [`write_dense`].
 pub fn write_dense_with(
     params: &Params,
     optimizer: &DenseOptimizer,
@@ -37,24 +37,26 @@ pub fn write_dense_with(
     let mut tensors = Vec::new();
     for (spec, values) in params.iter() {
         if spec.name.contains(SEPARATOR) {
-            return Err(wrong(&spec.name, "a parameter's name has no slash in it"));
+            return Err(wrong(
+                &spec.name,
+                "the name of a parameter must not contain a slash; rename the layer",
+            ));
         }
-        tensors.push((spec.name.clone(), Tensor::floats([spec.rows, spec.cols], values)));
+        tensors.push((spec.name.clone(), float_tensor([spec.rows, spec.cols], values)?));
     }
     for slot in optimizer.slots() {
         for (state, values) in Rule::state_names(optimizer.spec()).into_iter().zip(slot.state()) {
             if let Some(state) = state.filter(|_| slot.trainable) {
                 let name = format!("{state}{SEPARATOR}{}", slot.name);
-                tensors.push((name, Tensor::floats(slot.shape, values)));
+                tensors.push((name, float_tensor(slot.shape, values)?));
             }
         }
     }
     let steps = optimizer.steps().to_le_bytes();
-    let count = Tensor { dtype: Dtype::U64, shape: vec![1], bytes: &steps };
-    tensors.push((step_name(optimizer.spec()), count));
+    tensors.push((step_name(optimizer.spec()), count_tensor(&steps)?));
     let averaged = average.map(Average::count).unwrap_or_default().to_le_bytes();
     if let Some(average) = average {
-        tensors.extend(average.tensors(&averaged));
+        tensors.extend(average.tensors(&averaged)?);
     }
     Ok(safetensors::serialize(tensors, None)?)
 }
@@ -64,21 +66,17 @@ impl DenseOptimizer {
     /// stopped.
     ///
     /// # Errors
-    /// Fails, and changes nothing, if the bytes are no such file, or if the state is missing, has
-    /// another shape, or belongs to another rule.
+    /// Returns an error, and changes nothing, if the bytes are not such a file, or if the state is
+    /// missing, has another shape, or belongs to another rule.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let is_own = |name: &str| name.contains(SEPARATOR) && !is_average(name);
         let mut tensors: BTreeMap<String, TensorView<'_>> =
             file.tensors().into_iter().filter(|(name, _)| is_own(name)).collect();
         let step_name = step_name(self.spec());
-        let steps = tensors.remove(&step_name).and_then(|tensor| {
-            let is_count = tensor.dtype() == Dtype::U64;
-            let bytes = <[u8; 8]>::try_from(tensor.data()).ok().filter(|_| is_count)?;
-            Some(u64::from_le_bytes(bytes))
-        });
-        let Some(steps) = steps else {
-            let reason = "the file has no state of this optimizer; was it another kind?";
+        let Some(steps) = tensors.remove(&step_name).and_then(|tensor| read_count(&tensor)) else {
+            let reason = "the checkpoint has no state of this optimizer; resume with the optimizer that \
+                          wrote it";
             return Err(wrong(&step_name, reason));
         };
         let states = Rule::state_names(self.spec());
@@ -89,7 +87,10 @@ impl DenseOptimizer {
                 let Some(state) = state else { continue };
                 let name = format!("{state}{SEPARATOR}{name}");
                 let Some(tensor) = tensors.remove(&name) else {
-                    return Err(wrong(&name, "the file has no such state"));
+                    return Err(wrong(
+                        &name,
+                        "the checkpoint lacks this state; resume with the optimizer that wrote it",
+                    ));
                 };
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
                     let found = (tensor.dtype(), tensor.shape().to_vec());
@@ -100,7 +101,11 @@ impl DenseOptimizer {
             }
         }
         if let Some(name) = tensors.into_keys().next() {
-            return Err(wrong(&name, "the file has state that this optimizer does not keep"));
+            return Err(wrong(
+                &name,
+                "the checkpoint has state that this optimizer does not keep; resume with the \
+                          optimizer that wrote it",
+            ));
         }
         self.restore(steps, slots);
         Ok(())

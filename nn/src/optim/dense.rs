@@ -48,7 +48,7 @@ impl DenseOptimizer {
     /// every trainable parameter.
     ///
     /// # Errors
-    /// Fails if `l2` is negative or infinite.
+    /// Returns an error if `l2` is negative or infinite.
     pub fn new(spec: DenseOptimizerSpec, l2: f64, params: &[ParamSpec]) -> Result<Self> {
         if !(l2.is_finite() && l2 >= 0.0) {
             let reason = format!("must be 0 or above, found {l2}");
@@ -86,12 +86,12 @@ impl DenseOptimizer {
         self.steps
     }
 
-    /// Makes one step: every trainable parameter moves against `(g + λ·w) · grad_scale` at the
-    /// learning rate times `rate_scale`. `gradient` returns the gradient of a parameter.
+    /// Makes one step: updates every trainable parameter by the gradient `(g + λ·w) · grad_scale`,
+    /// at the learning rate times `rate_scale`. `gradient` returns the gradient of a parameter.
     ///
     /// # Errors
-    /// Fails, and changes nothing, if the optimizer was created for other parameters, if a gradient
-    /// is missing or has another length, or if a scale is not finite.
+    /// Returns an error, and changes nothing, if the optimizer was created for other parameters, if
+    /// a gradient is missing or has another length, or if a scale is not finite.
     pub fn step<'g>(
         &mut self,
         params: &mut Params,
@@ -135,7 +135,7 @@ impl DenseOptimizer {
             }
         });
         if matches!(self.spec, DenseOptimizerSpec::Lamb { .. }) {
-            move_by_trust(&mut blocks, params_len, workers);
+            apply_trust_ratios(&mut blocks, params_len, workers);
         }
         Ok(())
     }
@@ -143,13 +143,13 @@ impl DenseOptimizer {
     /// Sets a factor for the learning rate of each parameter, given in order.
     ///
     /// # Errors
-    /// Fails if the number of factors is not the number of parameters, or if a factor is not a
-    /// positive number.
+    /// Returns an error if the number of factors is not the number of parameters, or if a factor is
+    /// not a positive number.
     pub fn set_rates(&mut self, factors: &[f32]) -> Result<()> {
         let refuse = |reason| Err(Error::Setting { name: "train.rates", reason });
         if factors.len() != self.slots.len() {
             return refuse(format!(
-                "{} factors for {} parameters",
+                "found {} factors, needed one for each of {} parameters",
                 factors.len(),
                 self.slots.len()
             ));
@@ -165,7 +165,7 @@ impl DenseOptimizer {
     /// order. The result is not finite if a gradient is not finite.
     ///
     /// # Errors
-    /// Fails for the same reasons as [`Self::step`].
+    /// Returns an error for the same reasons as [`Self::step`].
     pub fn sq_norm<'g>(
         &self,
         params: &Params,
@@ -222,7 +222,9 @@ impl DenseOptimizer {
             }
             match gradient(ParamId(id)) {
                 Some(raw) if raw.len() == weights.len() => gradients.push(raw),
-                Some(_) => return wrong(&spec.name, "its gradient is of another length"),
+                Some(_) => {
+                    return wrong(&spec.name, "its gradient has another length than the parameter");
+                }
                 None => return wrong(&spec.name, "it has no gradient"),
             }
         }
@@ -250,8 +252,8 @@ struct Task<'a> {
 }
 
 /// Makes LAMB's second pass: adds up the squared lengths of a parameter's blocks in block order,
-/// and moves its weights.
-fn move_by_trust(tasks: &mut [Task<'_>], params: usize, workers: &Workers) {
+/// and updates its weights.
+fn apply_trust_ratios(tasks: &mut [Task<'_>], params: usize, workers: &Workers) {
     let mut lengths = vec![SqLengths::default(); params];
     for task in &*tasks {
         lengths[task.param].weights += task.lengths.weights;
@@ -260,7 +262,7 @@ fn move_by_trust(tasks: &mut [Task<'_>], params: usize, workers: &Workers) {
     workers.for_each_mut(tasks, |_, task| {
         if let Rule::Lamb(rule) = task.rule {
             let step_size = rule.step_size(lengths[task.param]);
-            rule.move_weights(&mut task.block, step_size);
+            rule.update_weights(&mut task.block, step_size);
         }
     });
 }

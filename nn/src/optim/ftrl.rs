@@ -14,8 +14,6 @@ pub(super) struct Ftrl {
 }
 
 impl Ftrl {
-    pub(super) const STATE: [Option<&'static str>; 2] = [Some("ftrl.z"), Some("ftrl.n")];
-
     pub(super) fn at(rate: f64, beta: f64, l1: f64, l2: f64) -> Self {
         Self { inverse_alpha: (1.0 / rate) as f32, beta: beta as f32, l1: l1 as f32, l2: l2 as f32 }
     }

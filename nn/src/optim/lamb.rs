@@ -1,9 +1,10 @@
-//! LAMB (You et al. 2019): a parameter moves by a distance that is proportional to its own length.
+//! LAMB (You et al. 2019): a step changes a parameter by a distance that is proportional to the
+//! length of its weights.
 //!
 //! A step is two passes over a parameter. The first pass updates the moments and computes the
 //! lengths of the weights and of the direction, in f64 and block by block. When all blocks of a
-//! parameter are ready, the second pass moves the weights. It computes the direction again from the
-//! moments, which costs less than storing the direction.
+//! parameter are ready, the second pass updates the weights. It computes the direction again from
+//! the moments, which costs less than storing the direction.
 
 use zillion_device::simd::vectorised;
 
@@ -24,7 +25,7 @@ pub(super) struct Lamb {
     weight_decay: f32,
 }
 
-/// The squared lengths of a parameter's weights and of the direction in which it is to move.
+/// The squared lengths of a parameter's weights and of the direction of its update.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SqLengths {
     pub(super) weights: f64,
@@ -32,8 +33,6 @@ pub(super) struct SqLengths {
 }
 
 impl Lamb {
-    pub(super) const STATE: [Option<&'static str>; 2] = [Some("lamb.m"), Some("lamb.v")];
-
     pub(super) fn at(
         rate: f64,
         (beta1, beta2): (f64, f64),
@@ -109,8 +108,8 @@ impl Lamb {
         SqLengths { weights: sums.0.iter().sum(), direction: sums.1.iter().sum() }
     }
 
-    /// Moves the weights of a block, which is the second pass.
-    pub(super) fn move_weights(self, block: &mut Block<'_>, step_size: f32) {
+    /// Updates the weights of a block, which is the second pass.
+    pub(super) fn update_weights(self, block: &mut Block<'_>, step_size: f32) {
         let (weights, first, second) = (&mut *block.weights, &*block.first, &*block.second);
         vectorised(
             #[inline(always)]

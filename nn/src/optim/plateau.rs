@@ -8,10 +8,9 @@
 
 use std::fmt;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::spec::{not_negative, positive};
+use crate::checks::{at_least_one, factor, not_negative, positive};
 
 /// The metric that decides whether a validation is a miss. A job writes `"auc"`, `"gauc"`,
 /// `"logloss"`, `"ndcg@10"` or `"recall@10"`.
@@ -25,10 +24,10 @@ pub enum PlateauMetric {
     Gauc,
     /// The log loss: smaller is better.
     Logloss,
-    /// The NDCG of lists, which says how near to the head of a list the wanted items are: larger is
-    /// better.
+    /// The NDCG of lists, which is larger if the relevant items are nearer to the head of a list:
+    /// larger is better.
     Ndcg(u32),
-    /// The recall of lists, the share of the wanted items in a list's head: larger is better.
+    /// The recall of lists, the share of the relevant items in a list's head: larger is better.
     Recall(u32),
 }
 
@@ -64,19 +63,19 @@ impl TryFrom<String> for PlateauMetric {
                 .or_else(|| head("recall@").map(Self::Recall))
                 .ok_or_else(|| {
                     format!(
-                        "\"{text}\" is no metric; choose auc, gauc, logloss, ndcg@k or recall@k"
+                        "unknown metric `{text}`; choose auc, gauc, logloss, ndcg@k or recall@k"
                     )
                 }),
         }
     }
 }
 
-/// The settings of the schedule, in the vocabulary of a job.
+/// The settings of the plateau schedule, as a job writes them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlateauSpec {
     /// The factor of the learning rate at a miss, in `(0, 1]`; 1 leaves the rate unchanged.
-    #[serde(deserialize_with = "shrinking")]
+    #[serde(deserialize_with = "factor")]
     pub factor: f64,
     /// The floor below which the learning rate is never lowered.
     #[serde(deserialize_with = "not_negative")]
@@ -119,7 +118,7 @@ pub enum Verdict {
     Stop,
 }
 
-/// The state of the schedule, which is serialised into a checkpoint and restored from it.
+/// The state of the plateau schedule, which is serialised into a checkpoint and restored from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plateau {
@@ -134,8 +133,8 @@ pub struct Plateau {
 }
 
 impl Plateau {
-    /// Creates a schedule without observations. `base_lr` is the job's learning rate, against which
-    /// the floor is measured; it must be above zero.
+    /// Creates a schedule without observations. `base_lr` is the job's learning rate, which must be
+    /// above zero.
     #[must_use]
     pub fn new(spec: PlateauSpec, base_lr: f64) -> Self {
         Self {
@@ -173,7 +172,7 @@ impl Plateau {
         }
     }
 
-    /// Returns the factor of every learning rate from now on.
+    /// Returns the current factor of every learning rate.
     #[must_use]
     pub fn rate_scale(&self) -> f32 {
         (self.lr / self.base_lr) as f32
@@ -185,7 +184,7 @@ impl Plateau {
         &self.spec
     }
 
-    /// Returns the learning rate in force.
+    /// Returns the current learning rate.
     #[must_use]
     pub fn lr(&self) -> f64 {
         self.lr
@@ -209,24 +208,11 @@ impl Plateau {
         self.misses
     }
 
-    /// Returns whether patience has run out.
+    /// Returns whether the number of misses in a row has reached `patience`.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.misses >= self.spec.patience
     }
-}
-
-fn shrinking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value > 0.0 && value <= 1.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be above 0 and at most 1, found {value}")))
-}
-
-fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let value = u32::deserialize(deserializer)?;
-    if value >= 1 { Ok(value) } else { Err(D::Error::custom("must be at least 1, found 0")) }
 }
 
 #[cfg(test)]
@@ -305,7 +291,7 @@ mod tests {
         assert_eq!(toml::from_str::<PlateauSpec>("").unwrap(), PlateauSpec::default());
         for bad in ["acu", "recall", "recall@", "recall@0", "ndcg@-1", "auc@10"] {
             let error = toml::from_str::<PlateauSpec>(&format!("metric = \"{bad}\"")).unwrap_err();
-            assert!(error.to_string().contains("is no metric"), "{error}");
+            assert!(error.to_string().contains("unknown metric"), "{error}");
         }
         for metric in ["auc", "gauc", "logloss", "ndcg@5", "recall@100"] {
             let spec: PlateauSpec = toml::from_str(&format!("metric = \"{metric}\"")).unwrap();

@@ -11,10 +11,9 @@ use zillion_device::simd::vectorised;
 
 use super::adagrad::Adagrad;
 use super::adam::Adam;
-use super::adamw::Adamw;
 use super::ftrl::Ftrl;
 use super::lamb::Lamb;
-use super::momentum::{Momentum, Nesterov};
+use super::momentum::Momentum;
 use super::sgd::Sgd;
 use super::shaping::{Block, Shaping};
 use super::spec::DenseOptimizerSpec;
@@ -24,10 +23,8 @@ use super::spec::DenseOptimizerSpec;
 pub(super) enum Rule {
     Sgd(Sgd),
     Momentum(Momentum),
-    Nesterov(Nesterov),
     Adagrad(Adagrad),
     Adam(Adam),
-    Adamw(Adamw),
     Lamb(Lamb),
     Ftrl(Ftrl),
 }
@@ -38,21 +35,18 @@ impl Rule {
         let rate = spec.lr() * f64::from(rate_scale);
         match *spec {
             DenseOptimizerSpec::Sgd { momentum, .. } if momentum > 0.0 => {
-                Self::Momentum(Momentum::at(rate, momentum))
+                Self::Momentum(Momentum::at(rate, momentum, false))
             }
             DenseOptimizerSpec::Sgd { .. } => Self::Sgd(Sgd::at(rate)),
-            DenseOptimizerSpec::Momentum { momentum, nesterov: false, .. } => {
-                Self::Momentum(Momentum::at(rate, momentum))
-            }
-            DenseOptimizerSpec::Momentum { momentum, nesterov: true, .. } => {
-                Self::Nesterov(Nesterov::at(rate, momentum))
+            DenseOptimizerSpec::Momentum { momentum, nesterov, .. } => {
+                Self::Momentum(Momentum::at(rate, momentum, nesterov))
             }
             DenseOptimizerSpec::Adagrad { eps, .. } => Self::Adagrad(Adagrad::at(rate, eps)),
             DenseOptimizerSpec::Adam { beta1, beta2, eps, .. } => {
-                Self::Adam(Adam::at(rate, (beta1, beta2), eps, step))
+                Self::Adam(Adam::at(rate, (beta1, beta2), eps, 0.0, step))
             }
             DenseOptimizerSpec::Adamw { beta1, beta2, eps, weight_decay, .. } => {
-                Self::Adamw(Adamw::at(rate, (beta1, beta2), eps, weight_decay, step))
+                Self::Adam(Adam::at(rate, (beta1, beta2), eps, weight_decay, step))
             }
             DenseOptimizerSpec::Lamb { beta1, beta2, eps, weight_decay, .. } => {
                 Self::Lamb(Lamb::at(rate, (beta1, beta2), eps, weight_decay, step))
@@ -63,23 +57,25 @@ impl Rule {
         }
     }
 
-    /// Returns the names of the state that a rule keeps. In a checkpoint they stand before the name
-    /// of the parameter.
+    /// Returns the names of the state that a rule keeps. In a checkpoint they are the prefix of the
+    /// parameter's name.
     pub(super) fn state_names(spec: &DenseOptimizerSpec) -> [Option<&'static str>; 2] {
         match spec {
-            DenseOptimizerSpec::Sgd { momentum, .. } if *momentum > 0.0 => Sgd::MOMENTUM_STATE,
-            DenseOptimizerSpec::Sgd { .. } => Sgd::STATE,
-            DenseOptimizerSpec::Momentum { .. } => Momentum::STATE,
-            DenseOptimizerSpec::Adagrad { .. } => Adagrad::STATE,
-            DenseOptimizerSpec::Adam { .. } => Adam::STATE,
-            DenseOptimizerSpec::Adamw { .. } => Adamw::STATE,
-            DenseOptimizerSpec::Lamb { .. } => Lamb::STATE,
-            DenseOptimizerSpec::Ftrl { .. } => Ftrl::STATE,
+            DenseOptimizerSpec::Sgd { momentum, .. } if *momentum > 0.0 => {
+                [Some("sgd.momentum"), None]
+            }
+            DenseOptimizerSpec::Sgd { .. } => [None, None],
+            DenseOptimizerSpec::Momentum { .. } => [Some("momentum.direction"), None],
+            DenseOptimizerSpec::Adagrad { .. } => [Some("adagrad.sum"), None],
+            DenseOptimizerSpec::Adam { .. } => [Some("adam.m"), Some("adam.v")],
+            DenseOptimizerSpec::Adamw { .. } => [Some("adamw.m"), Some("adamw.v")],
+            DenseOptimizerSpec::Lamb { .. } => [Some("lamb.m"), Some("lamb.v")],
+            DenseOptimizerSpec::Ftrl { .. } => [Some("ftrl.z"), Some("ftrl.n")],
         }
     }
 
-    /// Updates a block. LAMB updates only its moments here: its weights move when the lengths of
-    /// the whole parameter are known.
+    /// Updates a block. LAMB updates only its moments here, because its weights are updated after
+    /// the lengths of the whole parameter are known.
     pub(super) fn apply(self, block: &mut Block<'_>, shaping: Shaping) {
         let Block { weights, first, second, raw } = block;
         vectorised(
@@ -87,10 +83,8 @@ impl Rule {
             || match self {
                 Self::Sgd(rule) => rule.update(weights, raw, shaping),
                 Self::Momentum(rule) => rule.update(weights, first, raw, shaping),
-                Self::Nesterov(rule) => rule.update(weights, first, raw, shaping),
                 Self::Adagrad(rule) => rule.update(weights, first, raw, shaping),
                 Self::Adam(rule) => rule.update(weights, first, second, raw, shaping),
-                Self::Adamw(rule) => rule.update(weights, first, second, raw, shaping),
                 Self::Lamb(rule) => rule.update_moments(weights, first, second, raw, shaping),
                 Self::Ftrl(rule) => rule.update(weights, first, second, raw, shaping),
             },

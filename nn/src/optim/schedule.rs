@@ -2,23 +2,22 @@
 //!
 //! The factor is a function of the step alone, so that a checkpoint stores nothing of the schedule
 //! and a resumed run continues with the same bits. The factor multiplies the rates of the dense
-//! parameters and, unless the job says otherwise, those of the tables. The plateau schedule
+//! parameters and, by default, those of the tables. The plateau schedule
 //! multiplies both again.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::spec::not_negative;
+use crate::checks::{at_least_one, factor, not_negative, share};
 
-/// The settings of the schedule, in the vocabulary of a job: `{ warmup_steps = 1000, decay = { kind
-/// = "cosine", steps = 50000 } }`.
+/// The settings of the schedule by steps, as a job writes them: `{ warmup_steps = 1000, decay = {
+/// kind = "cosine", steps = 50000 } }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
-    /// The number of steps in which the rate grows linearly; the last of them has the full rate.
-    /// With 0 the rate is full from the first step.
+    /// The number of steps in which the rate grows linearly. The last of these steps has the full
+    /// rate. With 0, all steps have the full rate until the decay begins.
     pub warmup_steps: u64,
-    /// The share of the full rate above which the warm-up starts.
+    /// The share of the full rate from which the warm-up starts.
     #[serde(deserialize_with = "share")]
     pub warmup_from: f64,
     /// The rule that lowers the rate after the warm-up.
@@ -46,25 +45,27 @@ pub enum Decay {
         #[serde(deserialize_with = "at_least_one")]
         steps: u64,
         /// The share of the full rate at which the decay ends.
-        #[serde(default = "default_to", deserialize_with = "kept")]
+        #[serde(default = "default_to", deserialize_with = "factor")]
         to: f64,
     },
-    /// A straight line from the full rate down to the share `to` of it, where the rate then stays.
+    /// A straight line from the full rate down to the share `to` of it. After `steps` steps the
+    /// rate stays at that share.
     Linear {
         /// The number of steps until the rate has reached `to`.
         #[serde(deserialize_with = "at_least_one")]
         steps: u64,
         /// The share of the full rate at which the decay ends.
-        #[serde(default = "default_to", deserialize_with = "kept")]
+        #[serde(default = "default_to", deserialize_with = "factor")]
         to: f64,
     },
-    /// Steps down: `factor ^ floor(n / every)`, never below the share `floor` of the full rate.
+    /// A decay in steps: `factor ^ floor(n / every)`, never below the share `floor` of the full
+    /// rate.
     Step {
         /// The number of steps from one change to the next.
         #[serde(deserialize_with = "at_least_one")]
         every: u64,
         /// The factor of the rate at each change.
-        #[serde(default = "default_factor", deserialize_with = "kept")]
+        #[serde(default = "default_factor", deserialize_with = "factor")]
         factor: f64,
         /// The share of the full rate below which the rate never falls.
         #[serde(default, deserialize_with = "not_negative")]
@@ -92,15 +93,18 @@ impl ScheduleSpec {
         if self.warmup_steps == 0 && self.decay.is_none() {
             return Some((
                 "",
-                "changes nothing; set `warmup_steps`, `decay` or both, or remove it",
+                "has neither `warmup_steps` nor `decay` and changes nothing; set one, or remove it",
             ));
         }
         if self.warmup_steps == 0 && self.warmup_from != 0.0 {
-            return Some(("warmup_from", "does nothing without `warmup_steps`"));
+            return Some((
+                "warmup_from",
+                "has no effect without `warmup_steps`; set `warmup_steps`, or remove it",
+            ));
         }
         match self.decay {
             Some(Decay::Step { floor, .. }) if floor > 1.0 => {
-                Some(("decay.floor", "must be at most 1: a share of the rate"))
+                Some(("decay.floor", "is a share of the rate and must be at most 1"))
             }
             _ => None,
         }
@@ -131,29 +135,6 @@ fn default_to() -> f64 {
 }
 fn default_factor() -> f64 {
     0.1
-}
-
-/// Reads a number in `(0, 1]`.
-fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value > 0.0 && value <= 1.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be above 0 and at most 1, found {value}")))
-}
-
-/// Reads a number in `[0, 1]`.
-fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if (0.0..=1.0).contains(&value) {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be from 0 to 1, found {value}")))
-}
-
-fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let value = u64::deserialize(deserializer)?;
-    if value >= 1 { Ok(value) } else { Err(D::Error::custom("must be at least 1, found 0")) }
 }
 
 #[cfg(test)]

@@ -10,10 +10,6 @@ pub(super) struct Sgd {
 }
 
 impl Sgd {
-    pub(super) const STATE: [Option<&'static str>; 2] = [None, None];
-    /// The names of the state of SGD with momentum.
-    pub(super) const MOMENTUM_STATE: [Option<&'static str>; 2] = [Some("sgd.momentum"), None];
-
     pub(super) fn at(rate: f64) -> Self {
         Self { rate: rate as f32 }
     }

@@ -1,5 +1,4 @@
-//! The gradient that rules apply, and its norm: the regularisation and clipping that all rules
-//! share.
+//! The regularisation and clipping of gradients, which all rules share, and the norm of the result.
 //!
 //! The row optimizers of `zillion_embedding` use the same formula, but sum norms in 8 lanes where
 //! this crate has 16, and the number of lanes is part of the result. The formula is one line;

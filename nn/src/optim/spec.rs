@@ -1,10 +1,11 @@
-//! The optimizer of the dense parameters in the vocabulary of a job.
+//! The settings of the dense parameters' optimizer, as a job writes them.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-/// The optimizer of the dense parameters: `{ kind = "adam", lr = 1e-3 }`. The formulas and defaults
-/// are PyTorch's.
+use crate::checks::{below_one, not_negative, positive};
+
+/// The settings of the dense parameters' optimizer: `{ kind = "adam", lr = 1e-3 }`. The formulas
+/// and defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DenseOptimizerSpec {
@@ -12,10 +13,10 @@ pub enum DenseOptimizerSpec {
     /// momentum (and without state).
     Sgd {
         /// The learning rate before any schedule.
-        #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The share of the previous direction that a step keeps, in `[0, 1)`.
-        #[serde(default, deserialize_with = "decay")]
+        #[serde(default, deserialize_with = "below_one")]
         momentum: f64,
     },
     /// AdaGrad (Duchi, Hazan, Singer 2011): `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
@@ -33,28 +34,28 @@ pub enum DenseOptimizerSpec {
     /// Adam (Kingma, Ba 2015): moments corrected for their start at zero, `eps` outside the root.
     Adam {
         /// The learning rate before any schedule.
-        #[serde(default = "default_adam_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The decay of the first moment, in `[0, 1)`.
-        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        #[serde(default = "default_beta1", deserialize_with = "below_one")]
         beta1: f64,
         /// The decay of the second moment, in `[0, 1)`.
-        #[serde(default = "default_beta2", deserialize_with = "decay")]
+        #[serde(default = "default_beta2", deserialize_with = "below_one")]
         beta2: f64,
         /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
         eps: f64,
     },
-    /// PyTorch's SGD with momentum, under the name that tables use for it: `b = momentum * b + g`,
-    /// then `w -= lr * b`, or with Nesterov's form `w -= lr * (g + momentum * b)`.
+    /// SGD with momentum in PyTorch's form, under the name that tables use for it: `b = momentum *
+    /// b + g`, then `w -= lr * b`, or with Nesterov's form `w -= lr * (g + momentum * b)`.
     Momentum {
         /// The learning rate before any schedule.
-        #[serde(default = "default_sgd_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The share of the previous direction that a step keeps, in `[0, 1)`.
-        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        #[serde(default = "default_beta1", deserialize_with = "below_one")]
         momentum: f64,
-        /// Whether the step looks ahead along the direction (Sutskever et al. 2013).
+        /// Whether the step uses Nesterov's form (Sutskever et al. 2013).
         #[serde(default)]
         nesterov: bool,
     },
@@ -62,13 +63,13 @@ pub enum DenseOptimizerSpec {
     /// then Adam's step.
     Adamw {
         /// The learning rate before any schedule.
-        #[serde(default = "default_adam_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The decay of the first moment, in `[0, 1)`.
-        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        #[serde(default = "default_beta1", deserialize_with = "below_one")]
         beta1: f64,
         /// The decay of the second moment, in `[0, 1)`.
-        #[serde(default = "default_beta2", deserialize_with = "decay")]
+        #[serde(default = "default_beta2", deserialize_with = "below_one")]
         beta2: f64,
         /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
@@ -82,13 +83,13 @@ pub enum DenseOptimizerSpec {
     /// weights.
     Lamb {
         /// The learning rate before any schedule.
-        #[serde(default = "default_adam_lr", deserialize_with = "positive")]
+        #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
         /// The decay of the first moment, in `[0, 1)`.
-        #[serde(default = "default_beta1", deserialize_with = "decay")]
+        #[serde(default = "default_beta1", deserialize_with = "below_one")]
         beta1: f64,
         /// The decay of the second moment, in `[0, 1)`.
-        #[serde(default = "default_beta2", deserialize_with = "decay")]
+        #[serde(default = "default_beta2", deserialize_with = "below_one")]
         beta2: f64,
         /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_lamb_eps", deserialize_with = "not_negative")]
@@ -97,14 +98,15 @@ pub enum DenseOptimizerSpec {
         #[serde(default, deserialize_with = "not_negative")]
         weight_decay: f64,
     },
-    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables have: `z` is
+    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables use: `z` is
     /// computed back from weights that are not zero, so that a parameter starts at its initial
-    /// value and a schedule may lower the rate.
+    /// value and a schedule can lower the rate.
     Ftrl {
-        /// The learning rate, the paper's alpha, for which the paper gives no generally good value.
+        /// The learning rate, alpha in the paper. It has no default, because a good value depends
+        /// on the data.
         #[serde(deserialize_with = "positive")]
         lr: f64,
-        /// The smoothing of the learning rate, the paper's beta.
+        /// The smoothing of the learning rate, beta in the paper.
         #[serde(default = "default_ftrl_beta", deserialize_with = "positive")]
         beta: f64,
         /// The L1 penalty: a weight stays at zero while the magnitude of its `z` is at most this.
@@ -146,11 +148,11 @@ impl DenseOptimizerSpec {
     }
 }
 
-/// Returns Adam at a rate of 1e-3, with which the published click-through benchmarks were trained.
+/// The default: Adam at a rate of 1e-3, as in the published click-through benchmarks.
 impl Default for DenseOptimizerSpec {
     fn default() -> Self {
         Self::Adam {
-            lr: default_adam_lr(),
+            lr: default_lr(),
             beta1: default_beta1(),
             beta2: default_beta2(),
             eps: default_adam_eps(),
@@ -158,16 +160,13 @@ impl Default for DenseOptimizerSpec {
     }
 }
 
-fn default_sgd_lr() -> f64 {
-    1e-3
-}
 fn default_adagrad_lr() -> f64 {
     1e-2
 }
 fn default_adagrad_eps() -> f64 {
     1e-10
 }
-fn default_adam_lr() -> f64 {
+fn default_lr() -> f64 {
     1e-3
 }
 fn default_beta1() -> f64 {
@@ -187,31 +186,4 @@ fn default_lamb_eps() -> f64 {
 }
 fn default_ftrl_beta() -> f64 {
     1.0
-}
-
-/// Reads a finite number above zero.
-pub(super) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value.is_finite() && value > 0.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be a number above 0, found {value}")))
-}
-
-/// Reads a finite number, zero or above.
-pub(crate) fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value.is_finite() && value >= 0.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be 0 or above, found {value}")))
-}
-
-/// Reads a number in `[0, 1)`.
-pub(super) fn decay<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if (0.0..1.0).contains(&value) {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be at least 0 and below 1, found {value}")))
 }

@@ -1,9 +1,6 @@
-//! The tensors of a checkpoint of dense parameters: their names and values, and the reading of the
-//! weights alone.
+//! The tensors of a checkpoint of dense parameters, and the reading of the weights alone.
 
-use std::borrow::Cow;
-
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::error::{Error, Result};
 use crate::graph::ParamSpec;
@@ -16,45 +13,25 @@ pub(super) const SEPARATOR: char = '/';
 /// Reads the parameters and skips the state of the optimizer.
 ///
 /// # Errors
-/// Fails if the bytes are no such file, or if a parameter is missing, has another shape, or is
-/// unknown.
+/// Returns an error if the bytes are not such a file, or if a parameter is missing, has another
+/// shape, or is unknown.
 pub fn read_params(specs: &[ParamSpec], bytes: &[u8]) -> Result<Params> {
     let file = SafeTensors::deserialize(bytes)?;
     let tensors = file.tensors().into_iter().filter(|(name, _)| !name.contains(SEPARATOR));
-    let alone = safetensors::serialize(tensors, None)?;
-    Params::from_safetensors(specs, &alone)
+    Params::from_tensors(specs, tensors, &mut || {})
 }
 
 pub(super) fn wrong(name: &str, reason: impl Into<String>) -> Error {
     Error::Param { name: name.to_owned(), reason: reason.into() }
 }
 
-pub(super) struct Tensor<'a> {
-    pub(super) dtype: Dtype,
-    pub(super) shape: Vec<usize>,
-    pub(super) bytes: &'a [u8],
+/// Returns a count as a tensor of a safetensors file.
+pub(super) fn count_tensor(bytes: &[u8; 8]) -> Result<TensorView<'_>> {
+    Ok(TensorView::new(Dtype::U64, vec![1], bytes)?)
 }
 
-impl<'a> Tensor<'a> {
-    pub(super) fn floats(shape: [usize; 2], values: &'a [f32]) -> Self {
-        Self { dtype: Dtype::F32, shape: shape.to_vec(), bytes: bytemuck::cast_slice(values) }
-    }
-}
-
-impl View for Tensor<'_> {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(self.bytes)
-    }
-
-    fn data_len(&self) -> usize {
-        self.bytes.len()
-    }
+/// Reads the count that [`count_tensor`] wrote; `None` for a tensor of another type or shape.
+pub(super) fn read_count(tensor: &TensorView<'_>) -> Option<u64> {
+    let bytes = <[u8; 8]>::try_from(tensor.data()).ok()?;
+    (tensor.dtype() == Dtype::U64).then(|| u64::from_le_bytes(bytes))
 }

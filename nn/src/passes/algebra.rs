@@ -4,17 +4,15 @@
 //! * factors of one, sums of one term, broadcasts to one column;
 //! * an element-wise product that is only added to something: one operation instead of two.
 
-use super::ir::{Ir, Rewrite};
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Binary, Op, Unary};
-use crate::graph::shape::{Dim, NodeId};
+use super::*;
+use crate::graph::op::{Binary, Unary};
+use crate::graph::shape::Dim;
 
 pub(super) fn run(ir: &Ir) -> Result<Ir> {
     let ir = simplify(ir)?;
-    let ir = super::dead_code::run(&ir)?;
+    let ir = dead_code::run(&ir)?;
     let ir = join_added_products(&ir)?;
-    super::dead_code::run(&ir)
+    dead_code::run(&ir)
 }
 
 /// The simpler form of a node.

@@ -3,9 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::ir::{Ir, Rewrite};
-use crate::error::Result;
-use crate::graph::shape::NodeId;
+use super::*;
 
 pub(super) fn run(ir: &Ir) -> Result<Ir> {
     let mut rewrite = Rewrite::new(ir);
@@ -23,5 +21,5 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
             }
         }
     }
-    super::dead_code::run(&rewrite.finish())
+    dead_code::run(&rewrite.finish())
 }

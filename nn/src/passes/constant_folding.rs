@@ -2,11 +2,8 @@
 //! These are operations on matrices of one value, as in the weights of losses and the gradient of a
 //! sum.
 
-use super::ir::{Ir, Rewrite};
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Binary, Op, Unary};
-use crate::graph::shape::NodeId;
+use super::*;
+use crate::graph::op::{Binary, Unary};
 
 pub(super) fn run(ir: &Ir) -> Result<Ir> {
     let mut rewrite = Rewrite::new(ir);
@@ -20,7 +17,7 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
             _ => rewrite.keep(id)?,
         }
     }
-    super::dead_code::run(&rewrite.finish())
+    dead_code::run(&rewrite.finish())
 }
 
 /// Returns the one value of a result whose inputs have one value each, computed with the arithmetic

@@ -3,10 +3,8 @@
 //! that computes the gradient, and chains of element-wise operations to each other. No other node
 //! reads the values between them, and they get no buffer.
 
-use super::ir::{Ir, Rewrite};
-use crate::error::Result;
-use crate::graph::op::{Fused, Link, Op};
-use crate::graph::shape::NodeId;
+use super::*;
+use crate::graph::op::{Fused, Link};
 use crate::ops::MAX_INPUTS;
 use crate::ops::{can_lead, is_operand, link_of};
 

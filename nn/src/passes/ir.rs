@@ -9,8 +9,8 @@ use crate::graph::builder::push_node;
 use crate::graph::op::Op;
 use crate::graph::shape::{NodeId, ParamId};
 
-/// A graph and its roots. The names of results and aliases follow their nodes, but do not make them
-/// roots.
+/// A graph and its roots, which are the nodes that must be computed. A name of a result or an alias
+/// does not make its node a root.
 #[derive(Clone, Debug)]
 pub(crate) struct Ir {
     pub(crate) graph: Graph,
@@ -61,7 +61,7 @@ impl Ir {
         roots
     }
 
-    /// Returns how often each node is read, by other nodes and as a root.
+    /// Returns the number of times that each node is read by other nodes or is a root.
     pub(super) fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.graph.nodes.len()];
         let inputs = self.graph.nodes.iter().flat_map(|node| &node.inputs).copied();
@@ -95,8 +95,8 @@ impl<'a> Rewrite<'a> {
         }
     }
 
-    /// Returns the new node of an old one, which exists because of the order of the old graph and
-    /// the rules of the passes.
+    /// Returns the new node of an old one. It exists for every input of the current node, because
+    /// nodes are rewritten in order.
     pub(super) fn at(&self, old: NodeId) -> NodeId {
         self.places[old.0 as usize].unwrap_or(NodeId(u32::MAX))
     }
@@ -143,7 +143,7 @@ impl<'a> Rewrite<'a> {
         push_node(&mut self.graph, name, op, inputs)
     }
 
-    /// Puts a new node in the place of an old one.
+    /// Makes a node of the new graph the replacement of an old one.
     pub(super) fn replace_by(&mut self, old: NodeId, new: NodeId) {
         self.places[old.0 as usize] = Some(new);
     }

@@ -3,16 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::ir::{Ir, Rewrite};
-use crate::error::Result;
-use crate::graph::op::{Binary, Op};
-use crate::graph::shape::NodeId;
+use super::*;
+use crate::graph::op::Binary;
 
 /// The progress of a sum.
 struct Sum<'a> {
     id: NodeId,
     terms: &'a [NodeId],
-    /// The number of terms that are in `total`.
+    /// The number of terms that have been added to `total`.
     added: usize,
     total: Option<NodeId>,
 }
@@ -46,7 +44,7 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
             }
         }
     }
-    super::dead_code::run(&rewrite.finish())
+    dead_code::run(&rewrite.finish())
 }
 
 /// Adds the terms that are ready; returns whether the sum is complete.

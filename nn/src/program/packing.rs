@@ -23,11 +23,11 @@ use crate::program::placement::Place;
 use crate::program::{Program, Step};
 use crate::timeline::{Log, Work};
 
-/// The number of rows in a run from which forward weights are packed: packing costs as much as 10
-/// to 40 rows of the product, and makes the product up to seven percent faster.
+/// The minimum number of rows of a run in which forward weights are packed: packing costs as much
+/// as 10 to 40 rows of the product, and makes the product up to seven percent faster.
 const FORWARD_ROWS: usize = 1024;
 
-/// The weight of a product, stored in a parameter, as it is packed.
+/// The weight of a product that is packed: a parameter and its form in the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Weight {
     param: ParamId,
@@ -56,7 +56,7 @@ impl Weight {
         }
     }
 
-    /// Returns the rows and columns in the form of the product.
+    /// Returns the numbers of rows and columns of the packed matrix.
     fn packed_shape(&self) -> (usize, usize) {
         if self.turned { (self.cols, self.rows) } else { (self.rows, self.cols) }
     }
@@ -81,7 +81,7 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Creates the packing of a program's weights, none of them packed yet.
+    /// Creates the packing of a program's weights. No weight is packed yet.
     pub(crate) fn new(program: &Program) -> Self {
         let mut weights: Vec<Weight> = Vec::new();
         let mut of_node = vec![None; program.graph.nodes.len()];

@@ -18,7 +18,7 @@ use crate::program::schedule::{Class, Schedule, is_view};
 /// The place of a value. Offsets and strides are in floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// No place: the value is not computed.
+    /// The absence of a place, for a value that is not computed.
     Nowhere,
     /// The rows of a table, given by the caller.
     Rows { table: usize },
@@ -64,8 +64,9 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Places the nodes of a schedule. The nodes in `kept` are read after the last phase. With
-    /// `reuse`, element-wise operations write to the place of an operand that is not read any more.
+    /// Plans the places of a schedule's nodes. The nodes in `kept` are read after the last phase.
+    /// With `reuse`, element-wise operations write to the place of an operand that is not read
+    /// again.
     pub(crate) fn new(
         graph: &Graph,
         schedule: &Schedule,
@@ -132,7 +133,10 @@ impl Placement {
                 (Some(Class::Unique), op) if !matches!(op, Op::GatherGrad { .. }) => {
                     return Err(Error::Shape {
                         node: node.name.clone(),
-                        reason: format!("{} cannot be computed over rows of a table", op.name()),
+                        reason: format!(
+                            "{} cannot be computed over rows of a table; look the rows up first",
+                            op.name()
+                        ),
                     });
                 }
                 _ => Place::Nowhere,
@@ -294,7 +298,7 @@ impl Placement {
 /// The number of floats of a cache line.
 pub(crate) const LINE: usize = 16;
 
-/// The number of cache lines of a row from which the number is made odd.
+/// The minimum number of cache lines of a row that is rounded up to an odd number.
 const WIDE_LINES: usize = 8;
 
 /// Returns the number of floats from one row of a buffer to the next: whole cache lines, so that a
@@ -332,8 +336,8 @@ impl Uses {
 /// A moment of a run: the phase and the position in the phase.
 type Moment = (usize, usize);
 
-/// Gives each span of time a buffer that no other span uses during it: the free buffer that wastes
-/// the least. Returns pairs of (span's key, buffer).
+/// Assigns a buffer to each span of time, so that no two spans use one buffer at the same time. The
+/// chosen buffer is the free one that wastes the least. Returns pairs of (span's key, buffer).
 fn share_buffers(
     mut spans: Vec<(usize, Moment, Moment)>,
     width: impl Fn(usize) -> Width,

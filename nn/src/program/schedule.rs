@@ -13,26 +13,26 @@ use crate::graph::Graph;
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, Shape};
 
-/// The way in which a node is executed.
+/// The class of a node, which determines how the node is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The value is given: rows of tables, parameters.
+    /// A node whose value is given: rows of tables, parameters.
     Given,
-    /// A tile of the result needs the same tile of the batch's inputs and complete constants.
+    /// A node whose tile of the result needs only the same tile of its inputs, and constants.
     RowWise,
-    /// The node makes a constant from the batch's rows, with a partial sum in each lane.
+    /// A node that computes a constant from the batch's rows, with a partial sum in each lane.
     BatchReduce,
-    /// The node makes all rows of a value of the batch available as a constant.
+    /// A node that makes all rows of a value of the batch available as a constant.
     Collect,
-    /// The node makes a constant from constants.
+    /// A node that computes a constant from constants.
     Global,
-    /// The rows are unique rows of a table. The only such nodes are gradients, which are computed
-    /// from the complete batch.
+    /// A node whose rows are unique rows of a table. The only such nodes are gradients, which are
+    /// computed from the complete batch.
     Unique,
 }
 
 impl Class {
-    /// Returns how a node of this operation and these shapes is executed.
+    /// Returns the class of a node with this operation and these shapes.
     fn of(op: &Op, shape: Shape, inputs: &[Shape]) -> Self {
         match (op, shape.rows) {
             (Op::Rows { .. } | Op::Param { .. }, _) => Self::Given,
@@ -53,15 +53,15 @@ impl Class {
 pub(crate) struct Schedule {
     /// The class of each node; `None` if no requested value depends on it.
     pub(crate) classes: Vec<Option<Class>>,
-    /// The phase of each row-wise node and of each sum over the batch. For a constant, the first
-    /// phase before which its value is known.
+    /// The phase of each node. A row-wise node or a sum over the batch is computed in this phase;
+    /// the value of a constant is known before it.
     pub(crate) phases: Vec<usize>,
     /// The number of phases.
     pub(crate) count: usize,
 }
 
 impl Schedule {
-    /// Schedules the nodes that `roots` depend on.
+    /// Creates the schedule of the nodes that `roots` depend on.
     pub(crate) fn new(graph: &Graph, roots: &[NodeId]) -> Self {
         let classes = live_classes(graph, roots);
         let earliest = find_earliest_phases(graph, &classes);
@@ -85,13 +85,7 @@ struct Earliest {
 }
 
 fn live_classes(graph: &Graph, roots: &[NodeId]) -> Vec<Option<Class>> {
-    let mut live = vec![false; graph.nodes.len()];
-    roots.iter().for_each(|r| live[r.0 as usize] = true);
-    for (index, node) in graph.nodes.iter().enumerate().rev() {
-        if live[index] {
-            node.inputs.iter().for_each(|i| live[i.0 as usize] = true);
-        }
-    }
+    let live = graph.live(roots.iter().copied());
     let classes = graph.nodes.iter().zip(live).map(|(node, live)| {
         let shapes: Vec<Shape> = node.inputs.iter().map(|&i| graph.shape(i)).collect();
         live.then(|| Class::of(&node.op, node.shape, &shapes))

@@ -1,13 +1,10 @@
 //! Activations by their name in a job.
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
 use crate::graph::op::Unary;
-use crate::graph::shape::NodeId;
 
-/// The function between two linear layers.
+/// The activation function between two linear layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {

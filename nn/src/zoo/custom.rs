@@ -1,4 +1,4 @@
-//! The model that a job file defines: named nodes, each an operation over others.
+//! The model that a job file defines node by node: named nodes, each an operation over others.
 //!
 //! ```toml
 //! [model]
@@ -37,25 +37,25 @@ use zillion_config::ConfigError;
 
 use super::inputs::ModelInputs;
 use super::model::{Needs, ZooModel, check_some_label};
+use crate::checks::not_negative;
 use crate::error::Result as BuildResult;
 use crate::graph::builder::GraphBuilder;
 use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
 
 use nodes::{NodeOp, NodeSpec};
 
 /// The keys of `kind = "graph"`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GraphSpec {
-    /// The node of log odds, where the job has one label.
+    /// The name of the node with the log odds, if the job has one label.
     #[serde(skip_serializing_if = "Option::is_none")]
     logits: Option<String>,
-    /// The node of each label's log odds, where `logits` names none.
+    /// The names of the nodes with each label's log odds, if the job has several labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     outputs: BTreeMap<String, String>,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
-    l2: f64,
-    /// All nodes by name, depth first from the outputs, each after its inputs.
+    pub(super) l2: f64,
+    /// The nodes by name, depth first from the outputs, each after its inputs.
     #[serde(serialize_with = "by_name")]
     nodes: Vec<(String, NodeSpec)>,
 }
@@ -86,8 +86,8 @@ impl GraphSpec {
     /// Reads the section at `path` of a job.
     ///
     /// # Errors
-    /// Fails, and names the key, if a node is misspelt, misplaced, in a cycle, or read by no other
-    /// node.
+    /// Returns an error that names the key if the name or an attribute of a node is wrong, if nodes
+    /// form a cycle, or if no output depends on a node.
     pub fn read(section: &Value, path: &str) -> Result<Self, ConfigError> {
         let root: Root = zillion_config::from_value(section, path)?;
         let nodes_path = format!("{path}.nodes");
@@ -115,7 +115,7 @@ impl GraphSpec {
                 return Err(ConfigError::at(path, why));
             }
             (None, true) => {
-                let why = "no node is the result; name the node of the log odds: logits = \"NODE\"";
+                let why = "no node is named as the result; set logits = \"NODE\" to the node of the log odds";
                 return Err(ConfigError::at(path, why));
             }
         };
@@ -125,10 +125,6 @@ impl GraphSpec {
 }
 
 impl ZooModel for GraphSpec {
-    fn kind(&self) -> &'static str {
-        "graph"
-    }
-
     fn needs(&self) -> Needs {
         let has = |kind: fn(&NodeOp) -> bool| self.nodes.iter().any(|(_, node)| kind(&node.op));
         Needs {
@@ -137,14 +133,10 @@ impl ZooModel for GraphSpec {
         }
     }
 
-    fn l2(&self) -> f64 {
-        self.l2
-    }
-
     /// Refuses a job without labels. Otherwise the graph must name one node for each label, and a
     /// missing one is reported by the name of its label.
-    fn check_labels(&self, labels: usize) -> BuildResult<()> {
-        check_some_label(self.kind(), labels)
+    fn check_labels(&self, kind: &str, labels: usize) -> BuildResult<()> {
+        check_some_label(kind, labels)
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> BuildResult<Vec<NodeId>> {
@@ -152,7 +144,8 @@ impl ZooModel for GraphSpec {
     }
 }
 
-/// Reads a graph at an unknown place of a job; [`GraphSpec::read`] gives better names of keys.
+/// The reading of a graph at an unknown place of a job. [`GraphSpec::read`] names the keys better
+/// in its errors.
 impl<'de> Deserialize<'de> for GraphSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;

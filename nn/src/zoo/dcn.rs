@@ -1,27 +1,20 @@
 //! Deep & cross network with vector crosses (Wang et al. 2017).
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::inputs::ModelInputs;
-use super::keys::{at_least_one, widths};
-use super::mlp::{DEFAULT_HIDDEN, MlpKeys};
-use super::model::ZooModel;
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use crate::checks::at_least_one;
 
-/// The number of cross layers where the job names none.
+/// The default number of cross layers.
 pub(super) const DEFAULT_CROSS_LAYERS: usize = 3;
 
 /// The place of the MLP of a deep & cross network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Structure {
-    /// Crosses and MLP both read the vectors; the output reads both.
+    /// An MLP beside the cross layers: both read the vectors, and the output reads both.
     #[default]
     Parallel,
-    /// The MLP reads the result of the cross layers.
+    /// An MLP behind the cross layers, which reads their result.
     Stacked,
 }
 
@@ -34,7 +27,7 @@ pub struct DcnSpec {
     pub cross_layers: usize,
     /// The place of the MLP: beside the cross layers or behind them. Default: parallel.
     pub structure: Structure,
-    /// The units of the hidden layers; none leaves the crosses alone. Default: 64, 64, 64.
+    /// The units of the hidden layers; an empty list leaves the crosses alone. Default: 64, 64, 64.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
     /// The keys of the MLP.
@@ -54,14 +47,6 @@ impl Default for DcnSpec {
 }
 
 impl ZooModel for DcnSpec {
-    fn kind(&self) -> &'static str {
-        "dcn"
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
-    }
-
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let x0 = inputs.deep(b)?;
         let mut crossed = x0;
@@ -73,8 +58,8 @@ impl ZooModel for DcnSpec {
 }
 
 impl Structure {
-    /// Builds the MLP, beside the crosses or after them, and one linear layer to the logit. Without
-    /// hidden layers there are only the crosses.
+    /// Builds the MLP, beside the crosses or behind them, and one linear layer to the logit.
+    /// Without hidden layers the model has only the crosses.
     pub(super) fn build_output(
         self,
         b: &mut GraphBuilder,

@@ -1,16 +1,10 @@
 //! Deep & cross network with matrix crosses, full or of low rank (Wang et al. 2021).
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
 use super::dcn::{DEFAULT_CROSS_LAYERS, Structure};
-use super::inputs::ModelInputs;
-use super::keys::{at_least_one, rank, widths};
-use super::mlp::{DEFAULT_HIDDEN, MlpKeys};
-use super::model::ZooModel;
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use super::keys::rank;
+use crate::checks::at_least_one;
 
 /// The keys of `dcnv2`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,7 +19,7 @@ pub struct Dcnv2Spec {
     pub low_rank: Option<usize>,
     /// The place of the MLP: beside the cross layers or behind them. Default: parallel.
     pub structure: Structure,
-    /// The units of the hidden layers; none leaves the crosses alone. Default: 64, 64, 64.
+    /// The units of the hidden layers; an empty list leaves the crosses alone. Default: 64, 64, 64.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
     /// The keys of the MLP.
@@ -45,16 +39,8 @@ impl Default for Dcnv2Spec {
 }
 
 impl ZooModel for Dcnv2Spec {
-    fn kind(&self) -> &'static str {
-        "dcnv2"
-    }
-
     fn optional_keys(&self) -> &'static [&'static str] {
         &["low_rank"]
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {

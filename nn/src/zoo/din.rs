@@ -1,30 +1,20 @@
-//! The deep interest network: attention sums a history by how relevant each of its items is to the
-//! candidate item (Zhou et al., KDD 2018).
+//! The deep interest network: attention sums the items of a history, weighted by their relevance to
+//! the candidate item (Zhou et al., KDD 2018).
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::activation::Activation;
-use super::inputs::{ModelInputs, SparseInput};
-use super::keys::widths;
-use super::mlp::MlpKeys;
-use super::model::{Needs, ZooModel};
-use crate::error::{Error, Result};
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
-
-/// The hidden layers where the job names none.
+/// The default units of the hidden layers.
 const DEFAULT_HIDDEN: [usize; 2] = [200, 80];
-/// The hidden layers of an activation unit where the job names none.
+/// The default units of the hidden layers of an activation unit.
 const DEFAULT_UNIT_HIDDEN: [usize; 2] = [80, 40];
 
 /// The keys of `din`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DinSpec {
-    /// The pairs of an id and the history that is weighed for it. At least one.
+    /// The pairs of an id and the history that is weighted for the id. At least one is needed.
     pub attention: Vec<Attention>,
-    /// The units of the hidden layers that weigh an item of a history. Default: 80, 40.
+    /// The units of the hidden layers that compute the weight of an item. Default: 80, 40.
     #[serde(deserialize_with = "widths")]
     pub attention_hidden: Vec<usize>,
     /// The function after each of these layers. Default: sigmoid, as in the authors' code.
@@ -37,10 +27,10 @@ pub struct DinSpec {
     /// The keys of the MLP.
     #[serde(flatten)]
     pub mlp: MlpKeys,
-    /// Whether a linear part stands beside the MLP, as in `wide_deep`. Default: false.
+    /// Whether the model has a linear part beside the MLP, as in `wide_deep`. Default: false.
     pub wide: bool,
-    /// Whether a factorisation machine over vectors and attended histories stands beside the MLP,
-    /// as in `deepfm`: all must be of one length. Default: false.
+    /// Whether the model has a factorisation machine over vectors and weighted histories beside the
+    /// MLP, as in `deepfm`. All vectors must then have one length. Default: false.
     pub fm: bool,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
     #[serde(deserialize_with = "not_negative")]
@@ -51,7 +41,7 @@ pub struct DinSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
-    /// The feature with the id in question.
+    /// The feature with the id that the history is weighted for.
     pub query: String,
     /// The feature of kind sequence, in the same table.
     pub history: String,
@@ -74,16 +64,8 @@ impl Default for DinSpec {
 }
 
 impl ZooModel for DinSpec {
-    fn kind(&self) -> &'static str {
-        "din"
-    }
-
     fn needs(&self) -> Needs {
         Needs { vector: true, linear: self.wide }
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
@@ -116,10 +98,8 @@ impl ZooModel for DinSpec {
             }
         }
         let fields = b.concat("fields", &parts)?;
-        let x = match numeric {
-            Some(numeric) => b.concat("deep", &[fields, numeric])?,
-            None => fields,
-        };
+        let parts: Vec<NodeId> = [fields].into_iter().chain(numeric).collect();
+        let x = b.concat("deep", &parts)?;
         let mut logit = self.mlp.build_logit(b, &self.hidden, x)?;
         if let Some(dim) = dim {
             let pairs = b.fm("fm", fields, dim)?;
@@ -167,19 +147,20 @@ struct Pair {
 
 fn pairs(spec: &DinSpec, inputs: &ModelInputs) -> Result<Vec<Pair>> {
     if spec.attention.is_empty() {
-        let reason = "name at least one pair, as in [{ query = \"item\", history = \"watched\" }]";
+        let reason =
+            "has no pair; name at least one: [{ query = \"item\", history = \"watched\" }]";
         return Err(refuse(reason.to_owned()));
     }
     let mut pairs: Vec<Pair> = Vec::with_capacity(spec.attention.len());
     for Attention { query, history } in &spec.attention {
         let find = |name: &str| {
             let at = inputs.columns.iter().position(|column| column.name == name);
-            at.ok_or_else(|| refuse(format!("there is no sparse feature {name:?}")))
+            at.ok_or_else(|| refuse(format!("unknown feature {name:?}; name a feature of ids")))
         };
         let pair = Pair { query: find(query)?, history: find(history)? };
         let (q, h) = (&inputs.columns[pair.query], &inputs.columns[pair.history]);
         if !h.sequence {
-            let reason = format!("{history:?} is no history: make it kind = \"sequence\"");
+            let reason = format!("{history:?} is not a history; set kind = \"sequence\" for it");
             return Err(refuse(reason));
         }
         if q.list {
@@ -193,7 +174,9 @@ fn pairs(spec: &DinSpec, inputs: &ModelInputs) -> Result<Vec<Pair>> {
             return Err(refuse(reason));
         }
         if pairs.iter().any(|p| (p.query, p.history) == (pair.query, pair.history)) {
-            return Err(refuse(format!("{query:?} and {history:?} are paired twice")));
+            return Err(refuse(format!(
+                "{query:?} and {history:?} are paired twice; remove one pair"
+            )));
         }
         pairs.push(pair);
     }
@@ -201,7 +184,7 @@ fn pairs(spec: &DinSpec, inputs: &ModelInputs) -> Result<Vec<Pair>> {
 }
 
 fn refuse_list(query: &SparseInput) -> Error {
-    refuse(format!("a query has one id a row, and {:?} is a list", query.name))
+    refuse(format!("the query {:?} is a list; name a feature with one id for each row", query.name))
 }
 
 fn refuse(reason: String) -> Error {

@@ -1,19 +1,12 @@
 //! DLRM: numeric features become one more vector, all vectors interact, and an MLP computes the
 //! logit (Naumov et al. 2019).
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::inputs::ModelInputs;
-use super::keys::{rate, some_widths, widths};
-use super::mlp::{DEFAULT_HIDDEN, MlpKeys};
-use super::model::ZooModel;
-use crate::error::{Error, Result};
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use super::keys::some_widths;
+use crate::checks::below_one;
 
-/// The bottom MLP's hidden layers where the job names none; a layer of the vectors' length is
-/// appended.
+/// The default units of the bottom MLP's hidden layers; a layer of the vectors' length is appended.
 const DEFAULT_BOTTOM: [usize; 3] = [64; 3];
 
 /// The operation that joins DLRM's vectors.
@@ -39,7 +32,7 @@ pub struct DlrmSpec {
     #[serde(deserialize_with = "some_widths", skip_serializing_if = "Option::is_none")]
     pub bottom: Option<Vec<usize>>,
     /// The share of the bottom MLP's hidden units that are dropped in training. Default: 0.
-    #[serde(deserialize_with = "rate")]
+    #[serde(deserialize_with = "below_one")]
     pub bottom_dropout: f32,
     /// The units of the top MLP's hidden layers. Default: 64, 64, 64.
     #[serde(deserialize_with = "widths")]
@@ -61,16 +54,8 @@ impl Default for DlrmSpec {
 }
 
 impl ZooModel for DlrmSpec {
-    fn kind(&self) -> &'static str {
-        "dlrm"
-    }
-
     fn optional_keys(&self) -> &'static [&'static str] {
         &["bottom"]
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
@@ -79,7 +64,7 @@ impl ZooModel for DlrmSpec {
             Some(numeric) => Some(self.build_bottom(b, numeric, dim)?),
             None if self.bottom.is_some() => {
                 let reason =
-                    "the bottom MLP reads numeric features, and there are none; leave it out";
+                    "the bottom MLP reads numeric features, and the job has none; remove the key";
                 return Err(Error::Setting { name: "model.bottom", reason: reason.to_owned() });
             }
             None => None,
@@ -90,7 +75,8 @@ impl ZooModel for DlrmSpec {
         let x = match self.interaction {
             Interaction::Cat => x,
             Interaction::Dot if fields.len() < 2 => {
-                let reason = "a dot interaction needs two vectors, and there is one; use \"cat\"";
+                let reason =
+                    "a dot interaction needs two vectors, and the job has one; use \"cat\"";
                 let reason = reason.to_owned();
                 return Err(Error::Setting { name: "model.interaction", reason });
             }

@@ -1,15 +1,6 @@
 //! An MLP over the vectors.
 
-use serde::{Deserialize, Serialize};
-
-use super::inputs::ModelInputs;
-use super::keys::widths;
-use super::mlp::{DEFAULT_HIDDEN, MlpKeys};
-use super::model::ZooModel;
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use super::*;
 
 /// The keys of `dnn`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,14 +25,6 @@ impl Default for DnnSpec {
 }
 
 impl ZooModel for DnnSpec {
-    fn kind(&self) -> &'static str {
-        "dnn"
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
-    }
-
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         let x = inputs.deep(b)?;
         Ok(vec![self.mlp.build_logit(b, &self.hidden, x)?])

@@ -9,56 +9,23 @@
 //! `1 / (σ(a)·σ(b)) − 1 = (1 + e^−a)(1 + e^−b) − 1`; it is computed in that form, which is exact
 //! where the product itself would round to 0 or 1.
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
 use super::heads::calibrate;
-use super::inputs::ModelInputs;
-use super::keys::widths;
-use super::mlp::{DEFAULT_HIDDEN, MlpKeys};
-use super::model::{ZooModel, wrong_labels};
-use super::task::{Task, TaskLabel};
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use super::model::wrong_labels;
 
-/// The keys of `esmm`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct EsmmSpec {
-    /// The units of the hidden layers of each of the two towers. Default: 64, 64, 64.
-    #[serde(deserialize_with = "widths")]
-    pub hidden: Vec<usize>,
-    /// The keys of both towers.
-    #[serde(flatten)]
-    pub mlp: MlpKeys,
-    /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
-    #[serde(deserialize_with = "not_negative")]
-    pub l2: f64,
-}
-
-impl Default for EsmmSpec {
-    fn default() -> Self {
-        let (hidden, mlp) = (DEFAULT_HIDDEN.into(), MlpKeys::default());
-        Self { hidden, mlp, l2: 0.0 }
-    }
-}
+/// The keys of `esmm`, which are the keys of `dnn`, for each of the two towers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EsmmSpec(pub DnnSpec);
 
 impl ZooModel for EsmmSpec {
-    fn kind(&self) -> &'static str {
-        "esmm"
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
-    }
-
-    fn check_labels(&self, labels: usize) -> Result<()> {
+    fn check_labels(&self, _kind: &str, labels: usize) -> Result<()> {
         match labels {
             2 => Ok(()),
             _ => Err(wrong_labels(format!(
-                "esmm learns two labels in this order, the click and the conversion after it; there \
-                 are {labels}"
+                "esmm learns two labels, the click and then the conversion after it, and the job has \
+                 {labels}; name two labels, or choose another model"
             ))),
         }
     }
@@ -83,13 +50,14 @@ impl ZooModel for EsmmSpec {
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
+        let Self(DnnSpec { hidden, mlp, .. }) = self;
         let x = inputs.deep(b)?;
         let labels = &inputs.labels;
-        let click = self.mlp.build_tower(b, &labels[0].name, &self.hidden, x)?;
+        let click = mlp.build_tower(b, &labels[0].name, hidden, x)?;
         // Rows left out because they have no click change the odds of the click only, and the
         // product through the click.
         let click = calibrate(b, "click.calibrated", click, labels[0].logit_shift)?;
-        let given = self.mlp.build_tower(b, &labels[1].name, &self.hidden, x)?;
+        let given = mlp.build_tower(b, &labels[1].name, hidden, x)?;
         let both = b.add("both", click, given)?;
         let terms = b.concat("both.terms", &[click, given, both])?;
         let terms = b.scale("both.negative", terms, -1.0)?;

@@ -1,17 +1,12 @@
-//! The heads of a model: the losses of its log odds against labels.
+//! The heads of a model: the comparison of its log odds with labels.
 
-use super::LOSS;
-use super::inputs::ModelInputs;
 use super::loss::averaged;
-use super::task::{Task, TaskLabel};
-use crate::error::{Error, Result};
-use crate::graph::builder::{GraphBuilder, Mode};
+use super::*;
 use crate::graph::op::{Binary, Unary};
-use crate::graph::shape::NodeId;
 
-/// Shifts logits to the odds of the data, where training used another share of zeros (see
-/// [`LabelInput`]). Only inference shifts them, because the loss is over the rows that were
-/// trained.
+/// Shifts logits to the odds of the data, if training used another share of zeros (see
+/// [`LabelInput`](super::LabelInput)). Only inference shifts them, because the loss is over the
+/// rows that were trained.
 pub(super) fn calibrate(
     b: &mut GraphBuilder,
     name: &str,
@@ -32,7 +27,8 @@ pub(super) fn build_loss(
     heads: &[(Task, NodeId)],
 ) -> Result<NodeId> {
     if !inputs.labels.is_empty() && inputs.labels.iter().all(|label| label.weight == 0.0) {
-        let reason = "every label has weight 0: there is nothing to learn".to_owned();
+        let reason =
+            "every label has weight 0; set the weight of at least one label above 0".to_owned();
         return Err(Error::Setting { name: "labels", reason });
     }
     let mut learned = heads.iter().filter(|(task, _)| task.is_learned()).peekable();
@@ -55,7 +51,10 @@ pub(super) fn build_loss(
             Some(before) => b.add(&sum, before, loss)?,
         });
     }
-    let none = || Error::Setting { name: "labels", reason: "no label to learn".to_owned() };
+    let none = || Error::Setting {
+        name: "labels",
+        reason: "the job has no label to learn; add one".to_owned(),
+    };
     total.ok_or_else(none)
 }
 

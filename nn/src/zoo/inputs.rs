@@ -2,16 +2,13 @@
 
 use zillion_feature::Pooling;
 
-use super::loss::LossSpec;
-use crate::error::{Error, Result};
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
+use super::*;
 use crate::graph::{ColumnInput, GraphInputs, TableInput};
 
-/// The inputs of a model, in the order in which a batch carries them.
+/// The inputs of a model, in the order of a batch's columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelInputs {
-    /// The tables in the order of the lookup plan, with the floats of a row.
+    /// The tables in the order of the lookup plan, with the number of floats of a row.
     pub tables: Vec<TableInput>,
     /// The sparse features in schema order.
     pub columns: Vec<SparseInput>,
@@ -26,7 +23,7 @@ pub struct ModelInputs {
 pub struct LabelInput {
     /// The name of the label.
     pub name: String,
-    /// The factor of its loss.
+    /// The factor of the label's loss.
     pub weight: f32,
     /// The summand of the logit in a graph built for inference, 0 for none. If only a share `keep`
     /// of the rows labelled 0 was trained, the odds that a model learns are those of the data
@@ -48,13 +45,13 @@ impl From<&str> for LabelInput {
 pub struct SparseInput {
     /// The name of the feature.
     pub name: String,
-    /// The index of its table.
+    /// The index of the feature's table.
     pub table: usize,
-    /// The place of its vector in a row, if it has one.
+    /// The place of the feature's vector in a row, if the row has one.
     pub vector: Option<VectorSegment>,
-    /// The place of its linear weight in a row, if it has one.
+    /// The place of the feature's linear weight in a row, if the row has one.
     pub linear: Option<usize>,
-    /// The rule by which the rows of a list become one.
+    /// The rule by which the rows of a list are pooled into one.
     pub pooling: Pooling,
     /// Whether a row of the batch has a list of values.
     pub list: bool,
@@ -85,11 +82,7 @@ impl ModelInputs {
 
     /// Builds the vector of each sparse feature.
     pub(super) fn vectors(&self, b: &mut GraphBuilder) -> Result<Vec<NodeId>> {
-        let mut vectors = Vec::with_capacity(self.columns.len());
-        for index in 0..self.columns.len() {
-            vectors.push(self.vector(b, index)?);
-        }
-        Ok(vectors)
+        (0..self.columns.len()).map(|index| self.vector(b, index)).collect()
     }
 
     /// Builds the vector of one sparse feature: `[B, dim]`.
@@ -128,20 +121,7 @@ impl ModelInputs {
         bias: bool,
     ) -> Result<NodeId> {
         let weights = self.weights(b)?;
-        let mut parts = Vec::new();
-        if !weights.is_empty() {
-            let weights = b.concat("linear", &weights)?;
-            parts.push(b.sum_columns("linear.sum", weights)?);
-        }
-        if let Some(numeric) = numeric {
-            parts.push(b.linear_no_bias("wide.numeric", numeric, 1)?);
-        }
-        let sum = match parts[..] {
-            [ids, numbers] => b.add("wide.sum", ids, numbers)?,
-            // There is at least one feature: a model without features was refused before.
-            _ => parts[0],
-        };
-        if bias { b.bias("wide", sum) } else { Ok(sum) }
+        add_linear(b, "wide", ("linear", &weights), numeric, bias)
     }
 
     /// Builds the concatenation of all numeric features; `None` if there are none.
@@ -165,7 +145,7 @@ impl ModelInputs {
         let mut dims = self.columns.iter().filter_map(|column| Some((column, column.vector?.dim)));
         let Some((first, dim)) = dims.next() else {
             return Err(refuse_no_features(format!(
-                "{kind} needs at least one feature with a vector"
+                "{kind} needs at least one feature with a vector; add a feature of ids"
             )));
         };
         match dims.find(|&(_, other)| other != dim) {
@@ -173,7 +153,7 @@ impl ModelInputs {
             Some((column, other)) => Err(Error::Input {
                 input: format!("feature {:?}", column.name),
                 reason: format!(
-                    "{kind} pairs vectors, so all must be of one length: {other} floats here, {dim} of {:?}",
+                    "its vector has {other} floats, and {:?} has {dim}; {kind} needs vectors of one length",
                     first.name
                 ),
             }),
@@ -181,10 +161,35 @@ impl ModelInputs {
     }
 }
 
+/// Builds a linear part from the ids' weights, whose concatenation gets the given name, and from
+/// numbers. At least one of the two must exist.
+pub(super) fn add_linear(
+    b: &mut GraphBuilder,
+    name: &str,
+    (ids, weights): (&str, &[NodeId]),
+    numeric: Option<NodeId>,
+    bias: bool,
+) -> Result<NodeId> {
+    let mut parts = Vec::new();
+    if !weights.is_empty() {
+        let weights = b.concat(ids, weights)?;
+        parts.push(b.sum_columns(&format!("{ids}.sum"), weights)?);
+    }
+    if let Some(numeric) = numeric {
+        parts.push(b.linear_no_bias(&format!("{name}.numeric"), numeric, 1)?);
+    }
+    let sum = match parts[..] {
+        [ids, numbers] => b.add(&format!("{name}.sum"), ids, numbers)?,
+        [only] => only,
+        _ => return Err(refuse_no_features(format!("there is no feature for `{name}`; add one"))),
+    };
+    if bias { b.bias(name, sum) } else { Ok(sum) }
+}
+
 fn refuse_missing_segment(column: &SparseInput, segment: &str) -> Error {
     Error::Input {
         input: format!("feature {:?}", column.name),
-        reason: format!("the model reads a {segment} of it, but the rows of its table have none"),
+        reason: format!("the model reads its {segment}, but the rows of its table have none"),
     }
 }
 

@@ -5,13 +5,11 @@
 //! `BCEWithLogitsLoss(pos_weight)`. Every loss except plain cross-entropy changes the odds that a
 //! model learns: its scores still rank, but they are no longer probabilities.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Deserializer;
 
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
+use super::*;
+use crate::checks::inner_share;
 use crate::graph::op::{Binary, Focal, Op};
-use crate::graph::shape::NodeId;
 
 /// The loss of a label: `{ kind = "focal", gamma = 2.0, alpha = 0.25 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,13 +44,14 @@ impl Default for LossSpec {
 }
 
 impl LossSpec {
-    /// Returns whether a model that learns the label by this loss scores probabilities of the data.
+    /// Returns whether the loss is plain cross-entropy. Only then are the scores of a model that
+    /// learns by it probabilities.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns whether the weights of both classes are 0, so that the loss teaches nothing.
+    /// Returns whether the weights of both classes are 0, so that the loss has no gradient.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Bce { positive_weight, negative_weight } if *positive_weight == 0.0 && *negative_weight == 0.0)
@@ -98,21 +97,9 @@ fn two() -> f32 {
     2.0
 }
 
-fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f32, D::Error> {
-    let value = f32::deserialize(deserializer)?;
-    if value.is_finite() && value >= 0.0 {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be 0 or above, found {value}")))
-}
-
 /// Reads a number in `(0, 1)`.
 fn share<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<f32>, D::Error> {
-    let value = f32::deserialize(deserializer)?;
-    if value > 0.0 && value < 1.0 {
-        return Ok(Some(value));
-    }
-    Err(D::Error::custom(format!("must be above 0 and below 1, found {value}")))
+    inner_share(deserializer).map(Some)
 }
 
 #[cfg(test)]

@@ -1,14 +1,10 @@
 //! The MLP block that all deep models share, with its keys in a job.
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::activation::Activation;
-use super::keys::rate;
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
+use crate::checks::below_one;
 
-/// The hidden layers of an MLP where a model has no default of its own.
+/// The default units of an MLP's hidden layers, for models without another default.
 pub(super) const DEFAULT_HIDDEN: [usize; 3] = [64; 3];
 
 /// The keys that all MLPs of a model share. Each model has its own keys for the widths of the
@@ -18,10 +14,10 @@ pub(super) const DEFAULT_HIDDEN: [usize; 3] = [64; 3];
 pub struct MlpKeys {
     /// The function after each hidden layer. Default: relu.
     pub activation: Activation,
-    /// Whether batch norm stands between linear layer and activation. Default: false.
+    /// Whether batch norm comes between linear layer and activation. Default: false.
     pub batch_norm: bool,
     /// The share of hidden units that are dropped in training. Default: 0.
-    #[serde(deserialize_with = "rate")]
+    #[serde(deserialize_with = "below_one")]
     pub dropout: f32,
 }
 
@@ -47,7 +43,7 @@ impl MlpKeys {
         Ok(x)
     }
 
-    /// Builds the MLP of a model with one label, down to its log odds.
+    /// Builds the MLP of a model with one label, with its log odds as the result.
     pub(super) fn build_logit(
         &self,
         b: &mut GraphBuilder,
@@ -58,7 +54,7 @@ impl MlpKeys {
         b.linear("output", x, 1)
     }
 
-    /// Builds the MLP of one of several labels, down to its log odds.
+    /// Builds the MLP of one of several labels, with its log odds as the result.
     pub(super) fn build_tower(
         &self,
         b: &mut GraphBuilder,

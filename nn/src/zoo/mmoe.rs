@@ -1,19 +1,13 @@
-//! MMoE: several shared MLPs (experts), which each label mixes by weights that its gate computes
-//! from the row (Ma et al., KDD 2018).
+//! MMoE: several shared MLPs (experts), and for each label a gate that computes the weights of the
+//! experts from the row (Ma et al., KDD 2018).
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::inputs::ModelInputs;
-use super::keys::{at_least_one, widths};
-use super::mlp::MlpKeys;
-use super::model::{ZooModel, check_some_label};
+use super::model::check_some_label;
 use super::shared_bottom::{DEFAULT_BOTTOM, DEFAULT_TOWER};
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use crate::checks::at_least_one;
 
-/// The number of experts where the job names none.
+/// The default number of experts.
 const DEFAULT_EXPERTS: usize = 4;
 
 /// The keys of `mmoe`.
@@ -45,16 +39,8 @@ impl Default for MmoeSpec {
 }
 
 impl ZooModel for MmoeSpec {
-    fn kind(&self) -> &'static str {
-        "mmoe"
-    }
-
-    fn check_labels(&self, labels: usize) -> Result<()> {
-        check_some_label(self.kind(), labels)
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
+    fn check_labels(&self, kind: &str, labels: usize) -> Result<()> {
+        check_some_label(kind, labels)
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {

@@ -1,10 +1,6 @@
 //! The contract of a model of the zoo.
 
-use super::inputs::ModelInputs;
-use super::task::Task;
-use crate::error::{Error, Result};
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
+use super::*;
 
 /// The segments of a row that a model reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +11,9 @@ pub struct Needs {
     pub linear: bool,
 }
 
-/// A model of the zoo, with its hyper-parameters. To add one, add a file with its keys, their
+/// A model of the zoo, with its hyper-parameters. To add a model, add a file with its keys, their
 /// defaults and this trait, and a variant of [`ModelSpec`](super::ModelSpec).
 pub(super) trait ZooModel {
-    /// Returns the kind, as a job writes it.
-    fn kind(&self) -> &'static str;
-
     /// Returns the keys that a job may leave out and that have no default value.
     fn optional_keys(&self) -> &'static [&'static str] {
         &[]
@@ -31,16 +24,12 @@ pub(super) trait ZooModel {
         Needs { vector: true, linear: false }
     }
 
-    /// Returns the λ of the loss term `(λ/2)·|w|²` over the dense parameters.
-    fn l2(&self) -> f64;
-
-    /// Checks that the model can learn this many labels.
-    fn check_labels(&self, labels: usize) -> Result<()> {
-        let kind = self.kind();
+    /// Checks that the model, which is of this kind, can learn this many labels.
+    fn check_labels(&self, kind: &str, labels: usize) -> Result<()> {
         match labels {
             0 | 1 => Ok(()),
             _ => Err(wrong_labels(format!(
-                "{kind} learns one label, and there are {labels}; leave one, or choose a model that \
+                "{kind} learns one label, and the job has {labels}; keep one, or choose a model that \
                  learns several: shared_bottom, mmoe, esmm, graph"
             ))),
         }
@@ -51,8 +40,7 @@ pub(super) trait ZooModel {
         labels.iter().enumerate().map(|(index, name)| Task::own(name, index)).collect()
     }
 
-    /// Returns whether the model itself shifts its logits where training used another share of
-    /// zeros.
+    /// Returns whether the model shifts its logits itself, if training used another share of zeros.
     fn calibrates_itself(&self) -> bool {
         false
     }
@@ -78,10 +66,10 @@ pub(super) trait ZooModel {
     }
 }
 
-/// Checks that a model that learns any number of labels has at least one.
+/// Checks that a model for any number of labels has at least one.
 pub(super) fn check_some_label(kind: &str, labels: usize) -> Result<()> {
     match labels {
-        0 => Err(wrong_labels(format!("{kind} needs at least one label"))),
+        0 => Err(wrong_labels(format!("{kind} needs at least one label; add one to the job"))),
         _ => Ok(()),
     }
 }

@@ -1,19 +1,12 @@
 //! A shared MLP, and a tower for each label on top of it (Caruana 1997).
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::inputs::ModelInputs;
-use super::keys::widths;
-use super::mlp::MlpKeys;
-use super::model::{ZooModel, check_some_label};
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use super::model::check_some_label;
 
-/// The shared hidden layers where the job names none.
+/// The default units of the shared hidden layers.
 pub(super) const DEFAULT_BOTTOM: [usize; 2] = [128, 64];
-/// The hidden layers of a tower where the job names none.
+/// The default units of the hidden layers of a tower.
 pub(super) const DEFAULT_TOWER: [usize; 1] = [32];
 
 /// The keys of `shared_bottom`.
@@ -42,16 +35,8 @@ impl Default for SharedBottomSpec {
 }
 
 impl ZooModel for SharedBottomSpec {
-    fn kind(&self) -> &'static str {
-        "shared_bottom"
-    }
-
-    fn check_labels(&self, labels: usize) -> Result<()> {
-        check_some_label(self.kind(), labels)
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
+    fn check_labels(&self, kind: &str, labels: usize) -> Result<()> {
+        check_some_label(kind, labels)
     }
 
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {

@@ -1,4 +1,4 @@
-//! A model in the vocabulary of a job: the `[model]` section.
+//! The `[model]` section of a job.
 //!
 //! Each kind has its own keys, which are defined in the file of the model. A key of another kind is
 //! refused, because a hyper-parameter that is silently ignored is an accuracy bug. The defaults are
@@ -7,25 +7,12 @@
 #[cfg(test)]
 mod tests;
 
-use serde::{Deserialize, Serialize};
+use std::result::Result;
+
 use toml::{Table, Value};
 use zillion_config::{self as config, ConfigError};
 
-use super::custom::GraphSpec;
-use super::dcn::DcnSpec;
-use super::dcnv2::Dcnv2Spec;
-use super::deepfm::DeepFmSpec;
-use super::din::DinSpec;
-use super::dlrm::DlrmSpec;
-use super::dnn::DnnSpec;
-use super::esmm::EsmmSpec;
-use super::fm::FmSpec;
-use super::lr::LrSpec;
-use super::mmoe::MmoeSpec;
-use super::model::{Needs, ZooModel};
-use super::shared_bottom::SharedBottomSpec;
-use super::two_tower::TwoTowerSpec;
-use super::wide_deep::WideDeepSpec;
+use super::*;
 
 /// A model and its hyper-parameters: `kind = "deepfm"` and the keys of that kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,7 +43,7 @@ pub enum ModelSpec {
     Mmoe(MmoeSpec),
     /// A tower for clicks and one for conversions after a click, learned over all impressions.
     Esmm(EsmmSpec),
-    /// A tower for the side that asks and one for the side that is asked for.
+    /// A tower for the user and one for the item, whose vectors are compared.
     TwoTower(TwoTowerSpec),
     /// A graph of nodes that the job names.
     Graph(GraphSpec),
@@ -66,8 +53,8 @@ impl ModelSpec {
     /// Reads a job's `[model]` section.
     ///
     /// # Errors
-    /// Fails, and names the key, if a key, a value or a node is unknown; suggests the nearest valid
-    /// one.
+    /// Returns an error that names the key if a key, a value or a node is unknown. The error
+    /// suggests the nearest valid one.
     pub fn from_job(job: &Value) -> Result<Self, ConfigError> {
         let empty = Value::Table(Table::new());
         Self::from_section(job.get("model").unwrap_or(&empty), "model")
@@ -124,7 +111,22 @@ impl ModelSpec {
     /// Returns the kind, as a job writes it.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        self.model().kind()
+        match self {
+            Self::Lr(_) => "lr",
+            Self::Fm(_) => "fm",
+            Self::Dnn(_) => "dnn",
+            Self::WideDeep(_) => "wide_deep",
+            Self::DeepFm(_) => "deepfm",
+            Self::Dcn(_) => "dcn",
+            Self::Dcnv2(_) => "dcnv2",
+            Self::Dlrm(_) => "dlrm",
+            Self::Din(_) => "din",
+            Self::SharedBottom(_) => "shared_bottom",
+            Self::Mmoe(_) => "mmoe",
+            Self::Esmm(_) => "esmm",
+            Self::TwoTower(_) => "two_tower",
+            Self::Graph(_) => "graph",
+        }
     }
 
     /// Returns the segments of a row that the model reads.
@@ -136,6 +138,21 @@ impl ModelSpec {
     /// Returns the λ of the loss term `(λ/2)·|w|²` over the dense parameters.
     #[must_use]
     pub fn l2(&self) -> f64 {
-        self.model().l2()
+        match self {
+            Self::Lr(LrSpec(ShallowKeys { l2, .. }))
+            | Self::Fm(FmSpec(ShallowKeys { l2, .. }))
+            | Self::Dnn(DnnSpec { l2, .. })
+            | Self::WideDeep(WideDeepSpec(WideDeepKeys { l2, .. }))
+            | Self::DeepFm(DeepFmSpec(WideDeepKeys { l2, .. }))
+            | Self::Dcn(DcnSpec { l2, .. })
+            | Self::Dcnv2(Dcnv2Spec { l2, .. })
+            | Self::Dlrm(DlrmSpec { l2, .. })
+            | Self::Din(DinSpec { l2, .. })
+            | Self::SharedBottom(SharedBottomSpec { l2, .. })
+            | Self::Mmoe(MmoeSpec { l2, .. })
+            | Self::Esmm(EsmmSpec(DnnSpec { l2, .. }))
+            | Self::TwoTower(TwoTowerSpec { l2, .. })
+            | Self::Graph(GraphSpec { l2, .. }) => *l2,
+        }
     }
 }

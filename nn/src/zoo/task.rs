@@ -1,9 +1,9 @@
 //! The tasks of a model: its scores of a row, and the labels that the scores are compared with.
 
-/// One score of a model.
+/// A task of a model: one score and the label that it is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The name in outputs and reports: the name of the label where the task has one of its own.
+    /// The name in outputs and reports, which is usually the name of the label.
     pub name: String,
     /// The label that the score is compared with.
     pub label: TaskLabel,
@@ -17,8 +17,8 @@ pub enum TaskLabel {
         /// The index of the label.
         label: usize,
     },
-    /// The product of two labels, over all rows where it is known: the first label is 0, or neither
-    /// is missing.
+    /// The product of two labels, over all rows where the product is known: the first label is 0,
+    /// or neither label is missing.
     Both {
         /// The label that comes first.
         first: usize,
@@ -56,7 +56,7 @@ impl Task {
         !matches!(self.label, TaskLabel::Given { .. })
     }
 
-    /// Returns the name of the task's output, as the model's task number `index`.
+    /// Returns the name of the task's output `of`, for the model's task number `index`.
     #[must_use]
     pub fn output(&self, of: &str, index: usize) -> String {
         if index == 0 { of.to_owned() } else { format!("{of}/{}", self.name) }

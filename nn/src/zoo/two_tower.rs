@@ -5,17 +5,10 @@
 //! 2019). Popular items are in a batch more often, so the logarithm of an item's frequency is
 //! subtracted from its score; otherwise the model would learn to avoid popular items.
 
-use serde::{Deserialize, Serialize};
+use super::*;
 
-use super::inputs::ModelInputs;
-use super::keys::{at_least_one, positive, widths};
-use super::mlp::MlpKeys;
-use super::model::ZooModel;
-use crate::error::{Error, Result};
-use crate::graph::builder::GraphBuilder;
+use crate::checks::{at_least_one, positive};
 use crate::graph::op::{Binary, InBatch, Op, Unary};
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
 
 /// The input of a training graph with, for each row, the logarithm of the share of all rows that
 /// have its item.
@@ -29,26 +22,27 @@ pub const ITEM: &str = "item";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TwoTowerSpec {
-    /// The features of the side that asks (the user). Every feature is in one of the towers.
+    /// The features of the user's tower. Every feature must be in exactly one tower.
     pub user: Vec<String>,
-    /// The features of the side that is asked for (the item).
+    /// The features of the item's tower.
     pub item: Vec<String>,
     /// The feature of the item's tower, of kind id, that identifies items. Default: the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item_id: Option<String>,
-    /// The units of the hidden layers of each tower; none: a linear layer alone. Default: none.
+    /// The units of the hidden layers of each tower. An empty list, the default, leaves one linear
+    /// layer.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
     /// The number of floats of the vectors that are compared, at least 1. Default: 64.
     #[serde(deserialize_with = "at_least_one")]
     pub dim: usize,
-    /// The divisor of the scores, above 0. Default: 0.1.
+    /// The divisor of the scores, which must be above 0. Default: 0.1.
     #[serde(deserialize_with = "positive")]
     pub temperature: f32,
     /// Whether vectors have length 1, so that scores are cosines. Default: true.
     pub normalise: bool,
-    /// Whether scores in training are corrected for how often an item is drawn into a batch.
-    /// Default: true.
+    /// Whether scores in training are corrected for the frequency of an item in batches. Default:
+    /// true.
     pub sampling_correction: bool,
     /// The keys of both MLPs.
     #[serde(flatten)]
@@ -76,16 +70,8 @@ impl Default for TwoTowerSpec {
 }
 
 impl ZooModel for TwoTowerSpec {
-    fn kind(&self) -> &'static str {
-        "two_tower"
-    }
-
     fn optional_keys(&self) -> &'static [&'static str] {
         &["item_id"]
-    }
-
-    fn l2(&self) -> f64 {
-        self.l2
     }
 
     /// Returns the score `user · item / temperature`, `[B, 1]`, then the vectors of both towers.
@@ -191,8 +177,12 @@ impl TwoTowerSpec {
             let uses = self.user.iter().chain(&self.item).filter(|f| *f == feature).count();
             let reason = match uses {
                 1 => continue,
-                0 => format!("feature {feature:?} is in no tower; name it in `user` or in `item`"),
-                _ => format!("feature {feature:?} is named {uses} times in `user` and `item`"),
+                0 => format!(
+                    "feature {feature:?} is in neither tower; name it in `user` or in `item`"
+                ),
+                _ => format!(
+                    "feature {feature:?} is named {uses} times in `user` and `item`; name it once"
+                ),
             };
             return Err(Error::Setting { name: "model", reason });
         }
@@ -205,15 +195,20 @@ impl TwoTowerSpec {
         let name = self.item_feature();
         match inputs.columns.iter().position(|c| c.name == name) {
             _ if !self.item.iter().any(|f| f == name) => {
-                refuse(format!("{name:?} is no feature of the item's tower"))
+                refuse(format!("{name:?} is not in the item's tower; name a feature of `item`"))
             }
             Some(column) if !inputs.columns[column].list => Ok(column),
-            _ => refuse(format!("{name:?} is not of kind id: one id a row tells items apart")),
+            _ => refuse(format!(
+                "{name:?} has no single id in each row; name a feature of kind id of `item`"
+            )),
         }
     }
 }
 
 fn unknown_feature(tower: &str, feature: &str) -> Error {
     let name = if tower == USER { "model.user" } else { "model.item" };
-    Error::Setting { name, reason: format!("there is no feature {feature:?}") }
+    Error::Setting {
+        name,
+        reason: format!("unknown feature {feature:?}; name features of the job"),
+    }
 }

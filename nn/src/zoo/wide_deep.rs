@@ -1,36 +1,37 @@
-//! A linear part beside an MLP (Cheng et al. 2016).
+//! A linear part beside an MLP: `wide_deep` (Cheng et al. 2016), and `deepfm`, which adds the dot
+//! products of all pairs of vectors (Guo et al. 2017).
 
-use serde::{Deserialize, Serialize};
-
-use super::inputs::ModelInputs;
-use super::keys::widths;
-use super::mlp::{DEFAULT_HIDDEN, MlpKeys};
-use super::model::{Needs, ZooModel};
-use crate::error::Result;
-use crate::graph::builder::GraphBuilder;
-use crate::graph::shape::NodeId;
-use crate::optim::not_negative;
+use super::*;
 
 /// The keys of `wide_deep`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WideDeepSpec(pub WideDeepKeys);
+
+/// The keys of `deepfm`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeepFmSpec(pub WideDeepKeys);
+
+/// The keys of a model with a linear part beside an MLP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WideDeepSpec {
+pub struct WideDeepKeys {
     /// The units of the hidden layers. Default: 64, 64, 64.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
     /// The keys of the MLP.
     #[serde(flatten)]
     pub mlp: MlpKeys,
-    /// Whether the wide part has a bias, in addition to the bias of the MLP's output. It adds
-    /// nothing to what the model can express, but an optimizer then moves the sum of two biases.
-    /// Default: false.
+    /// Whether the wide part has a bias, in addition to the bias of the MLP's output. The model can
+    /// express nothing more with it, but an optimizer then updates two biases. Default: false.
     pub bias: bool,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
     #[serde(deserialize_with = "not_negative")]
     pub l2: f64,
 }
 
-impl Default for WideDeepSpec {
+impl Default for WideDeepKeys {
     fn default() -> Self {
         let (hidden, mlp) = (DEFAULT_HIDDEN.into(), MlpKeys::default());
         Self { hidden, mlp, bias: false, l2: 0.0 }
@@ -38,25 +39,39 @@ impl Default for WideDeepSpec {
 }
 
 impl ZooModel for WideDeepSpec {
-    fn kind(&self) -> &'static str {
-        "wide_deep"
-    }
-
     fn needs(&self) -> Needs {
         Needs { vector: true, linear: true }
     }
 
-    fn l2(&self) -> f64 {
-        self.l2
-    }
-
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
+        let Self(keys) = self;
         let numeric = inputs.numerics(b)?;
-        let wide = inputs.linear_part(b, numeric, self.bias)?;
+        let wide = inputs.linear_part(b, numeric, keys.bias)?;
         let mut parts = inputs.vectors(b)?;
         parts.extend(numeric);
         let x = b.concat("deep", &parts)?;
-        let deep = self.mlp.build_logit(b, &self.hidden, x)?;
+        let deep = keys.mlp.build_logit(b, &keys.hidden, x)?;
         Ok(vec![b.add("logit", wide, deep)?])
+    }
+}
+
+impl ZooModel for DeepFmSpec {
+    fn needs(&self) -> Needs {
+        Needs { vector: true, linear: true }
+    }
+
+    fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
+        let Self(keys) = self;
+        let dim = inputs.common_dim("deepfm")?;
+        let numeric = inputs.numerics(b)?;
+        let wide = inputs.linear_part(b, numeric, keys.bias)?;
+        let vectors = inputs.vectors(b)?;
+        let fields = b.concat("fields", &vectors)?;
+        let pairs = b.fm("fm", fields, dim)?;
+        let parts: Vec<NodeId> = [fields].into_iter().chain(numeric).collect();
+        let x = b.concat("deep", &parts)?;
+        let deep = keys.mlp.build_logit(b, &keys.hidden, x)?;
+        let shallow = b.add("shallow", wide, pairs)?;
+        Ok(vec![b.add("logit", shallow, deep)?])
     }
 }

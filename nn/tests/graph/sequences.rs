@@ -277,14 +277,14 @@ fn rows_and_values_do_not_mix() {
             let row = row(b)?;
             b.segment_sum("wrong", row)
         },
-        "[B, 4] has no lists",
+        "the input [B, 4] is not the values of a list column",
     );
     refused(
         &|b| {
             let values = values(b, 1)?;
             b.repeat("wrong", values, 1)
         },
-        "repeat cannot take [V1, 4]",
+        "repeat cannot read inputs of these shapes: [V1, 4]",
     );
     refused(
         &|b| {

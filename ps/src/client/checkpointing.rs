@@ -1,4 +1,4 @@
-//! Checkpoints of tables, written at once or beside the steps.
+//! Checkpoints of tables, written at once or while steps go on.
 
 use std::path::Path;
 
@@ -8,49 +8,50 @@ use zillion_rows::TableParts;
 
 use crate::error::Result;
 
-/// Writes checkpoints of the tables and restores them.
+/// The part of a client that writes checkpoints of the tables and restores them.
 pub trait Checkpointing: Send {
-    /// Writes every table below `folder` and returns what the manifest must keep.
+    /// Writes every table below `folder`, and returns the entries of the tables for the manifest.
     ///
     /// # Errors
-    /// While gradients wait to be applied or another checkpoint is written, or where the disk
-    /// refuses.
+    /// Returns an error if staged gradients are not applied yet, if another checkpoint is being
+    /// written, or if a file cannot be written.
     fn checkpoint(&mut self, folder: &Path, files: &Files) -> Result<Vec<TableParts>> {
         let ticket = self.begin_checkpoint(folder, files)?;
         self.finish_checkpoint(ticket)
     }
 
-    /// Begins a checkpoint of the tables as they are now, below `folder`, and copies nothing yet.
-    /// Later steps go on, and each writes a part of the checkpoint. Their results do not depend on
-    /// it.
+    /// Begins a checkpoint of the present state of the tables, below `folder`. Nothing is copied
+    /// yet: each later step writes a part of the checkpoint. The results of these steps do not
+    /// depend on the checkpoint.
     ///
     /// # Errors
-    /// While gradients wait to be applied or another checkpoint is written, or where the disk
-    /// refuses.
+    /// Returns an error if staged gradients are not applied yet, if another checkpoint is being
+    /// written, or if a file cannot be written.
     fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket>;
 
-    /// Starts to remember what [`Checkpointing::begin_changes`] needs. It costs memory in
-    /// proportion to the keys that are removed.
+    /// Starts to track the changes that [`Checkpointing::begin_changes`] needs. Tracking takes
+    /// memory in proportion to the keys that are removed.
     ///
     /// # Errors
-    /// While gradients wait to be applied.
+    /// Returns an error if staged gradients are not applied yet.
     fn follow_checkpoints(&mut self) -> Result<()>;
 
-    /// Returns the mark of the last checkpoint that was finished or restored, or `None` where there
-    /// is none since [`Checkpointing::follow_checkpoints`].
+    /// Returns the mark of the last checkpoint that was finished or restored. Returns `None` if
+    /// there is no such checkpoint since [`Checkpointing::follow_checkpoints`].
     fn checkpoint_mark(&mut self) -> Option<SnapshotMark>;
 
-    /// Begins a checkpoint like [`Checkpointing::begin_checkpoint`] that holds changes only. Of
-    /// tables without whole-table rules whose rows do not grow it holds the rows that changed and
-    /// the keys that were removed since another checkpoint. The caller must say what its entries
-    /// stand on ([`TableParts::stand_on`]) before it is restored.
+    /// Begins a checkpoint like [`Checkpointing::begin_checkpoint`] that holds only changes: the
+    /// rows that changed and the keys that were removed since another checkpoint. Tables with
+    /// whole-table rules, or with rows that grow, are written with all rows. Before such a
+    /// checkpoint is restored, the caller must set the folders of the unchanged rows
+    /// ([`TableParts::stand_on`]).
     ///
-    /// `since` is the mark of one of the last two checkpoints that were finished or restored.
-    /// Finished files may still be lost before they have their name, and the next checkpoint then
-    /// stands on the files before them.
+    /// `since` is the mark of one of the last two checkpoints that were finished or restored. The
+    /// older one is allowed because finished files may still be lost before their folder is
+    /// renamed.
     ///
     /// # Errors
-    /// As [`Checkpointing::begin_checkpoint`]; for any other mark.
+    /// Returns the errors of [`Checkpointing::begin_checkpoint`], and an error for any other mark.
     fn begin_changes(
         &mut self,
         folder: &Path,
@@ -58,44 +59,45 @@ pub trait Checkpointing: Send {
         since: SnapshotMark,
     ) -> Result<CheckpointTicket>;
 
-    /// Writes a part of a checkpoint, without waiting for the disk. Returns whether
+    /// Writes a part of a checkpoint without waiting for the disk. Returns whether
     /// [`Checkpointing::finish_checkpoint`] would return without waiting, because everything is
-    /// written or because something failed.
+    /// written or because a write failed.
     ///
     /// # Errors
-    /// Where the checkpoint was abandoned, by a restore for example.
+    /// Returns an error if the checkpoint was abandoned, for example by a restore.
     fn poll_checkpoint(&mut self, ticket: &CheckpointTicket) -> Result<bool>;
 
-    /// Writes the rest of a checkpoint and returns what the manifest must keep. The files are
-    /// equal, to the byte, to those that [`Checkpointing::checkpoint`] would have written at the
-    /// beginning. The call may come at any moment.
+    /// Writes the rest of a checkpoint, and returns the entries of the tables for the manifest. The
+    /// files are byte for byte the files that [`Checkpointing::checkpoint`] would have written at
+    /// the beginning. The call is allowed at any moment.
     ///
     /// # Errors
-    /// Where the disk refused at any time since the beginning; where the checkpoint was abandoned.
+    /// Returns an error if a write has failed since the beginning, or if the checkpoint was
+    /// abandoned.
     fn finish_checkpoint(&mut self, ticket: CheckpointTicket) -> Result<Vec<TableParts>>;
 
-    /// Abandons a checkpoint. Nothing is written any more when this returns; the caller removes the
-    /// files that were written.
+    /// Abandons a checkpoint. Nothing is written any more when this call returns; the caller
+    /// removes the files that were written.
     fn abandon_checkpoint(&mut self, ticket: CheckpointTicket);
 
-    /// Replaces all rows by those of a checkpoint (and of those that it stands on, where its
-    /// entries say so), and abandons a checkpoint that is being written. Any step may begin next.
-    /// Changes that were tracked are forgotten. The dirty epoch is the checkpoint's, and deltas can
-    /// be written once it has ended.
+    /// Replaces all rows by those of a checkpoint (and of the checkpoints below it, if its entries
+    /// name them), and abandons a checkpoint that is being written. Any step may begin next. The
+    /// lists of tracked changes are cleared. The dirty epoch is that of the checkpoint, and deltas
+    /// can be written after this epoch has ended.
     ///
     /// # Errors
-    /// While gradients wait to be applied; for a file that does not match its entry, which the
-    /// error names. The tables are then as they were.
+    /// Returns an error if staged gradients are not applied yet, or if a file does not match its
+    /// entry (the error names the file). The tables are then unchanged.
     fn restore(&mut self, folder: &Path, parts: &[TableParts]) -> Result<()>;
 }
 
 /// The ticket of a checkpoint that has begun. One checkpoint is open at a time.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a checkpoint that has begun is finished or given up"]
+#[must_use = "a checkpoint that has begun must be finished or abandoned"]
 pub struct CheckpointTicket(u64);
 
 impl CheckpointTicket {
-    /// Makes the ticket of a client's checkpoint of this number. A client makes each ticket once.
+    /// Makes the ticket of the checkpoint with this number. A client makes each ticket once.
     pub fn new(number: u64) -> Self {
         Self(number)
     }

@@ -1,4 +1,4 @@
-//! Rows on their way into a version of the model.
+//! The rows of a training for the versions of a model.
 
 use std::path::Path;
 
@@ -8,26 +8,27 @@ use zillion_rows::layer::LayerManifest;
 
 use crate::error::Result;
 
-/// The rows of one moment of a training, as the publisher of a version reads them: live tables, or
-/// the tables of a checkpoint.
+/// A source of rows for the publisher of a version: the tables of a running training, or the tables
+/// of a checkpoint.
 pub trait Publishing: Send {
-    /// Starts to list the keys whose rows change, by dirty epoch, so that
-    /// [`Publishing::write_layer`] can write what changed since the end of the current epoch. The
-    /// lists of `epochs` past epochs are kept, or fewer where they would hold more keys than the
-    /// table has rows.
+    /// Starts to list the keys of changed rows for each dirty epoch, so that
+    /// [`Publishing::write_layer`] can write the changes since the end of the current epoch. The
+    /// lists of `epochs` past epochs are kept, or fewer if they would hold more keys than the table
+    /// has rows.
     ///
     /// # Errors
-    /// While gradients wait to be applied.
+    /// Returns an error if staged gradients are not applied yet.
     fn track_changes(&mut self, epochs: usize) -> Result<()>;
 
-    /// Writes the files of one layer of a version into `folder`, which exists: all rows as they
-    /// are, or those that changed. The dirty epoch goes on: the publisher ends it before the next
-    /// step, and keeps its number for the next delta. Returns `None` where the changes since then
-    /// are not known, and the publisher then writes a base or compares all rows
+    /// Writes the files of one layer of a version into `folder`, which exists: all rows, or the
+    /// rows that changed since an epoch. The current dirty epoch does not end: the publisher ends
+    /// it before the next step, and uses its number for the next delta. Returns `None` if the
+    /// changes since the epoch are not known; the publisher then writes a base or compares all rows
     /// (`zillion_rows::layer::difference`).
     ///
     /// # Errors
-    /// While gradients wait to be applied; for an epoch that has not ended; where the disk refuses.
+    /// Returns an error if staged gradients are not applied yet, if the epoch has not ended, or if
+    /// a file cannot be written.
     fn write_layer(
         &mut self,
         since: Since,
@@ -35,25 +36,26 @@ pub trait Publishing: Send {
         files: &Files,
     ) -> Result<Option<LayerManifest>>;
 
-    /// Ends the dirty epoch and returns its number, which is above those before: rows that change
-    /// from now on belong to the delta since then.
+    /// Ends the dirty epoch and returns its number, which is greater than the numbers before. Rows
+    /// that change later belong to the delta since this epoch.
     ///
     /// # Errors
-    /// While gradients wait to be applied.
+    /// Returns an error if staged gradients are not applied yet.
     fn end_dirty_epoch(&mut self) -> Result<u32>;
 
-    /// Returns the rows as evaluation reads them, for the scores that a version carries.
+    /// Returns the rows as evaluation reads them, for the parity scores of a version.
     ///
     /// # Errors
-    /// Where the rows cannot be opened.
+    /// Returns an error if the rows cannot be opened.
     fn row_source(&mut self) -> Result<Box<dyn RowSource + '_>>;
 }
 
 /// The rows that a layer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// All rows of the tables.
+    /// The layer holds all rows of the tables.
     Base,
-    /// The rows that changed after an epoch, which [`Publishing::end_dirty_epoch`] has ended.
+    /// The layer holds the rows that changed after an epoch, which [`Publishing::end_dirty_epoch`]
+    /// has ended.
     Epoch(u32),
 }

@@ -1,4 +1,4 @@
-//! One training step on tables.
+//! The calls of one training step on tables.
 
 use std::sync::Arc;
 
@@ -7,123 +7,127 @@ use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::TableAccess;
 use crate::error::Result;
-use crate::pending::Pending;
 
-/// The calls of a training step, in the order that [`TrainClient`](super::TrainClient) describes.
+/// The part of a client that does training steps. [`TrainClient`](super::TrainClient) describes the
+/// order of the calls.
 pub trait StepClient: TableAccess {
-    /// Begins a step. Steps are counted from 1, and a step comes after the last one that was
-    /// applied.
+    /// Begins a step. Steps are counted from 1, and the number of a step is greater than that of
+    /// the last applied step.
     ///
     /// # Errors
-    /// [`Error::Order`](crate::Error::Order) while gradients of the step before wait to be applied.
+    /// Returns [`Error::Order`](crate::Error::Order) if staged gradients of the previous step are
+    /// not applied yet.
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()>;
 
-    /// Returns whether [`StepClient::look_ahead`] does anything.
+    /// Returns whether [`StepClient::look_ahead`] has an effect.
     fn looks_ahead(&self) -> bool {
         false
     }
 
-    /// Announces the plans that will be pulled after those announced before, so that their rows are
-    /// read from disk in time. It waits for nothing and changes no result.
+    /// Announces the next plans that will be pulled, so that their rows are read from disk in time.
+    /// The call does not wait and changes no result.
     ///
     /// # Errors
-    /// For a plan that is not for these tables.
-    fn look_ahead(&mut self, plans: &[&LookupPlan]) -> Result<()> {
-        let _ = plans;
+    /// Returns an error if a plan does not fit the tables.
+    fn look_ahead(&mut self, _plans: &[&LookupPlan]) -> Result<()> {
         Ok(())
     }
 
-    /// Reads the plan's rows into `buffer`, whose memory is reused.
+    /// Reads the rows of a plan into `buffer`, whose memory is reused.
     ///
     /// # Errors
-    /// Outside of a step, after its push, or for a plan that is not for these tables.
+    /// Returns an error if no step has begun, if the step was pushed, or if the plan does not fit
+    /// the tables.
     fn pull(
         &mut self,
         plan: &Arc<LookupPlan>,
-        want: Want,
+        options: PullOptions,
         buffer: RowBuffer,
-    ) -> Result<Pending<RowBuffer>>;
+    ) -> Result<RowBuffer>;
 
-    /// Hands over the step's gradients, and returns a buffer to fill next. In [`PushMode::Apply`]
-    /// that is the same buffer; in [`PushMode::Stage`], which keeps it, it is the buffer kept
-    /// before.
+    /// Pushes the gradients of the step, and returns a buffer for the next gradients. With
+    /// [`PushMode::Apply`], this is the same buffer. [`PushMode::Stage`] keeps the buffer and
+    /// returns the one that was kept before.
     ///
     /// # Errors
-    /// Outside of a step, a second time in a step, or for gradients that do not fit the plan.
+    /// Returns an error if no step has begun, if the step was pushed already, or if the gradients
+    /// do not fit the plan.
     fn push(
         &mut self,
         plan: &Arc<LookupPlan>,
         gradients: RowBuffer,
         mode: PushMode,
-    ) -> Result<Pending<RowBuffer>>;
+    ) -> Result<RowBuffer>;
 
-    /// Returns the squared norm of the staged gradients, the regulariser's gradients included. It
-    /// is over the whole table where its rules are, else over the rows of the plan.
+    /// Returns the squared norm of the staged gradients, including the gradients of regularisers.
+    /// The norm is over all rows of tables with whole-table rules, and over the rows of the plan in
+    /// other tables.
     ///
     /// # Errors
-    /// Without staged gradients.
+    /// Returns an error if no gradients are staged.
     fn grad_sq_norm(&mut self) -> Result<f64>;
 
-    /// Returns the regulariser's loss, `(l2 / 2) * |w|^2` with the weights as they are. It is over
-    /// the whole table where the regulariser is, else over the rows of the plan.
+    /// Returns the loss of the regularisers, `(l2 / 2) * |w|^2` with the present weights. The sum
+    /// is over all rows of tables with whole-table rules, and over the rows of the plan in other
+    /// tables.
     ///
     /// # Errors
-    /// For a plan that is not for these tables.
+    /// Returns an error if the plan does not fit the tables.
     fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64>;
 
-    /// Applies the staged gradients and the whole-table rules: `g' = (g + l2 * w) * scale`. Ends
-    /// the step.
+    /// Applies the staged gradients and the whole-table rules, `g' = (g + l2 * w) * scale`, and
+    /// ends the step.
     ///
     /// # Errors
-    /// Without staged gradients, or for a factor that is not finite or is negative.
+    /// Returns an error if no gradients are staged, or if the factor is not finite or is negative.
     fn apply(&mut self, scale: f32) -> Result<StepReport>;
 
-    /// Applies the whole-table rules after `push(Apply)`, and reports the step. Ends the step.
+    /// Applies the whole-table rules after `push(Apply)`, ends the step, and returns its report.
     ///
     /// # Errors
-    /// Where nothing was pushed.
+    /// Returns an error if nothing was pushed.
     fn sweep(&mut self) -> Result<StepReport>;
 
     /// Drops the staged gradients, if there are any, and skips the step.
     ///
     /// # Errors
-    /// After `push(Apply)`, which cannot be undone.
+    /// Returns an error after `push(Apply)`, which cannot be undone.
     fn discard(&mut self) -> Result<()>;
 }
 
-/// The values that a pull reads beside the weights.
+/// The values that a pull reads in addition to the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Want {
-    /// Whether to read how often each row has been pushed.
+pub struct PullOptions {
+    /// Whether to read the number of pushes that each row has had.
     pub counts: bool,
 }
 
 /// The treatment of pushed gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushMode {
-    /// Apply them in one pass with the lookup (by [`StepClient::sweep`] in tables with whole-table
-    /// rules).
+    /// The gradients are applied in one pass with the lookup (in tables with whole-table rules, by
+    /// [`StepClient::sweep`]).
     Apply,
-    /// Keep them until [`StepClient::apply`], which clips them.
+    /// The gradients are kept until [`StepClient::apply`], which clips them.
     Stage,
 }
 
-/// The changes that one step made to the tables.
+/// The counts of the changes that one step made to the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepReport {
-    /// The rows that had a gradient.
+    /// The number of row gradients that were pushed.
     pub pushed: u64,
-    /// The rows that were created.
+    /// The number of rows that were created.
     pub created: u64,
-    /// The gradients that were dropped because their keys are not admitted yet.
+    /// The number of row gradients that were dropped because their keys are not admitted yet.
     pub waiting: u64,
-    /// The rows that were evicted, on schedule or to free memory for others.
+    /// The number of rows that were evicted, on schedule or to free memory for others.
     pub evicted: u64,
-    /// The gradients for keys outside of a fixed vocabulary.
+    /// The number of row gradients for keys outside of a fixed vocabulary.
     pub refused: u64,
-    /// The gradients for new keys that a table at its limit refused.
+    /// The number of row gradients for new keys that a table at its limit refused.
     pub refused_full: u64,
-    /// The gradients that were dropped because they were not finite.
+    /// The number of row gradients that were dropped because they were not finite.
     pub nonfinite: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Access to tables outside of a step.
+//! The part of the contract for access to tables outside of a step.
 
 use zillion_embedding::{Adopted, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
@@ -6,40 +6,38 @@ use zillion_rows::layer::WholeRow;
 use zillion_rows::{LookupReport, TableLayout};
 
 use crate::error::Result;
-use crate::pending::Pending;
 
-/// Access to tables outside of a step: their layouts, their rows as evaluation reads them, their
-/// contents before the first step, and their statistics.
+/// The part of a client that reads and fills tables outside of a step, and reports their
+/// statistics.
 pub trait TableAccess: Send {
-    /// Returns the layouts of the tables' rows. A plan's table ids are positions in this list.
+    /// Returns the layouts of the tables' rows. The table ids of a plan are positions in this list.
     fn layouts(&self) -> &[TableLayout];
 
-    /// Reads rows as evaluation does: an unknown key reads as its table declares, and nothing is
-    /// counted as training.
+    /// Reads rows for evaluation: an unknown key reads the values that its table declares for
+    /// unknown keys, and the counters of training do not change.
     ///
     /// # Errors
-    /// While gradients wait to be applied, or for a plan that is not for these tables.
-    fn lookup(
-        &mut self,
-        plan: &LookupPlan,
-        buffer: RowBuffer,
-    ) -> Result<Pending<(RowBuffer, LookupReport)>>;
+    /// Returns an error if staged gradients are not applied yet, or if the plan does not fit the
+    /// tables.
+    fn lookup(&mut self, plan: &LookupPlan, buffer: RowBuffer)
+    -> Result<(RowBuffer, LookupReport)>;
 
     /// Fills a dense table with its vocabulary, sorted by key and without duplicates, and returns
     /// the number of rows that were added. Existing rows stay as they are.
     ///
     /// # Errors
-    /// While gradients wait to be applied; for a dynamic table; for more rows than the table may
-    /// have.
+    /// Returns an error if staged gradients are not applied yet, if the table is dynamic, or if it
+    /// would have more rows than its limit.
     fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64>;
 
-    /// Copies the rows of a version's table as the beginning of a new training: weights and counts,
-    /// with segments matched by name. Optimizers begin anew. Rows come in key order, with their
-    /// layout in the version. A table with a fixed vocabulary takes only the keys that it has.
+    /// Copies the rows of a version's table as the initial rows of a new training: weights and
+    /// counts, with segments matched by name. The optimizer state is initial. `rows` are in key
+    /// order and have the layout `from`. A table with a fixed vocabulary takes only rows of its own
+    /// keys.
     ///
     /// # Errors
-    /// While gradients wait to be applied; for segments of other lengths; for more rows than the
-    /// table may have.
+    /// Returns an error if staged gradients are not applied yet, if segments have different
+    /// lengths, or if the table would have more rows than its limit.
     fn adopt<'a>(
         &mut self,
         table: TableId,
@@ -50,6 +48,6 @@ pub trait TableAccess: Send {
     /// Returns the contents and counters of each table.
     ///
     /// # Errors
-    /// Where a server cannot be reached.
+    /// Returns an error if a server cannot be reached.
     fn stats(&mut self) -> Result<Vec<TableStatistics>>;
 }

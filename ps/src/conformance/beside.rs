@@ -1,4 +1,4 @@
-//! Checkpoints that are written while steps go on.
+//! Checks of checkpoints that are written while steps go on.
 
 use zillion_device::Files;
 
@@ -7,7 +7,7 @@ use super::{MakeClient, specs};
 use crate::client::TrainClient;
 use crate::error::Error;
 
-/// Makes the steps of one history.
+/// Runs the steps of these numbers.
 fn steps(
     client: &mut dyn TrainClient,
     numbers: std::ops::RangeInclusive<u64>,
@@ -50,19 +50,23 @@ pub(super) fn a_checkpoint_is_of_the_moment_that_it_began_in(
         if parts != expected
             || part_bytes(folder.path(), &parts)? != part_bytes(plain.path(), &expected)?
         {
-            return Err("a checkpoint beside training is not that of its beginning".to_owned());
+            return Err(
+                "a checkpoint during training differs from the state at its beginning".to_owned()
+            );
         }
         steps(client.as_mut(), 34..=40)?;
         let own = client.checkpoint(own_end.path(), &files).map_err(fails)?;
         if own != ended || part_bytes(own_end.path(), &own)? != part_bytes(end.path(), &ended)? {
-            return Err("a checkpoint beside training has changed what is trained".to_owned());
+            return Err(
+                "a checkpoint during training has changed the result of training".to_owned()
+            );
         }
         let mut resumed = make(specs());
         resumed.restore(folder.path(), &parts).map_err(fails)?;
         steps(resumed.as_mut(), 13..=40)?;
         if resumed.checkpoint(again.path(), &files).map_err(fails)? != ended {
             return Err(
-                "a run from a checkpoint that was written beside training differs".to_owned()
+                "a run from a checkpoint that was written during training differs".to_owned()
             );
         }
     }
@@ -86,20 +90,22 @@ pub(super) fn one_checkpoint_at_a_time(make: &mut MakeClient<'_>) -> Result<(), 
     let ticket = client.begin_checkpoint(folders[1].path(), &files).map_err(fails)?;
     client.restore(folders[0].path(), &parts).map_err(fails)?;
     if client.poll_checkpoint(&ticket).is_ok() {
-        return Err("a checkpoint that a restore gave up goes on".to_owned());
+        return Err("a checkpoint that a restore abandoned can still be polled".to_owned());
     }
     let before = read(client.as_mut(), &plan(&[0, 1, 7]))?;
     let later = client.begin_checkpoint(folders[2].path(), &files).map_err(fails)?;
     if client.finish_checkpoint(ticket).is_ok() {
-        return Err("a checkpoint is finished by the ticket of another one".to_owned());
+        return Err(
+            "a checkpoint can be finished with the ticket of a different checkpoint".to_owned()
+        );
     }
     client.abandon_checkpoint(later);
     if read(client.as_mut(), &plan(&[0, 1, 7]))? != before {
-        return Err("a checkpoint that was given up has changed a row".to_owned());
+        return Err("a checkpoint that was abandoned has changed a row".to_owned());
     }
     let last = client.begin_checkpoint(folders[2].path(), &files).map_err(fails)?;
     if client.finish_checkpoint(last).map_err(fails)? != parts {
-        return Err("what was restored is not what was written".to_owned());
+        return Err("the restored rows differ from the rows that were written".to_owned());
     }
     Ok(())
 }

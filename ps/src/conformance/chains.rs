@@ -1,4 +1,4 @@
-//! Checkpoints of changes, each on top of the one before.
+//! Checks of checkpoints of changes, each with the previous checkpoint as its parent.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{MakeClient, specs};
 use crate::client::TrainClient;
 use crate::error::Error;
 
-/// Makes the steps of one history, in which keys come, change, are removed and come back.
+/// Runs the steps of these numbers, in which keys are added, changed, removed and added again.
 fn steps(
     client: &mut dyn TrainClient,
     numbers: std::ops::RangeInclusive<u64>,
@@ -29,7 +29,7 @@ pub(super) fn a_chain_is_a_whole_checkpoint(make: &mut MakeClient<'_>) -> Result
     let mut client = make(specs());
     fill(client.as_mut())?;
     if client.checkpoint_mark().is_some() {
-        return Err("there is a mark before anybody asked for one".to_owned());
+        return Err("there is a mark before `follow_checkpoints` was called".to_owned());
     }
     client.follow_checkpoints().map_err(fails)?;
     let mut below: Option<(PathBuf, Vec<TableParts>)> = None;
@@ -88,7 +88,9 @@ pub(super) fn a_chain_is_a_whole_checkpoint(make: &mut MakeClient<'_>) -> Result
         if written != expected
             || part_bytes(again.path(), &written)? != part_bytes(whole.path(), &expected)?
         {
-            return Err(format!("a chain of {round} is not the whole checkpoint of its moment"));
+            return Err(format!(
+                "a chain of {round} checkpoints differs from the whole checkpoint of the same step"
+            ));
         }
         below = Some((folder.path().to_owned(), parts));
         folders.push(folder);

@@ -1,6 +1,6 @@
-//! A model of the tables: the same contract over a `BTreeMap`.
+//! A model of the tables, which keeps the same contract with a `BTreeMap`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use zillion_device::Files;
@@ -13,12 +13,12 @@ use zillion_rows::{Admission, Dtype, Eviction, TableSpec, Unknown};
 
 use super::versions::{State, Versions};
 use super::{Action, Ending, StepAction, TABLES, key, specs_of};
-use crate::client::{PushMode, StepReport, TrainClient, Want};
+use crate::client::{PullOptions, PushMode, StepReport, TrainClient};
 
-/// Runs a history on a client of [`specs_of`] this type, and compares all answers with a model's.
+/// Runs a history on a client of the tables of [`specs_of`], and compares the results with a model.
 ///
 /// # Errors
-/// The first difference, in words.
+/// Returns a description of the first difference.
 pub fn replay(
     dtype: Dtype,
     client: &mut dyn TrainClient,
@@ -27,7 +27,7 @@ pub fn replay(
     publish(dtype, client, actions).map(drop)
 }
 
-/// Runs a history like [`replay`], and returns all layers that were written on the way.
+/// Runs a history like [`replay`], and returns all layers that the client wrote.
 pub(super) fn publish(
     dtype: Dtype,
     client: &mut dyn TrainClient,
@@ -51,17 +51,18 @@ struct Row {
 struct Model {
     specs: Vec<TableSpec>,
     tables: Vec<BTreeMap<FeatureKey, Row>>,
-    /// The occurrences and the last step of keys that wait for their rows.
+    /// The number of occurrences and the last step of each key that is not admitted yet.
     candidates: Vec<BTreeMap<FeatureKey, (u32, u64)>>,
-    /// The values that unknown keys read as, which never change and which new rows start from.
+    /// The values that unknown keys read, which never change and are the initial values of new
+    /// rows.
     initial: BTreeMap<(usize, FeatureKey), Vec<f32>>,
     counters: Vec<Counters>,
     step: u64,
-    /// The versions, from the first one on.
+    /// The published versions; absent before the first one.
     versions: Option<Versions>,
 }
 
-/// The treatment of one table's gradients: positions in the plan, and counts.
+/// The gradients of one table by their treatment, as positions in the plan or as counts.
 #[derive(Default)]
 struct Sorted {
     used: Vec<usize>,
@@ -70,7 +71,7 @@ struct Sorted {
     nonfinite: u64,
 }
 
-/// Fails with a message unless two things are equal.
+/// Returns an error unless two values are equal.
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, wanted: &T) -> Result<(), String> {
     if got == wanted { Ok(()) } else { Err(format!("{what}: {got:?} instead of {wanted:?}")) }
 }
@@ -116,7 +117,8 @@ impl Model {
         self.tables.iter().map(|rows| rows.iter().map(row).collect()).collect()
     }
 
-    /// Marks all rows of a table as changed, if `moved` and the table has a whole-table rule.
+    /// Marks all rows of a table as changed, if `moved` is set and the table has a whole-table
+    /// rule.
     fn all_changed(&mut self, table: usize, moved: bool) {
         if moved && self.specs[table].has_whole_table_rule() {
             let keys: Vec<FeatureKey> = self.tables[table].keys().copied().collect();
@@ -124,7 +126,7 @@ impl Model {
         }
     }
 
-    /// Notes that a row was written, created or evicted.
+    /// Marks a row as changed, because it was written, created or evicted.
     fn changed(&mut self, table: usize, key: FeatureKey) {
         self.versions.iter_mut().for_each(|versions| versions.changed(table, key));
     }
@@ -139,8 +141,7 @@ impl Model {
         client.begin_step(Step(self.step), Rates { scale: rate }).map_err(failed("begin_step"))?;
         let plan = Arc::new(plan(&action.ids));
         let rows = client
-            .pull(&plan, Want { counts: true }, RowBuffer::default())
-            .and_then(|p| p.wait())
+            .pull(&plan, PullOptions { counts: true }, RowBuffer::default())
             .map_err(failed("pull"))?;
         self.compare_pull(&plan, &rows)?;
         if action.ending == Ending::Abandoned {
@@ -151,7 +152,7 @@ impl Model {
         match action.ending {
             Ending::Applied => {
                 let pushed = client.push(&plan, gradients.clone(), PushMode::Apply);
-                let buffer = pushed.and_then(|p| p.wait()).map_err(failed("push"))?;
+                let buffer = pushed.map_err(failed("push"))?;
                 same("tables of the buffer that comes back", &buffer.tables.len(), &TABLES)?;
                 let report = client.sweep().map_err(failed("sweep"))?;
                 self.learn(&plan, &gradients, rate, 1.0);
@@ -160,7 +161,7 @@ impl Model {
             }
             _ => {
                 let pushed = client.push(&plan, gradients.clone(), PushMode::Stage);
-                pushed.and_then(|p| p.wait()).map_err(failed("push"))?;
+                pushed.map_err(failed("push"))?;
                 let norm = client.grad_sq_norm().map_err(failed("grad_sq_norm"))?;
                 let wanted = self.square(&plan, &gradients);
                 if (norm - wanted).abs() > wanted * 1e-6 {
@@ -217,8 +218,7 @@ impl Model {
     }
 
     fn evaluate(&mut self, client: &mut dyn TrainClient, plan: &LookupPlan) -> Result<(), String> {
-        let answer = client.lookup(plan, RowBuffer::default()).and_then(|p| p.wait());
-        let (rows, report) = answer.map_err(failed("lookup"))?;
+        let (rows, report) = client.lookup(plan, RowBuffer::default()).map_err(failed("lookup"))?;
         for (table, keys) in plan.tables.iter().enumerate() {
             let mut missing = 0;
             for (i, &key) in keys.keys.iter().enumerate() {
@@ -259,8 +259,7 @@ impl Model {
             let mut by_table = vec![Vec::new(); TABLES];
             by_table[table] = new;
             let plan = plan_of(&by_table);
-            let answer = client.lookup(&plan, RowBuffer::default()).and_then(|p| p.wait());
-            let (rows, _) = answer.map_err(failed("lookup"))?;
+            let (rows, _) = client.lookup(&plan, RowBuffer::default()).map_err(failed("lookup"))?;
             for (i, &key) in plan.tables[table].keys.iter().enumerate() {
                 let read = rows.tables[table].row(i)[..self.width(table)].to_vec();
                 let first = self.initial.entry((table, key)).or_insert(read.clone());
@@ -273,7 +272,7 @@ impl Model {
         Ok(())
     }
 
-    /// Sorts the gradients of one table by their treatment.
+    /// Divides the gradients of one table by their treatment.
     fn sort_out(&self, plan: &LookupPlan, gradients: &RowBuffer, table: usize) -> Sorted {
         let mut sorted = Sorted::default();
         for (i, key) in plan.tables[table].keys.iter().enumerate() {
@@ -291,7 +290,7 @@ impl Model {
         sorted
     }
 
-    /// Counts the occurrences of a key, those of the plan included.
+    /// Returns the number of occurrences of a key, including those in the plan.
     fn seen(&self, plan: &LookupPlan, table: usize, i: usize) -> u32 {
         let offsets = &plan.tables[table].occurrences.offsets;
         let before = self.candidates[table].get(&plan.tables[table].keys[i]).map_or(0, |c| c.0);
@@ -309,7 +308,7 @@ impl Model {
         }
     }
 
-    /// Evicts at the end of a step, in the slots whose turn it is.
+    /// Evicts rows at the end of a step, in the slots that this step visits.
     fn evict(&mut self) {
         for table in 0..TABLES {
             let Eviction::Unseen { steps } = self.specs[table].eviction else { continue };
@@ -349,7 +348,7 @@ impl Model {
                 let moved = *w - 0.5 * rate * ((g + l2 * *w) * scale);
                 *w = dtype.round_pushed(seed, key.0, step, unit, moved);
             };
-            let mut touched = std::collections::BTreeSet::new();
+            let mut touched = BTreeSet::new();
             for i in used {
                 let key = plan.tables[table].keys[i];
                 touched.insert(key);
@@ -383,7 +382,7 @@ impl Model {
         }
     }
 
-    /// Returns the squared norm of a step's gradients, the regulariser's included.
+    /// Returns the squared norm of a step's gradients, including the regulariser.
     fn square(&self, plan: &LookupPlan, gradients: &RowBuffer) -> f64 {
         let mut sum = 0.0;
         for table in 0..TABLES {
@@ -395,7 +394,7 @@ impl Model {
                 }
             };
             let used = self.sort_out(plan, gradients, table).used;
-            let mut touched = std::collections::BTreeSet::new();
+            let mut touched = BTreeSet::new();
             for i in used {
                 let key = plan.tables[table].keys[i];
                 touched.insert(key);
@@ -481,7 +480,7 @@ impl Model {
         self.specs[table].layout().width()
     }
 
-    /// Returns the regulariser's strength for every float of a row.
+    /// Returns the strength of the regulariser for each float of a row.
     fn l2(&self, table: usize) -> Vec<f32> {
         self.specs[table].segments.iter().flat_map(|s| vec![s.l2; s.dim]).collect()
     }
@@ -492,7 +491,7 @@ fn plan(ids: &[Vec<u64>; TABLES]) -> LookupPlan {
     plan_of(&keys.collect::<Vec<Vec<FeatureKey>>>())
 }
 
-/// Writes a checkpoint and restores it in place.
+/// Writes a checkpoint and restores the client from it.
 fn restart(client: &mut dyn TrainClient) -> Result<(), String> {
     let folder = super::scenarios::Folder::new()?;
     let parts = client.checkpoint(folder.path(), &Files::new()).map_err(failed("checkpoint"))?;

@@ -1,4 +1,4 @@
-//! The scenarios of the suite: one promise of the contract each.
+//! The scenarios of the suite, each of which checks one rule of the contract.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use zillion_rows::TableParts;
 use zillion_rows::conformance::{self as rows, plan_of};
 
 use super::{MakeClient, TABLES, key, specs};
-use crate::client::{PushMode, Since, StepReport, TrainClient, Want};
+use crate::client::{PullOptions, PushMode, Since, StepReport, TrainClient};
 use crate::error::Error;
 use crate::pulled::PulledRows;
 
@@ -26,7 +26,8 @@ impl Folder {
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |t| t.as_nanos());
         let path = std::env::temp_dir().join(format!("{name}-{nanos}"));
-        std::fs::create_dir_all(&path).map_err(|e| format!("no folder for the test: {e}"))?;
+        std::fs::create_dir_all(&path)
+            .map_err(|e| format!("a temporary folder cannot be created: {e}"))?;
         Ok(Self(path))
     }
 
@@ -53,7 +54,7 @@ fn vocabulary(ids: std::ops::Range<u64>) -> Vec<FeatureKey> {
     keys
 }
 
-/// Returns gradients of ones.
+/// Returns gradients for the rows of a plan, in which every value is 1.
 fn ones(client: &dyn TrainClient, plan: &LookupPlan) -> RowBuffer {
     let mut rows = RowBuffer::default();
     let layouts = client.layouts();
@@ -75,13 +76,13 @@ pub(super) fn step(
     plan: &Arc<LookupPlan>,
 ) -> Result<(), Error> {
     client.begin_step(Step(number), Rates::default())?;
-    client.pull(plan, Want::default(), RowBuffer::default())?.wait()?;
+    client.pull(plan, PullOptions::default(), RowBuffer::default())?;
     let gradients = ones(client, plan);
-    client.push(plan, gradients, PushMode::Apply)?.wait()?;
+    client.push(plan, gradients, PushMode::Apply)?;
     client.sweep().map(drop)
 }
 
-/// Fails unless the answer is a refusal for a call out of order.
+/// Returns an error unless `answer` is [`Error::Order`].
 pub(super) fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<(), String> {
     match answer {
         Err(Error::Order { .. }) => Ok(()),
@@ -94,7 +95,7 @@ pub(super) fn read(
     client: &mut dyn TrainClient,
     plan: &LookupPlan,
 ) -> Result<Vec<Vec<f32>>, String> {
-    let answer = client.lookup(plan, RowBuffer::default()).and_then(|p| p.wait());
+    let answer = client.lookup(plan, RowBuffer::default());
     let (rows, _) = answer.map_err(|e| e.to_string())?;
     Ok(rows.tables.into_iter().map(|t| t.values).collect())
 }
@@ -109,7 +110,10 @@ pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
     let gradients = ones(client, &plan);
     let before = read(client, &plan)?;
 
-    refused("a pull before a step", client.pull(&plan, Want::default(), RowBuffer::default()))?;
+    refused(
+        "a pull before a step",
+        client.pull(&plan, PullOptions::default(), RowBuffer::default()),
+    )?;
     refused("a push before a step", client.push(&plan, gradients.clone(), PushMode::Apply))?;
     refused("a norm before a step", client.grad_sq_norm())?;
     refused("an apply before a step", client.apply(1.0))?;
@@ -121,12 +125,15 @@ pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
     refused("a sweep before a push", client.sweep())?;
     ok("a step that begins again", client.begin_step(Step(1), Rates::default()))?;
 
-    let staged = client.push(&plan, gradients.clone(), PushMode::Stage).and_then(|p| p.wait());
+    let staged = client.push(&plan, gradients.clone(), PushMode::Stage);
     ok("push", staged.map(drop))?;
     refused("a second push", client.push(&plan, gradients.clone(), PushMode::Stage))?;
-    refused("a pull after a push", client.pull(&plan, Want::default(), RowBuffer::default()))?;
+    refused(
+        "a pull after a push",
+        client.pull(&plan, PullOptions::default(), RowBuffer::default()),
+    )?;
     refused("a sweep of staged gradients", client.sweep())?;
-    refused("a step before the end of the last", client.begin_step(Step(2), Rates::default()))?;
+    refused("a step with staged gradients", client.begin_step(Step(2), Rates::default()))?;
     refused("a lookup in the middle", client.lookup(&plan, RowBuffer::default()))?;
     refused("a checkpoint in the middle", client.checkpoint(folder.path(), &files))?;
     let begun = client.begin_checkpoint(folder.path(), &files);
@@ -143,7 +150,7 @@ pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
     }
 
     ok("begin_step", client.begin_step(Step(1), Rates::default()))?;
-    let pushed = client.push(&plan, gradients.clone(), PushMode::Apply).and_then(|p| p.wait());
+    let pushed = client.push(&plan, gradients.clone(), PushMode::Apply);
     ok("push", pushed.map(drop))?;
     refused("a step before the sweep", client.begin_step(Step(2), Rates::default()))?;
     refused("a checkpoint before the sweep", client.checkpoint(folder.path(), &files))?;
@@ -156,7 +163,7 @@ pub(super) fn order_is_kept(make: &mut MakeClient<'_>) -> Result<(), String> {
     refused("a second sweep", client.sweep())?;
     refused("a push after the step", client.push(&plan, gradients, PushMode::Apply))?;
     if client.begin_step(Step(1), Rates::default()).is_ok() {
-        return Err("a step may be applied twice".to_owned());
+        return Err("a step can be applied twice".to_owned());
     }
     ok("begin_step", client.begin_step(Step(2), Rates::default()))
 }
@@ -177,16 +184,16 @@ pub(super) fn bad_arguments_change_nothing(make: &mut MakeClient<'_>) -> Result<
     }
     client.begin_step(Step(1), Rates::default()).map_err(|e| e.to_string())?;
     let beyond = Arc::new(plan_of(&vec![Vec::new(); TABLES + 1]));
-    let pulled = client.pull(&beyond, Want::default(), RowBuffer::default());
-    refuse("a plan for other tables", pulled.and_then(|p| p.wait()).is_ok())?;
+    let pulled = client.pull(&beyond, PullOptions::default(), RowBuffer::default());
+    refuse("a plan for other tables", pulled.is_ok())?;
     let mut gradients = ones(client, &plan);
     gradients.tables[2].values.pop();
     for mode in [PushMode::Apply, PushMode::Stage] {
         let pushed = client.push(&plan, gradients.clone(), mode);
-        refuse("gradients of another shape", pushed.and_then(|p| p.wait()).is_ok())?;
+        refuse("gradients of another shape", pushed.is_ok())?;
     }
     let whole = ones(client, &plan);
-    let staged = client.push(&plan, whole, PushMode::Stage).and_then(|p| p.wait());
+    let staged = client.push(&plan, whole, PushMode::Stage);
     staged.map_err(|e| format!("a push after a refused one: {e}"))?;
     for scale in [-1.0, f32::NAN, f32::INFINITY] {
         refuse(&format!("a factor of {scale}"), client.apply(scale).is_ok())?;
@@ -218,14 +225,14 @@ pub(super) fn one_push_reports_what_it_did(make: &mut MakeClient<'_>) -> Result<
         let position = plan.tables[0].keys.iter().position(|&k| k == key(30)).ok_or("no key 30")?;
         let stride = gradients.tables[0].stride;
         gradients.tables[0].values[position * stride] = f32::NAN;
-        client.push(&plan, gradients, mode).and_then(|p| p.wait()).map_err(|e| e.to_string())?;
+        client.push(&plan, gradients, mode).map_err(|e| e.to_string())?;
         let answer = match mode {
             PushMode::Apply => client.sweep(),
             PushMode::Stage => client.apply(1.0),
         };
         report = answer.map_err(|e| e.to_string())?;
         let wanted = StepReport {
-            // The last table lets keys in when they come for the second time.
+            // The last table admits keys at their second occurrence.
             pushed: 3 + 2 + 2 + if number == 1 { 0 } else { 4 },
             created: if number == 1 { 3 } else { 4 },
             waiting: if number == 1 { 4 } else { 0 },
@@ -249,9 +256,9 @@ pub(super) fn one_push_reports_what_it_did(make: &mut MakeClient<'_>) -> Result<
     }
 }
 
-/// Checks that rows are evicted at the end of a step. A row that was not seen for three steps still
-/// exists at the pull of the fourth and at its push, and is removed after that push unless it was
-/// in it. A step that is discarded removes no row.
+/// Checks that rows are evicted at the end of a step. A row without a push for three steps still
+/// exists at the pull of the fourth step, and is removed after the push of that step unless it is
+/// pushed. A step that is discarded removes no row.
 pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<(), String> {
     let fails = |e: Error| e.to_string();
     let mut client = make(specs());
@@ -271,16 +278,16 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
     // Step 6 is the turn of the even slots.
     client.begin_step(Step(6), Rates::default()).map_err(fails)?;
     let counts = |client: &mut dyn TrainClient| -> Result<Vec<u32>, String> {
-        let pulled = client.pull(&only(&ids), Want { counts: true }, RowBuffer::default());
-        let rows = pulled.and_then(|p| p.wait()).map_err(fails)?;
+        let pulled = client.pull(&only(&ids), PullOptions { counts: true }, RowBuffer::default());
+        let rows = pulled.map_err(fails)?;
         rows.tables[3].counts.clone().ok_or("no counts were pulled".to_owned())
     };
     if counts(client)?.contains(&0) {
-        return Err("a row went before the end of a step".to_owned());
+        return Err("a row was evicted before the end of a step".to_owned());
     }
     let none = only(&[50]);
     let gradients = ones(client, &none);
-    let staged = client.push(&none, gradients.clone(), PushMode::Stage).and_then(|p| p.wait());
+    let staged = client.push(&none, gradients.clone(), PushMode::Stage);
     staged.map_err(fails)?;
     client.discard().map_err(fails)?;
     client.begin_step(Step(6), Rates::default()).map_err(fails)?;
@@ -290,7 +297,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
     // One of these rows is pushed in the step that would evict it.
     let seen = only(&[50, even[0]]);
     let gradients = ones(client, &seen);
-    client.push(&seen, gradients, PushMode::Stage).and_then(|p| p.wait()).map_err(fails)?;
+    client.push(&seen, gradients, PushMode::Stage).map_err(fails)?;
     let report = client.apply(1.0).map_err(fails)?;
     let gone = even.len() as u64 - 1;
     if report.evicted != gone || report.created != 0 {
@@ -304,7 +311,7 @@ pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<
     Ok(())
 }
 
-/// Returns the bytes of all parts of a checkpoint.
+/// Reads the bytes of all parts of a checkpoint.
 pub(super) fn part_bytes(folder: &Path, parts: &[TableParts]) -> Result<Vec<Vec<u8>>, String> {
     let files = parts.iter().flat_map(TableParts::files).map(|p| folder.join(&p.file));
     files.map(|file| std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))).collect()
@@ -371,7 +378,7 @@ pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), St
     let mut absent = vec![Vec::new(); TABLES];
     for id in 0..40 {
         let plan = plan(&[id]);
-        let answer = client.lookup(&plan, RowBuffer::default()).and_then(|p| p.wait());
+        let answer = client.lookup(&plan, RowBuffer::default());
         let (rows, report) = answer.map_err(|e| e.to_string())?;
         for table in 0..TABLES {
             if report.missing[table] == 0 {
@@ -386,7 +393,7 @@ pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), St
     if held != [3, 20, 20, 0] {
         return Err(format!("{held:?} keys are found"));
     }
-    // A client that has never learned reads every key as its default.
+    // A client without any training reads the default of every key.
     let mut defaults = std::collections::BTreeMap::new();
     for (table, keys) in absent.iter().enumerate() {
         for &key in keys {
@@ -401,8 +408,8 @@ pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), St
     rows::check(&mut PulledRows::new(client.as_mut()), &expected, &absent, &default)
 }
 
-/// Checks the rows of the regulariser's loss: those of the plan in the dynamic table, all of them
-/// in the swept table, none in the third.
+/// Checks the rows over which the loss of regularisers is summed: the rows of the plan in the
+/// dynamic table, all rows in the swept table, and no row in the third table.
 pub(super) fn the_regulariser_is_summed_over_its_rows(
     make: &mut MakeClient<'_>,
 ) -> Result<(), String> {
@@ -422,7 +429,7 @@ pub(super) fn the_regulariser_is_summed_over_its_rows(
     }
     let loss = client.regulariser_loss(&touched).map_err(|e| e.to_string())?;
     if (loss - expected).abs() > 1e-6 * expected {
-        return Err(format!("the regulariser's loss is {loss}, by hand it is {expected}"));
+        return Err(format!("the loss of the regularisers is {loss} instead of {expected}"));
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Versions as a trainer publishes them, beside the model: a base, then deltas, and every one of
-//! them opened and compared.
+//! Checks of published versions: a base and deltas are written, opened, and compared with the
+//! model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,35 +12,35 @@ use super::scenarios::{Folder, fill, plan, step};
 use super::{Action, MakeClient, TABLES, history, model, specs};
 use crate::client::{Since, TrainClient};
 
-/// The number of past epochs whose lists clients are asked to keep.
+/// The number of past dirty epochs whose lists of changes a client must keep.
 pub(super) const EPOCHS: usize = 2;
 
-/// The weights and pushes of each table by key.
+/// The weights and the number of pushes of each row, by table and key.
 pub(super) type State = Vec<BTreeMap<FeatureKey, (Vec<f32>, u32)>>;
 
-/// The versions published so far.
+/// The versions that were published so far.
 pub(super) struct Versions {
     folder: Folder,
     layouts: Vec<TableLayout>,
-    /// The last base and the deltas after it.
+    /// The layers of the last base and of the deltas after it.
     chain: Vec<Layer>,
-    /// The ends of epochs, in order.
+    /// The ends of dirty epochs, in order.
     ends: Vec<End>,
     /// All layers that were written, in order.
     pub(super) manifests: Vec<LayerManifest>,
 }
 
-/// The end of an epoch.
+/// The state at the end of a dirty epoch, and the keys that changed since.
 struct End {
     epoch: u32,
     base: Layer,
-    /// Whether a client must know the changes since this end.
+    /// Whether a client must know the changes since the end of this epoch.
     is_known: bool,
     changed: Vec<BTreeSet<FeatureKey>>,
 }
 
 impl Versions {
-    /// Publishes the first version. Changes are tracked from then on.
+    /// Publishes the first version, and starts to track changes.
     pub(super) fn begin(client: &mut dyn TrainClient, state: &State) -> Result<Self, String> {
         client.track_changes(EPOCHS).map_err(|e| format!("`track_changes` failed: {e}"))?;
         let mut versions = Self {
@@ -56,20 +56,20 @@ impl Versions {
         Ok(versions)
     }
 
-    /// Notes that a key's row was written, created or evicted.
+    /// Marks the row of a key as changed, because it was written, created or evicted.
     pub(super) fn changed(&mut self, table: usize, key: FeatureKey) {
         self.ends.iter_mut().for_each(|end| {
             end.changed[table].insert(key);
         });
     }
 
-    /// Notes that the tables were restored: earlier evictions are not known any more.
+    /// Notes that the tables were restored, so earlier evictions are not known any more.
     pub(super) fn restarted(&mut self) {
         self.ends.iter_mut().for_each(|end| end.is_known = false);
     }
 
-    /// Publishes a delta since the last version and one since `back` versions before it, where
-    /// these can be written, and a base.
+    /// Publishes a base, a delta since the last version, and a delta since the version `back`
+    /// places before it, if the client can write these deltas.
     pub(super) fn publish(
         &mut self,
         client: &mut dyn TrainClient,
@@ -162,7 +162,7 @@ impl Versions {
     }
 }
 
-/// Fails unless a layer has these rows, bit by bit.
+/// Returns an error unless a layer has exactly these rows.
 fn same_rows(what: &str, layer: &Layer, state: &State) -> Result<(), String> {
     let bits = |weights: &[f32]| weights.iter().map(|w| w.to_bits()).collect::<Vec<u32>>();
     for (table, rows) in state.iter().enumerate() {
@@ -182,8 +182,8 @@ fn same_rows(what: &str, layer: &Layer, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that clients with other numbers of shards and threads, where `make` makes such, write the
-/// same layers.
+/// Checks that clients with different numbers of shards and threads write the same layers, if
+/// `make` makes such clients.
 pub(super) fn the_same_history_writes_the_same_layers(
     dtype: Dtype,
     make: &mut MakeClient<'_>,
@@ -199,7 +199,7 @@ pub(super) fn the_same_history_writes_the_same_layers(
             written.push(layers.map_err(|e| format!("history {seed}: {e}"))?);
         }
         if written[0].len() < 2 || written.iter().any(|layers| *layers != written[0]) {
-            return Err(format!("history {seed} writes other layers from another client"));
+            return Err(format!("history {seed}: two clients write different layers"));
         }
     }
     Ok(())

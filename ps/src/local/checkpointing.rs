@@ -18,8 +18,7 @@ impl Checkpointing for LocalClient {
     }
 
     fn follow_checkpoints(&mut self) -> Result<()> {
-        self.check_whole()?;
-        self.order.nothing_waits("follow_checkpoints")?;
+        self.check_settled("follow_checkpoints")?;
         self.tables.follow_snapshots();
         Ok(())
     }
@@ -60,7 +59,7 @@ impl Checkpointing for LocalClient {
 
     fn restore(&mut self, folder: &Path, parts: &[TableParts]) -> Result<()> {
         if self.broken.is_none() {
-            self.order.nothing_waits("restore")?;
+            self.order.check_settled("restore")?;
         }
         self.tables.restore(&self.workers, folder, parts)?;
         self.order.reset();

@@ -1,4 +1,4 @@
-//! The rows of a local client on their way into a version.
+//! The rows of a local client for the publisher of a version.
 
 use std::path::Path;
 
@@ -13,8 +13,7 @@ use crate::pulled::PulledRows;
 
 impl Publishing for LocalClient {
     fn track_changes(&mut self, epochs: usize) -> Result<()> {
-        self.check_whole()?;
-        self.order.nothing_waits("track_changes")?;
+        self.check_settled("track_changes")?;
         Ok(self.tables.track_changes(&self.workers, epochs)?)
     }
 
@@ -24,8 +23,7 @@ impl Publishing for LocalClient {
         folder: &Path,
         files: &Files,
     ) -> Result<Option<LayerManifest>> {
-        self.check_whole()?;
-        self.order.nothing_waits("write_layer")?;
+        self.check_settled("write_layer")?;
         let (tables, workers, pace) = (&self.tables, &self.workers, &mut Unthrottled);
         Ok(match since {
             Since::Base => Some(tables.write_base(workers, files, folder, pace)?),
@@ -34,8 +32,7 @@ impl Publishing for LocalClient {
     }
 
     fn end_dirty_epoch(&mut self) -> Result<u32> {
-        self.check_whole()?;
-        self.order.nothing_waits("end_dirty_epoch")?;
+        self.check_settled("end_dirty_epoch")?;
         Ok(self.tables.advance_dirty_epoch())
     }
 

@@ -6,16 +6,14 @@ use zillion_embedding::{Counters, Rates};
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::{LocalClient, Staged};
-use crate::client::{PushMode, StepClient, StepReport, Want};
+use crate::client::{PullOptions, PushMode, StepClient, StepReport};
 use crate::error::{Error, Result};
-use crate::pending::Pending;
 
 impl StepClient for LocalClient {
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()> {
         self.check_whole()?;
         if !(rates.scale.is_finite() && rates.scale > 0.0) {
-            let reason =
-                format!("the rates' scale must be a positive number and is {}", rates.scale);
+            let reason = format!("`scale` is {}; it must be a finite number above 0", rates.scale);
             return Err(Error::Argument { call: "begin_step", reason });
         }
         self.order.begin(step)?;
@@ -36,13 +34,13 @@ impl StepClient for LocalClient {
     fn pull(
         &mut self,
         plan: &Arc<LookupPlan>,
-        want: Want,
+        options: PullOptions,
         mut buffer: RowBuffer,
-    ) -> Result<Pending<RowBuffer>> {
+    ) -> Result<RowBuffer> {
         self.check_whole()?;
         self.order.allow_in_step("pull")?;
-        self.tables.pull(&self.workers, plan, want.counts, &mut buffer)?;
-        Ok(Pending::ready(buffer))
+        self.tables.pull(&self.workers, plan, options.counts, &mut buffer)?;
+        Ok(buffer)
     }
 
     fn push(
@@ -50,7 +48,7 @@ impl StepClient for LocalClient {
         plan: &Arc<LookupPlan>,
         gradients: RowBuffer,
         mode: PushMode,
-    ) -> Result<Pending<RowBuffer>> {
+    ) -> Result<RowBuffer> {
         self.check_whole()?;
         self.order.allow_in_step("push")?;
         let outcome = match mode {
@@ -61,14 +59,14 @@ impl StepClient for LocalClient {
             PushMode::Stage => self.tables.stage(&self.workers, plan, &gradients),
         };
         self.counted = self.note_failure(outcome)?;
-        self.order.pushed(mode, self.tables.needs_sweep());
-        Ok(Pending::ready(match mode {
+        self.order.record_push(mode, self.tables.needs_sweep());
+        Ok(match mode {
             PushMode::Apply => gradients,
             PushMode::Stage => {
                 self.staged = Some(Staged { plan: plan.clone(), gradients });
                 std::mem::take(&mut self.spare)
             }
-        }))
+        })
     }
 
     fn grad_sq_norm(&mut self) -> Result<f64> {
@@ -87,7 +85,7 @@ impl StepClient for LocalClient {
         self.check_whole()?;
         self.order.allow_staged("apply")?;
         if !(scale.is_finite() && scale >= 0.0) {
-            let reason = format!("the factor must be zero or a positive number and is {scale}");
+            let reason = format!("`scale` is {scale}; it must be a finite number of at least 0");
             return Err(Error::Argument { call: "apply", reason });
         }
         let update = self.update(scale);
@@ -124,7 +122,7 @@ impl StepClient for LocalClient {
                 self.spare = staged.gradients;
             }
         }
-        self.order.skipped();
+        self.order.skip();
         Ok(())
     }
 }

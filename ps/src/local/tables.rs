@@ -8,7 +8,6 @@ use zillion_rows::{LookupReport, TableLayout};
 use super::LocalClient;
 use crate::client::TableAccess;
 use crate::error::Result;
-use crate::pending::Pending;
 
 impl TableAccess for LocalClient {
     fn layouts(&self) -> &[TableLayout] {
@@ -19,16 +18,14 @@ impl TableAccess for LocalClient {
         &mut self,
         plan: &LookupPlan,
         mut buffer: RowBuffer,
-    ) -> Result<Pending<(RowBuffer, LookupReport)>> {
-        self.check_whole()?;
-        self.order.nothing_waits("lookup")?;
+    ) -> Result<(RowBuffer, LookupReport)> {
+        self.check_settled("lookup")?;
         let report = self.tables.lookup(&self.workers, plan, &mut buffer)?;
-        Ok(Pending::ready((buffer, report)))
+        Ok((buffer, report))
     }
 
     fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64> {
-        self.check_whole()?;
-        self.order.nothing_waits("prefill")?;
+        self.check_settled("prefill")?;
         Ok(self.tables.prefill(&self.workers, table, keys)?)
     }
 
@@ -38,8 +35,7 @@ impl TableAccess for LocalClient {
         from: &TableLayout,
         rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted> {
-        self.check_whole()?;
-        self.order.nothing_waits("adopt")?;
+        self.check_settled("adopt")?;
         let adopted = self.tables.adopt(table, from, rows);
         self.note_failure(adopted)
     }

@@ -1,30 +1,25 @@
 //! The choice of the loop that converts an Arrow array to a column, by role and type.
 
 use arrow_array::cast::AsArray;
-use arrow_array::{
-    Array, ArrayRef, Date32Array, Date64Array, ListArray, TimestampMicrosecondArray,
-    TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray,
-    downcast_integer_array,
-};
-use arrow_schema::{DataType, TimeUnit};
-use zillion_feature::raw_value::{finite, group_from_bytes, id_from_cell};
-use zillion_feature::{FeatureKey, RawType, RawValue, TimeUnit as EventUnit};
+use arrow_array::{Array, ArrayRef, ListArray, downcast_integer_array, downcast_temporal_array};
+use arrow_schema::DataType;
+use zillion_feature::raw_value::{group_from_bytes, id_from_cell};
+use zillion_feature::{FeatureKey, RawType, RawValue, TimeUnit};
 
 use super::bad::{Bad, unexpected};
 use super::numbers::{ArrayId, Whole, numbers, scan, scan_values};
 use super::texts::{DictionaryKeys, TextRules, dictionary_keys, is_text, text_ids, texts};
-use crate::block::{Column, end_list};
+use crate::block::{Column, Lists};
 use crate::field::Role;
 use crate::side_lookup::SideLookup;
-use crate::value::{self, Refusal};
+use crate::value::{self, Outcome, Refusal};
 
 /// Appends an array, with a stand-in for each bad row, and adds the bad values to `bad`. If a piece
-/// of the array is refused, its values are removed and its two halves are tried again. So no
-/// decoder has to continue behind a value that it refuses, and a few bad rows cost a few small
-/// pieces.
+/// of the array is refused, its values are removed and its two halves are tried again. Thus no
+/// decoder has to continue behind a refused value, and a few bad rows cost a few small pieces.
 ///
 /// # Errors
-/// An error that is not about one row.
+/// Returns an error if a refusal is not about one row alone.
 pub(crate) fn append_or_reject(
     column: &mut Column,
     role: &Role,
@@ -34,14 +29,14 @@ pub(crate) fn append_or_reject(
     first: usize,
     bad: &mut Vec<Bad>,
 ) -> Result<(), Bad> {
-    let before = column.rows();
+    let before = column.as_rows().count();
     let Err(refused) = append(column, role, array, rules, dictionary) else { return Ok(()) };
     if !refused.refusal.is_about_one_row() {
         return Err(Bad { row: first + refused.row, ..refused });
     }
-    column.truncate(before);
+    column.as_rows().keep_first(before);
     if array.len() == 1 {
-        column.push_stand_in();
+        column.as_rows().push_stand_in();
         bad.push(Bad { row: first, ..refused });
         return Ok(());
     }
@@ -54,6 +49,9 @@ pub(crate) fn append_or_reject(
 }
 
 /// Appends an array to the column of a field.
+///
+/// # Errors
+/// Returns the first value of the array that the role refuses.
 pub(crate) fn append(
     column: &mut Column,
     role: &Role,
@@ -66,44 +64,25 @@ pub(crate) fn append(
             DataType::Dictionary(..) => dictionary_keys(array, *missing, rules, dictionary, keys),
             _ => ids(array, *raw, missing, rules, keys),
         },
-        (Role::Ids { raw }, Column::Lists { offsets, keys, .. }) => {
-            lists(array, *raw, rules, offsets, keys)
-        }
+        (Role::Ids { raw }, Column::Lists(to)) => lists(array, *raw, rules, to),
         (Role::RawId { raw }, Column::Raws(values)) => {
             ids(array, *raw, &RawValue::Missing, rules, values)
         }
-        (Role::RawIds { raw }, Column::RawLists { offsets, ids }) => {
-            lists(array, *raw, rules, offsets, ids)
-        }
+        (Role::RawIds { raw, .. }, Column::RawLists(to)) => lists(array, *raw, rules, to),
         (Role::Numeric { map, missing }, Column::Floats(values)) => {
             numbers(array, map, *missing, values)
         }
         (Role::Bucket { buckets, missing }, Column::Keys(keys)) => scan(array, |x| {
-            keys.push(match x {
-                Some(x) => buckets.key(finite(x)?),
-                None => *missing,
-            });
+            keys.push(value::bucket(buckets, x, *missing)?);
             Ok(())
         }),
         (Role::Number { needed }, Column::Numbers(values)) => scan(array, |x| {
-            values.push(match x {
-                Some(x) => finite(x)?,
-                None if *needed => return Err(Refusal::Missing),
-                None => f64::NAN,
-            });
+            values.push(value::number(x, *needed)?);
             Ok(())
         }),
         (Role::SideRow(lookup), Column::Rows(rows)) => side_rows(array, lookup, rules, rows),
-        (Role::Label { at_least, .. }, Column::Labels { values, mask }) => scan(array, |x| {
-            values.push(match (x, &mask) {
-                (Some(x), _) => value::label(x, *at_least)?,
-                (None, Some(_)) => 0.0,
-                (None, None) => return Err(Refusal::Missing),
-            });
-            if let Some(mask) = mask {
-                mask.push(x.is_some());
-            }
-            Ok(())
+        (Role::Label { at_least, .. }, Column::Labels(labels)) => scan(array, |x| {
+            value::push_label(labels, x.map(|x| value::label(x, *at_least)).transpose()?)
         }),
         (Role::Weight, Column::Floats(values)) => scan(array, |x| {
             values.push(value::weight(x.ok_or(Refusal::Missing)?)?);
@@ -133,31 +112,28 @@ fn lists<I: ArrayId>(
     array: &ArrayRef,
     raw: RawType,
     rules: &TextRules,
-    offsets: &mut Vec<i32>,
-    ids: &mut Vec<I>,
+    to: &mut Lists<I>,
 ) -> Result<(), Bad> {
     if let Some(lists) = array.as_list_opt::<i32>() {
-        return list_ids(lists, raw, rules, offsets, ids);
+        return list_ids(lists, raw, rules, to);
     }
     if is_text(array) {
         return texts(array, |text| {
             if let Some(text) = rules.present(text) {
-                for id in text.bytes().split(|&b| b == rules.list_separator) {
-                    if !rules.is_missing(id) {
-                        ids.push(id_from_cell(raw, id)?);
-                    }
+                for id in rules.split(text.bytes()) {
+                    to.push(id_from_cell(raw, id)?);
                 }
             }
-            end_list(offsets, ids)
+            to.end()
         });
     }
     let mut singles = Vec::with_capacity(array.len());
     I::append_whole(array, raw, &I::none(), &mut singles)?;
     for (row, id) in singles.into_iter().enumerate() {
         if array.is_valid(row) {
-            ids.push(id);
+            to.push(id);
         }
-        end_list(offsets, ids).map_err(|refusal| Bad { row, refusal, text: None })?;
+        to.end().map_err(|refusal| Bad { row, refusal, text: None })?;
     }
     Ok(())
 }
@@ -166,8 +142,7 @@ fn list_ids<I: ArrayId>(
     array: &ListArray,
     raw: RawType,
     rules: &TextRules,
-    offsets: &mut Vec<i32>,
-    ids: &mut Vec<I>,
+    to: &mut Lists<I>,
 ) -> Result<(), Bad> {
     let ends = array.value_offsets();
     let first = ends[0] as usize;
@@ -194,9 +169,9 @@ fn list_ids<I: ArrayId>(
     for row in 0..array.len() {
         if array.is_valid(row) {
             let range = ends[row] as usize - first..ends[row + 1] as usize - first;
-            ids.extend(elements[range].iter().flatten().cloned());
+            to.values.extend(elements[range].iter().flatten().cloned());
         }
-        end_list(offsets, ids).map_err(|refusal| Bad { row, refusal, text: None })?;
+        to.end().map_err(|refusal| Bad { row, refusal, text: None })?;
     }
     Ok(())
 }
@@ -215,7 +190,7 @@ fn side_rows(
         });
     }
     downcast_integer_array!(
-        array => scan_values(array, |value| {
+        array => scan_values(array.iter(), |value| {
             let key = value.map(|v| v.id(lookup.raw)).transpose()?;
             rows.push(lookup.row(key)?);
             Ok(())
@@ -229,7 +204,7 @@ fn side_rows(
 
 fn groups(array: &ArrayRef, rules: &TextRules, words: &mut Vec<u64>) -> Result<(), Bad> {
     downcast_integer_array!(
-        array => scan_values(array, |value| {
+        array => scan_values(array.iter(), |value| {
             words.push(value.ok_or(Refusal::Missing)?.mix().0);
             Ok(())
         }),
@@ -241,31 +216,16 @@ fn groups(array: &ArrayRef, rules: &TextRules, words: &mut Vec<u64>) -> Result<(
     )
 }
 
-fn event_times(array: &ArrayRef, unit: Option<EventUnit>, times: &mut Vec<i64>) -> Result<(), Bad> {
-    macro_rules! times_of {
-        ($array_type:ty) => {{
-            let Some(values) = array.as_any().downcast_ref::<$array_type>() else {
-                unexpected(array)
-            };
-            scan_values(values, |value| {
-                times.push(value::time(i64::from(value.ok_or(Refusal::Missing)?), unit)?);
-                Ok(())
-            })
-        }};
-    }
-    match array.data_type() {
-        DataType::Timestamp(TimeUnit::Second, _) => times_of!(TimestampSecondArray),
-        DataType::Timestamp(TimeUnit::Millisecond, _) => times_of!(TimestampMillisecondArray),
-        DataType::Timestamp(TimeUnit::Microsecond, _) => times_of!(TimestampMicrosecondArray),
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => times_of!(TimestampNanosecondArray),
-        DataType::Date32 => times_of!(Date32Array),
-        DataType::Date64 => times_of!(Date64Array),
+fn event_times(array: &ArrayRef, unit: Option<TimeUnit>, times: &mut Vec<i64>) -> Result<(), Bad> {
+    let mut push = |time: Option<Outcome<i64>>| {
+        times.push(value::time(time.ok_or(Refusal::Missing)??, unit)?);
+        Ok(())
+    };
+    downcast_temporal_array!(
+        array => scan_values(array.iter(), |time| push(time.map(Whole::time))),
         _ => downcast_integer_array!(
-            array => scan_values(array, |value| {
-                times.push(value::time(value.ok_or(Refusal::Missing)?.time()?, unit)?);
-                Ok(())
-            }),
+            array => scan_values(array.iter(), |value| push(value.map(Whole::time))),
             _ => unexpected(array)
-        ),
-    }
+        )
+    )
 }

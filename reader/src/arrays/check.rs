@@ -8,11 +8,15 @@ use zillion_feature::{RawType, TimeUnit};
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role};
 
-/// Checks one field against the type of its column.
+/// Checks that a field can read a column of the type `found`.
+///
+/// # Errors
+/// Returns an error if the type does not fit the role of the field.
 pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result<()> {
+    let times;
     let (fits, wanted) = match &field.role {
         Role::Id { raw, .. } | Role::RawId { raw } => (fits_id(*raw, found), wanted_id(*raw)),
-        Role::Ids { raw } | Role::RawIds { raw } | Role::WeightedIds { raw } => match found {
+        Role::Ids { raw } | Role::RawIds { raw, .. } => match found {
             DataType::List(element) => (fits_id(*raw, element.data_type()), wanted_id(*raw)),
             // The field reads one text cell that holds several ids, as in CSV.
             found => (fits_id(*raw, found) || is_text(found), wanted_id(*raw)),
@@ -23,28 +27,23 @@ pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result
             (is_number(found) || *found == DataType::Boolean, "numbers")
         }
         Role::Label { at_least: Some(_), .. } => {
-            (is_number(found), "numbers to hold against its `at_least`")
+            (is_number(found), "numbers to compare with its `at_least`")
         }
         Role::Label { .. } => (is_number(found) || *found == DataType::Boolean, "0 or 1"),
         Role::Weight => (is_number(found), "numbers"),
-        Role::Group => (is_whole(found) || is_text(found), "whole numbers or strings"),
+        Role::Group => (found.is_integer() || is_text(found), "whole numbers or strings"),
         Role::EventTime { unit: None } => {
-            (is_whole(found) || is_time(found), "whole numbers, dates or timestamps")
+            (found.is_integer() || is_time(found), "whole numbers, dates or timestamps")
         }
-        Role::EventTime { unit: Some(unit) } => (
-            is_whole(found) || counts(found) == Some(*unit),
-            match unit {
-                TimeUnit::Second => "whole numbers or timestamps of seconds",
-                TimeUnit::Millisecond => "whole numbers or timestamps of milliseconds",
-                TimeUnit::Microsecond => "whole numbers or timestamps of microseconds",
-                TimeUnit::Nanosecond => "whole numbers or timestamps of nanoseconds",
-            },
-        ),
+        Role::EventTime { unit: Some(unit) } => {
+            times = format!("whole numbers or timestamps of {unit}");
+            (found.is_integer() || time_unit(found) == Some(*unit), times.as_str())
+        }
     };
     if fits {
         return Ok(());
     }
-    let (found_name, remedy) = (name(found), remedy(&field.role, found));
+    let (found_name, remedy) = (describe(found), remedy(&field.role, found));
     Err(ReaderError::ColumnType {
         column: field.column.clone(),
         mismatch: format!("{found_name}, but {} needs {wanted}; {remedy}", field.used_by),
@@ -62,13 +61,9 @@ fn wanted_id(raw: RawType) -> &'static str {
 
 fn fits_id(raw: RawType, found: &DataType) -> bool {
     match raw {
-        RawType::I64 | RawType::U64 => is_whole(found) || *found == DataType::Boolean,
+        RawType::I64 | RawType::U64 => found.is_integer() || *found == DataType::Boolean,
         RawType::String => is_text(found),
     }
-}
-
-fn is_whole(found: &DataType) -> bool {
-    found.is_integer()
 }
 
 fn is_number(found: &DataType) -> bool {
@@ -83,8 +78,9 @@ fn is_time(found: &DataType) -> bool {
     matches!(found, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
 }
 
-/// Returns the unit in which a type of dates or timestamps counts, if it is a count of a time unit.
-fn counts(found: &DataType) -> Option<TimeUnit> {
+/// Returns the unit of a type of dates or timestamps, if the type counts one of the event-time
+/// units.
+fn time_unit(found: &DataType) -> Option<TimeUnit> {
     match found {
         DataType::Timestamp(ArrowUnit::Second, _) => Some(TimeUnit::Second),
         DataType::Timestamp(ArrowUnit::Millisecond, _) | DataType::Date64 => {
@@ -92,13 +88,13 @@ fn counts(found: &DataType) -> Option<TimeUnit> {
         }
         DataType::Timestamp(ArrowUnit::Microsecond, _) => Some(TimeUnit::Microsecond),
         DataType::Timestamp(ArrowUnit::Nanosecond, _) => Some(TimeUnit::Nanosecond),
-        // A date of whole days is not a moment.
+        // A date of whole days is not a point in time.
         _ => None,
     }
 }
 
-/// Returns the name of a type for messages.
-fn name(found: &DataType) -> String {
+/// Returns the description of a type for messages.
+fn describe(found: &DataType) -> String {
     match found {
         DataType::Utf8 => "a column of strings".to_owned(),
         DataType::Binary => "a column of byte strings".to_owned(),
@@ -117,7 +113,6 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
             | Role::RawId { .. }
             | Role::Ids { .. }
             | Role::RawIds { .. }
-            | Role::WeightedIds { .. }
             | Role::SideRow(_)
     );
     match (role, found) {
@@ -127,7 +122,7 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
         (_, found) if is_id && is_text(found) => {
             "declare `type = \"string\"`, or write the column as integers"
         }
-        (_, found) if is_id && is_whole(found) => "declare `type = \"i64\"` or `type = \"u64\"`",
+        (_, found) if is_id && found.is_integer() => "declare `type = \"i64\"` or `type = \"u64\"`",
         (_, found) if is_id && is_number(found) => {
             "write the column as (nullable) integers, or declare `kind = \"bucketized\"`"
         }
@@ -137,10 +132,10 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
             "declare `kind = \"id\"` with `type = \"string\"`, or write the column as numbers"
         }
         (Role::EventTime { unit: Some(_) }, DataType::Date32) => {
-            "a day is no moment: write timestamps, or remove `columns.event_time_unit`"
+            "write timestamps, because a day is not a point in time, or remove `columns.event_time_unit`"
         }
         (Role::EventTime { unit: Some(_) }, found) if is_time(found) => {
-            "set `columns.event_time_unit` to what its type says"
+            "set `columns.event_time_unit` to the unit of this type"
         }
         _ => "convert the column, or name another one",
     }

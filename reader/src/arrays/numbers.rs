@@ -1,14 +1,14 @@
 //! The conversion of arrays of numbers and booleans.
 //!
 //! The common cases (numbers that cannot be refused) are loops over slices that vectorise. If such
-//! a loop meets a value that may be refused, the array goes through the slow loops instead, value
-//! by value through the functions that also read text; the slow loops find the first bad row.
+//! a loop meets a value that may be refused, a slow loop decodes the array instead, value by value,
+//! with the functions that also decode text; the slow loop finds the first bad row.
 
 use std::fmt::Display;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Float64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, downcast_integer_array};
+use arrow_array::{Array, ArrayRef, PrimitiveArray, downcast_integer_array};
 use arrow_schema::DataType;
 use zillion_device::simd::vectorised;
 use zillion_feature::raw_value::{RawId, ValueError, id_from_i64, id_from_u64};
@@ -70,7 +70,17 @@ impl ArrayId for FeatureKey {
         missing: &Self,
         ids: &mut Vec<Self>,
     ) -> Result<(), Bad> {
-        whole_keys(array, raw, *missing, ids)
+        downcast_integer_array!(
+            array => mix_all(array, raw, *missing, ids),
+            _ => {
+                let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
+                let key = |flag: Option<bool>| {
+                    flag.map_or(*missing, |f| FeatureKey::from_u64(f.into()))
+                };
+                ids.extend(flags.iter().map(key));
+                Ok(())
+            }
+        )
     }
 }
 
@@ -83,7 +93,7 @@ impl ArrayId for RawValue<'static> {
     ) -> Result<(), Bad> {
         let of = |id: Option<Self>| id.unwrap_or_else(|| missing.clone());
         downcast_integer_array!(
-            array => scan_values(array, |value| {
+            array => scan_values(array.iter(), |value| {
                 ids.push(of(value.map(|v| v.id(raw)).transpose()?));
                 Ok(())
             }),
@@ -94,24 +104,6 @@ impl ArrayId for RawValue<'static> {
             }
         )
     }
-}
-
-/// Appends the keys of an array of whole numbers or booleans.
-fn whole_keys(
-    array: &ArrayRef,
-    raw: RawType,
-    missing: FeatureKey,
-    keys: &mut Vec<FeatureKey>,
-) -> Result<(), Bad> {
-    downcast_integer_array!(
-        array => mix_all(array, raw, missing, keys),
-        _ => {
-            let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
-            let key = |flag: Option<bool>| flag.map_or(missing, |f| FeatureKey::from_u64(f.into()));
-            keys.extend(flags.iter().map(key));
-            Ok(())
-        }
-    )
 }
 
 fn mix_all<T: ArrowPrimitiveType>(
@@ -129,7 +121,7 @@ where
         || values.iter().fold(true, |fit, v| fit & v.fits(raw)),
     );
     if !all_fit {
-        return scan_values(array, |value| {
+        return scan_values(array.iter(), |value| {
             keys.push(match value {
                 Some(value) => value.id(raw)?,
                 None => missing,
@@ -196,7 +188,8 @@ pub(super) fn numbers(
     })
 }
 
-/// Transforms and appends all values of an array, also the undefined contents of its null places.
+/// Transforms and appends all values of an array, including the undefined values at its null
+/// places.
 fn extend<T: ArrowPrimitiveType>(
     floats: &mut Vec<f32>,
     array: &PrimitiveArray<T>,
@@ -220,48 +213,33 @@ pub(super) fn scan(
     mut visit: impl FnMut(Option<f64>) -> Outcome<()>,
 ) -> Result<(), Bad> {
     downcast_integer_array!(
-        array => scan_values(array, |x| visit(x.map(|x| x as f64))),
+        array => scan_values(array.iter(), |x| visit(x.map(|x| x as f64))),
         DataType::Float16 => {
-            scan_values(array.as_primitive::<Float16Type>(), |x| visit(x.map(|x| x.to_f64())))
+            let numbers = array.as_primitive::<Float16Type>();
+            scan_values(numbers.iter(), |x| visit(x.map(|x| x.to_f64())))
         },
         DataType::Float32 => {
-            scan_values(array.as_primitive::<Float32Type>(), |x| visit(x.map(f64::from)))
+            let numbers = array.as_primitive::<Float32Type>();
+            scan_values(numbers.iter(), |x| visit(x.map(f64::from)))
         },
-        DataType::Float64 => scan_values(array.as_primitive::<Float64Type>(), visit),
+        DataType::Float64 => scan_values(array.as_primitive::<Float64Type>().iter(), visit),
         _ => {
             let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
-            scan_flags(flags, |flag| visit(flag.map(|f| f64::from(u8::from(f)))))
+            scan_values(flags.iter(), |flag| visit(flag.map(|f| f64::from(u8::from(f)))))
         }
     )
 }
 
-/// Visits the rows of a primitive array.
-pub(super) fn scan_values<T: ArrowPrimitiveType>(
-    array: &PrimitiveArray<T>,
-    mut visit: impl FnMut(Option<T::Native>) -> Outcome<()>,
-) -> Result<(), Bad>
-where
-    T::Native: Display,
-{
-    for (row, value) in array.iter().enumerate() {
+/// Visits the values of the rows of an array.
+pub(super) fn scan_values<T: Copy + Display>(
+    values: impl Iterator<Item = Option<T>>,
+    mut visit: impl FnMut(Option<T>) -> Outcome<()>,
+) -> Result<(), Bad> {
+    for (row, value) in values.enumerate() {
         visit(value).map_err(|refusal| Bad {
             row,
             refusal,
             text: value.map(|v| v.to_string().into_bytes()),
-        })?;
-    }
-    Ok(())
-}
-
-fn scan_flags(
-    array: &BooleanArray,
-    mut visit: impl FnMut(Option<bool>) -> Outcome<()>,
-) -> Result<(), Bad> {
-    for (row, flag) in array.iter().enumerate() {
-        visit(flag).map_err(|refusal| Bad {
-            row,
-            refusal,
-            text: flag.map(|f| f.to_string().into_bytes()),
         })?;
     }
     Ok(())

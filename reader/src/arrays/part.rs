@@ -1,4 +1,4 @@
-//! The decoder of some columns of one row group, which continues where its last piece ended.
+//! The decoder of some columns of one row group, which decodes the rows piece by piece.
 //!
 //! A row group is decoded piece by piece, because it may be larger than a window. A large row group
 //! is decoded by several parts in parallel, because columns do not depend on each other.
@@ -29,7 +29,7 @@ pub(crate) struct Part {
     /// The fields that are decoded without arrays, if there are any.
     paged: Option<Box<dyn PagedFields>>,
     /// The reader of the other fields, if there are any.
-    reader: Option<Box<dyn GroupBatches>>,
+    reader: Option<GroupBatches>,
     /// The position of each field's column in the batches of `reader`.
     positions: Vec<usize>,
     plan: Arc<GroupPlan>,
@@ -68,11 +68,11 @@ pub(crate) struct BadValue {
 }
 
 impl Decoded {
-    /// Appends the columns that another part has decoded from the same rows; they belong to the
-    /// fields that follow.
-    pub(crate) fn beside(&mut self, other: Self) {
-        self.columns.extend(other.columns);
-        self.bad.extend(other.bad);
+    /// Appends the columns that the next part has decoded from the same rows.
+    pub(crate) fn append_columns(&mut self, next: Self) {
+        self.columns.extend(next.columns);
+        self.bad.extend(next.bad);
+        self.kept = next.kept;
     }
 }
 
@@ -210,15 +210,9 @@ impl Part {
         if let Some(rest) = self.rest.take() {
             return Ok(rest);
         }
-        let Some(reader) = &mut self.reader else { unreachable!("`decode` has looked") };
-        match reader.next_batch() {
-            Ok(Some(batch)) => Ok(batch),
-            Ok(None) => {
-                let reason = format!("it ends after its row {}", self.row);
-                Err(self.plan.source.damaged(self.group, reason))
-            }
-            Err(reason) => Err(self.plan.source.damaged(self.group, reason)),
-        }
+        let next = self.reader.as_mut().and_then(Iterator::next);
+        next.unwrap_or_else(|| Err(format!("it ends after its row {}", self.row)))
+            .map_err(|reason| self.plan.source.damaged(self.group, reason))
     }
 
     /// Appends the drawn rows of a batch. `begun` is the number of rows of the piece before the

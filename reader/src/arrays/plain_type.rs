@@ -1,11 +1,11 @@
-//! The types of arrays without their encodings.
+//! The mapping of array types to types that ignore the encoding.
 
 use std::sync::Arc;
 
 use arrow_schema::DataType;
 
-/// Returns the type of an array's values, whatever their encoding: large strings, views and
-/// dictionaries of strings are strings, and lists of any layout are lists.
+/// Returns the type of an array's values without their encoding: large strings, views and
+/// dictionaries of strings become strings, and lists of any layout become lists.
 pub fn plain_type(found: &DataType) -> DataType {
     match found {
         DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,

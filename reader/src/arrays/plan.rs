@@ -18,20 +18,13 @@ pub(crate) struct GroupPlan {
     pub(crate) columns: Vec<usize>,
 }
 
-impl GroupPlan {
-    /// Returns the number of bytes of the file that decoding a row group reads.
-    pub(crate) fn bytes(&self, group: usize) -> u64 {
-        self.source.bytes(group, &self.columns)
-    }
-}
-
 /// A file whose row groups become Arrow arrays.
 pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
     /// Returns the number of bytes of the file that decoding some columns of a row group reads.
     fn bytes(&self, group: usize, columns: &[usize]) -> u64;
 
     /// Opens a reader of the columns `roots` (ascending), which starts at a row of a row group.
-    fn open(&self, roots: Vec<usize>, start: Start) -> Result<Box<dyn GroupBatches>>;
+    fn open(&self, roots: Vec<usize>, start: Start) -> Result<GroupBatches>;
 
     /// Opens the fields that can be decoded without arrays. Field `i` reads column `columns[i]`.
     fn open_pages(
@@ -44,18 +37,16 @@ pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the place of a row group as messages show it.
+    /// Returns the row group as the second coordinate of a place in messages.
     fn near(&self, group: usize) -> Near;
 
     /// Returns the error for a row group that cannot be decoded.
     fn damaged(&self, group: usize, reason: String) -> ReaderError;
 }
 
-/// A reader of one row group that returns some rows at a time.
-pub(crate) trait GroupBatches: Send {
-    /// Decodes the next rows; returns `None` at the end.
-    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String>;
-}
+/// The rows of one row group, some at a time.
+pub(crate) type GroupBatches =
+    Box<dyn Iterator<Item = std::result::Result<RecordBatch, String>> + Send>;
 
 /// The fields of a row group that are decoded from the file's own pages.
 pub(crate) trait PagedFields: Send {

@@ -10,24 +10,34 @@ use zillion_feature::FeatureKey;
 use zillion_feature::raw_value::{RawId, id_from_bytes};
 
 use super::bad::{Bad, unexpected};
+use crate::config::DataConfig;
 use crate::value::Outcome;
 
-/// The rules for strings: the texts that stand for a missing value, and the separator of ids. The
-/// rules are those of text files, so that both kinds of files agree.
+/// The rules for strings in files of every format: the texts that stand for a missing value, and
+/// the separator of ids.
 #[derive(Clone, Debug)]
 pub(crate) struct TextRules {
-    null: Arc<Vec<Vec<u8>>>,
-    pub(super) list_separator: u8,
+    null: Arc<[Vec<u8>]>,
+    list_separator: u8,
 }
 
 impl TextRules {
-    pub(crate) fn new(null: Arc<Vec<Vec<u8>>>, list_separator: u8) -> Self {
-        Self { null, list_separator }
+    /// Returns the rules of a job.
+    pub(crate) fn new(config: &DataConfig) -> Self {
+        let null = config.null.iter().map(|text| text.clone().into_bytes()).collect();
+        Self { null, list_separator: config.list_separator.byte() }
     }
 
+    /// Returns whether a cell stands for a missing value: it is empty or one of the null markers.
     #[inline]
     pub(crate) fn is_missing(&self, text: &[u8]) -> bool {
         text.is_empty() || self.null.iter().any(|marker| marker == text)
+    }
+
+    /// Returns the ids of a multi-hot cell that are not missing.
+    #[inline]
+    pub(crate) fn split<'a>(&self, cell: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        cell.split(|&b| b == self.list_separator).filter(|id| !self.is_missing(id))
     }
 
     /// Returns the text unless it stands for a missing value.

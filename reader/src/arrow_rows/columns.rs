@@ -1,22 +1,22 @@
-//! The types of converted columns: the role that decodes a cell, and the array of the values.
+//! The types of converted columns: the role that decodes each cell, and the array of the values.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow_array::builder::{
-    Float64Builder, Int64Builder, ListBuilder, StringBuilder, UInt8Builder, UInt64Builder,
+use arrow_array::{
+    ArrayRef, Float32Array, Float64Array, Int64Array, ListArray, StringArray, UInt8Array,
+    UInt64Array,
 };
-use arrow_array::{ArrayRef, Float32Array, ListArray, StringArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field as ArrowField};
 use zillion_feature::{RawType, RawValue};
 
-use crate::block::{Column, Piece};
+use crate::block::{ListPart, Piece, Texts};
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role, Slot};
 
-/// The type of a column that is made of text.
+/// The type of a column that a conversion makes from text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
     /// Signed whole numbers of 64 bits.
@@ -90,7 +90,7 @@ impl FromStr for ColumnType {
     }
 }
 
-/// Returns the field that decodes a column of a type.
+/// Returns the field that decodes a text column to a type.
 pub(super) fn field(name: &str, of: ColumnType) -> Field {
     let role = match of {
         ColumnType::Int64 => Role::RawId { raw: RawType::I64 },
@@ -98,13 +98,13 @@ pub(super) fn field(name: &str, of: ColumnType) -> Field {
         ColumnType::Text => Role::Text,
         ColumnType::Float => Role::Number { needed: false },
         ColumnType::Label => Role::Label { optional: true, at_least: None },
-        ColumnType::List(raw) => Role::RawIds { raw },
-        ColumnType::Weighted(raw) => Role::WeightedIds { raw },
+        ColumnType::List(raw) => Role::RawIds { raw, weighted: false },
+        ColumnType::Weighted(raw) => Role::RawIds { raw, weighted: true },
     };
     Field { used_by: format!("column `{name}`"), column: name.to_owned(), role, slot: Slot::Pass }
 }
 
-/// Returns the column or columns of the new file.
+/// Returns the columns of the new file for one column of a text file.
 pub(super) fn arrow_fields(name: &str, of: ColumnType) -> Vec<ArrowField> {
     let plain = |name: &str, of: DataType| ArrowField::new(name, of, true);
     let list = |name: &str, of: DataType| {
@@ -117,19 +117,14 @@ pub(super) fn arrow_fields(name: &str, of: ColumnType) -> Vec<ArrowField> {
         ColumnType::Float => vec![plain(name, DataType::Float64)],
         ColumnType::Text => vec![plain(name, DataType::Utf8)],
         ColumnType::Label => vec![plain(name, DataType::UInt8)],
-        ColumnType::List(raw) => vec![list(name, of_raw(raw))],
+        ColumnType::List(raw) => vec![list(name, arrow_type(raw))],
         ColumnType::Weighted(raw) => {
-            vec![list(name, of_raw(raw)), list(&weights_of(name), DataType::Float32)]
+            vec![list(name, arrow_type(raw)), list(&format!("{name}.weights"), DataType::Float32)]
         }
     }
 }
 
-/// Returns the name of the column that holds the weights of another column's lists.
-pub(super) fn weights_of(name: &str) -> String {
-    format!("{name}.weights")
-}
-
-fn of_raw(raw: RawType) -> DataType {
+fn arrow_type(raw: RawType) -> DataType {
     match raw {
         RawType::I64 => DataType::Int64,
         RawType::U64 => DataType::UInt64,
@@ -141,95 +136,81 @@ fn of_raw(raw: RawType) -> DataType {
 pub(super) fn array_of(pieces: &[Piece], field: usize, of: ColumnType) -> Result<Vec<ArrayRef>> {
     Ok(match of {
         ColumnType::Text => vec![texts(pieces, field)?],
-        ColumnType::Int64 | ColumnType::Uint64 => {
-            let mut values = Values::of(raw_of(of));
-            for piece in pieces {
-                let Column::Raws(own) = at(piece, field) else { return Err(defect(field)) };
-                piece.part(own).iter().for_each(|value| values.push(value));
-            }
-            vec![values.finish()]
-        }
+        ColumnType::Int64 => vec![ids(RawType::I64, pieces.iter().flat_map(|p| p.values(field)))],
+        ColumnType::Uint64 => vec![ids(RawType::U64, pieces.iter().flat_map(|p| p.values(field)))],
         ColumnType::Float => {
-            let mut builder = Float64Builder::new();
-            for piece in pieces {
-                let Column::Numbers(own) = at(piece, field) else { return Err(defect(field)) };
-                // NaN stands for a missing value: any other NaN is refused where it is read.
-                piece
-                    .part(own)
-                    .iter()
-                    .for_each(|&x| builder.append_option((!x.is_nan()).then_some(x)));
-            }
-            vec![Arc::new(builder.finish())]
+            // NaN stands for a missing value: any other NaN is refused where it is read.
+            let numbers = pieces.iter().flat_map(|piece| piece.values(field));
+            let numbers = numbers.map(|&x: &f64| (!x.is_nan()).then_some(x));
+            vec![Arc::new(Float64Array::from_iter(numbers))]
         }
         ColumnType::Label => {
-            let mut builder = UInt8Builder::new();
-            for piece in pieces {
-                let Column::Labels { values, mask: Some(mask) } = at(piece, field) else {
-                    return Err(defect(field));
-                };
-                for (&value, &there) in piece.part(values).iter().zip(piece.part(mask)) {
-                    builder.append_option(there.then_some(u8::from(value == 1.0)));
-                }
-            }
-            vec![Arc::new(builder.finish())]
+            let labels = pieces.iter().flat_map(|piece| piece.values::<f32>(field));
+            let mask = pieces.iter().flat_map(|piece| piece.values::<bool>(field));
+            let labels = labels.zip(mask).map(|(&x, &there)| there.then_some(u8::from(x == 1.0)));
+            vec![Arc::new(UInt8Array::from_iter(labels))]
         }
-        ColumnType::List(raw) => {
-            let mut lists = ListBuilder::new(Values::of(raw));
-            for piece in pieces {
-                let Column::RawLists { offsets, ids } = at(piece, field) else {
-                    return Err(defect(field));
-                };
-                for ends in offsets[piece.start..=piece.start + piece.rows].windows(2) {
-                    let own = &ids[ends[0] as usize..ends[1] as usize];
-                    own.iter().for_each(|id| lists.values().push(id));
-                    lists.append(true);
-                }
-            }
-            vec![without_nulls(lists.finish())?]
-        }
-        ColumnType::Weighted(raw) => {
-            let mut lists = ListBuilder::new(Values::of(raw));
-            let mut all = Vec::new();
-            for piece in pieces {
-                let Column::WeightedLists { offsets, ids, weights } = at(piece, field) else {
-                    return Err(defect(field));
-                };
-                for ends in offsets[piece.start..=piece.start + piece.rows].windows(2) {
-                    let range = ends[0] as usize..ends[1] as usize;
-                    ids[range.clone()].iter().for_each(|id| lists.values().push(id));
-                    lists.append(true);
-                    match weights {
-                        Some(weights) => all.extend_from_slice(&weights[range]),
-                        None => all.extend(range.map(|_| 1.0f32)),
+        ColumnType::List(raw) | ColumnType::Weighted(raw) => {
+            let parts: Vec<ListPart<'_, RawValue<'static>>> =
+                pieces.iter().map(|piece| piece.lists(field)).collect();
+            let lengths = parts.iter().flat_map(|part| part.ends.windows(2));
+            let lengths = lengths.map(|ends| (ends[1] - ends[0]) as usize);
+            let offsets = OffsetBuffer::from_lengths(lengths);
+            let values = ids(raw, parts.iter().flat_map(|part| part.values));
+            let mut lists = vec![list_array(offsets.clone(), values)?];
+            if let ColumnType::Weighted(_) = of {
+                let mut weights = Vec::new();
+                for ListPart { values, weights: own, .. } in &parts {
+                    match own {
+                        Some(own) => weights.extend_from_slice(own),
+                        None => weights.resize(weights.len() + values.len(), 1.0f32),
                     }
                 }
+                lists.push(list_array(offsets, Arc::new(Float32Array::from(weights)))?);
             }
-            let lists = lists.finish();
-            let item = Arc::new(ArrowField::new_list_field(DataType::Float32, false));
-            let ends: OffsetBuffer<i32> = lists.offsets().clone();
-            let weights = ListArray::try_new(item, ends, Arc::new(Float32Array::from(all)), None);
-            vec![without_nulls(lists)?, Arc::new(weights.map_err(not_built)?)]
+            lists
         }
     })
 }
 
-fn at(piece: &Piece, field: usize) -> &Column {
-    &piece.block.columns[field]
+/// Returns ids as an array of their declared type. A grammar returns each whole number in a type
+/// that fits it, and the declared type fits it too.
+fn ids<'a>(raw: RawType, ids: impl Iterator<Item = &'a RawValue<'static>>) -> ArrayRef {
+    match raw {
+        RawType::I64 => Arc::new(Int64Array::from_iter(ids.map(|id| match id {
+            RawValue::Int(id) => Some(*id),
+            RawValue::Uint(id) => i64::try_from(*id).ok(),
+            _ => None,
+        }))),
+        RawType::U64 => Arc::new(UInt64Array::from_iter(ids.map(|id| match id {
+            RawValue::Uint(id) => Some(*id),
+            RawValue::Int(id) => u64::try_from(*id).ok(),
+            _ => None,
+        }))),
+        RawType::String => Arc::new(StringArray::from_iter(ids.map(|id| match id {
+            RawValue::Text(text) => Some(text),
+            _ => None,
+        }))),
+    }
 }
 
-fn raw_of(of: ColumnType) -> RawType {
-    if of == ColumnType::Uint64 { RawType::U64 } else { RawType::I64 }
+/// Returns an array of lists that, like their values, are never null.
+fn list_array(offsets: OffsetBuffer<i32>, values: ArrayRef) -> Result<ArrayRef> {
+    let item = Arc::new(ArrowField::new_list_field(values.data_type().clone(), false));
+    let lists = ListArray::try_new(item, offsets, values, None).map_err(batch_error)?;
+    Ok(Arc::new(lists))
 }
 
 /// Copies the texts of all pieces into one array; the bytes of each piece are copied at once.
 fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
     let (mut bytes, mut ends, mut there) = (Vec::new(), vec![0i32], Vec::new());
     for piece in pieces {
-        let Column::Texts(own) = at(piece, field) else { return Err(defect(field)) };
-        let (start, base) = (own.start(piece.start), bytes.len());
-        bytes.extend_from_slice(&own.bytes[start..own.start(piece.start + piece.rows)]);
-        ends.extend(piece.part(&own.ends).iter().map(|&end| (end - start + base) as i32));
-        there.extend_from_slice(piece.part(&own.there));
+        let own: &Texts = piece.block.columns[field].view();
+        let rows = piece.start..piece.start + piece.rows;
+        let (start, base) = (own.start(rows.start), bytes.len());
+        bytes.extend_from_slice(&own.bytes[start..own.start(rows.end)]);
+        ends.extend(own.ends[rows.clone()].iter().map(|&end| (end - start + base) as i32));
+        there.extend_from_slice(&own.there[rows]);
     }
     // Arrow's offsets have 31 bits.
     if i32::try_from(bytes.len()).is_err() {
@@ -238,100 +219,13 @@ fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
     let ends = ScalarBuffer::from(ends);
     let nulls = Some(NullBuffer::from(there)).filter(|nulls| nulls.null_count() > 0);
     let texts = StringArray::try_new(OffsetBuffer::new(ends), Buffer::from_vec(bytes), nulls);
-    Ok(Arc::new(texts.map_err(not_built)?))
+    Ok(Arc::new(texts.map_err(batch_error)?))
 }
 
-/// Returns the list array with a type that says that its values are never null.
-fn without_nulls(lists: ListArray) -> Result<ArrayRef> {
-    let (field, offsets, values, _) = lists.into_parts();
-    let item = Arc::new(ArrowField::new_list_field(field.data_type().clone(), false));
-    let lists = ListArray::try_new(item, offsets, values, None).map_err(not_built)?;
-    Ok(Arc::new(lists))
-}
-
-fn not_built(error: arrow_schema::ArrowError) -> ReaderError {
-    ReaderError::Setting { problem: error.to_string(), key: "group rows".to_owned() }
-}
-
-/// Panics because a column does not have the variant of its role: a defect of this crate.
-fn defect(field: usize) -> ReaderError {
-    unreachable!("field {field} was decoded into a column of another role")
-}
-
-/// The ids of one type before they become an array.
-enum Values {
-    Signed(Int64Builder),
-    Unsigned(UInt64Builder),
-    Texts(StringBuilder),
-}
-
-impl Values {
-    fn of(raw: RawType) -> Self {
-        match raw {
-            RawType::I64 => Self::Signed(Int64Builder::new()),
-            RawType::U64 => Self::Unsigned(UInt64Builder::new()),
-            RawType::String => Self::Texts(StringBuilder::new()),
-        }
-    }
-
-    /// Appends a value. A grammar returns each whole number in a type that fits it, and the
-    /// declared type fits it too.
-    #[inline]
-    fn push(&mut self, value: &RawValue<'_>) {
-        match (self, value) {
-            (Self::Signed(b), RawValue::Int(x)) => b.append_value(*x),
-            (Self::Signed(b), RawValue::Uint(x)) => b.append_option(i64::try_from(*x).ok()),
-            (Self::Unsigned(b), RawValue::Uint(x)) => b.append_value(*x),
-            (Self::Unsigned(b), RawValue::Int(x)) => b.append_option(u64::try_from(*x).ok()),
-            (Self::Texts(b), RawValue::Text(text)) => b.append_value(text),
-            (Self::Signed(b), _) => b.append_null(),
-            (Self::Unsigned(b), _) => b.append_null(),
-            (Self::Texts(b), _) => b.append_null(),
-        }
-    }
-
-    fn finish(mut self) -> ArrayRef {
-        arrow_array::builder::ArrayBuilder::finish(&mut self)
-    }
-}
-
-/// The implementation that lets the builder of lists hold the values.
-impl arrow_array::builder::ArrayBuilder for Values {
-    fn len(&self) -> usize {
-        match self {
-            Self::Signed(b) => b.len(),
-            Self::Unsigned(b) => b.len(),
-            Self::Texts(b) => b.len(),
-        }
-    }
-
-    fn finish(&mut self) -> ArrayRef {
-        match self {
-            Self::Signed(b) => Arc::new(b.finish()),
-            Self::Unsigned(b) => Arc::new(b.finish()),
-            Self::Texts(b) => Arc::new(b.finish()),
-        }
-    }
-
-    fn finish_cloned(&self) -> ArrayRef {
-        match self {
-            Self::Signed(b) => Arc::new(b.finish_cloned()),
-            Self::Unsigned(b) => Arc::new(b.finish_cloned()),
-            Self::Texts(b) => Arc::new(b.finish_cloned()),
-        }
-    }
-
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
-        self
-    }
-
-    fn into_box_any(self: Box<Self>) -> Box<dyn std::any::Any> {
-        self
-    }
+/// Returns the error for rows that Arrow refuses as one record batch.
+pub(super) fn batch_error(error: arrow_schema::ArrowError) -> ReaderError {
+    let problem = format!("the rows do not fit one record batch ({error}); lower the setting");
+    ReaderError::setting("group_rows", problem)
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! The conversion of encodings with the same meaning (large, fixed-size and dictionary types) to
-//! the one that is decoded. Values are not copied, except from dictionaries of values that are not
-//! hashed.
+//! one encoding, which the decoders accept. Values are copied only from dictionaries that are not
+//! kept.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    ArrowDictionaryKeyType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Int32Array, ListArray, downcast_dictionary_array,
+    new_null_array,
 };
-use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, ListArray, new_null_array};
 use arrow_buffer::{ArrowNativeType, NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field};
 use arrow_select::take::take;
@@ -18,14 +18,13 @@ use zillion_feature::RawType;
 use crate::arrays::plain_type;
 use crate::field::Role;
 
-/// Returns the type that a column of the null type is read as; all its values are missing.
+/// Returns the type as which a column of the null type is read; all its values are missing.
 pub(super) fn type_of_nulls(role: &Role) -> DataType {
     match role {
-        Role::Id { raw, .. } | Role::Ids { raw } | Role::RawId { raw } | Role::RawIds { raw }
-            if *raw == RawType::String =>
-        {
-            DataType::Utf8
-        }
+        Role::Id { raw: RawType::String, .. }
+        | Role::Ids { raw: RawType::String }
+        | Role::RawId { raw: RawType::String }
+        | Role::RawIds { raw: RawType::String, .. } => DataType::Utf8,
         Role::SideRow(lookup) if lookup.raw == RawType::String => DataType::Utf8,
         _ => DataType::Int64,
     }
@@ -80,7 +79,7 @@ fn list_of<O: ArrowNativeType>(
         _ => (0, 0),
     };
     if last < first || last > values.len() || last - first > i32::MAX as usize {
-        return Err("a list does not end where it may".to_owned());
+        return Err("a list ends outside of its values".to_owned());
     }
     let values = plain(&values.slice(first, last - first), null_type, false)?;
     let ends = offsets.iter().map(|end| end.as_usize().wrapping_sub(first) as i32);
@@ -101,22 +100,16 @@ fn list_of<O: ArrowNativeType>(
 
 /// Returns a dictionary array whose entries are numbered in 32 bits.
 fn with_small_entries(array: &ArrayRef, keys: &DataType) -> Result<ArrayRef, String> {
-    fn small<K: ArrowDictionaryKeyType>(array: &ArrayRef) -> Result<ArrayRef, String> {
-        let dictionary = array.as_dictionary::<K>();
-        // Arrow has checked that every number is below the length of the dictionary.
-        let numbers: Int32Array = dictionary.keys().unary(|key| key.as_usize() as i32);
-        let small = DictionaryArray::<Int32Type>::try_new(numbers, dictionary.values().clone());
-        small.map(|small| Arc::new(small) as ArrayRef).map_err(|e| e.to_string())
+    if *keys == DataType::Int32 {
+        return Ok(array.clone());
     }
-    match keys {
-        DataType::Int8 => small::<Int8Type>(array),
-        DataType::Int16 => small::<Int16Type>(array),
-        DataType::Int32 => Ok(array.clone()),
-        DataType::Int64 => small::<Int64Type>(array),
-        DataType::UInt8 => small::<UInt8Type>(array),
-        DataType::UInt16 => small::<UInt16Type>(array),
-        DataType::UInt32 => small::<UInt32Type>(array),
-        DataType::UInt64 => small::<UInt64Type>(array),
-        other => Err(format!("a dictionary with keys of type {other}")),
-    }
+    downcast_dictionary_array!(
+        array => {
+            // Arrow has checked that every number is below the length of the dictionary.
+            let numbers: Int32Array = array.keys().unary(|key| key.as_usize() as i32);
+            let small = DictionaryArray::<Int32Type>::try_new(numbers, array.values().clone());
+            small.map(|small| Arc::new(small) as ArrayRef).map_err(|e| e.to_string())
+        },
+        other => Err(format!("a column of type {other} is not a dictionary"))
+    )
 }

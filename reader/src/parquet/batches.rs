@@ -1,7 +1,5 @@
 //! A reader of all rows of a Parquet file as Arrow arrays, for tools and not for training.
 
-use std::fs::File;
-
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parquet::arrow::arrow_reader::{
@@ -17,22 +15,24 @@ use crate::error::{ReaderError, Result};
 const BATCH: usize = 16_384;
 
 impl ParquetFile {
+    /// Returns the names of the columns.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.schema.fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
     /// Returns the columns of the file.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
     /// Reads all columns of the file, batch after batch.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be opened; the iterator returns an error if a batch
+    /// cannot be decoded.
     pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let path = self.path.clone();
-        let damaged = |reason: String| ReaderError::Damaged {
-            what: "it cannot be decoded".to_owned(),
-            reason,
-            path: path.clone(),
-        };
-        let file = File::open(&path).and_then(PositionedFile::new).map_err(|source| {
-            ReaderError::Io { what: "open the file", source, path: path.clone() }
-        })?;
+        let file = PositionedFile::open(&path)?;
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let mut reader = without_panic(|| {
             let metadata = ArrowReaderMetadata::try_new(self.metadata.clone(), options)?;
@@ -40,15 +40,10 @@ impl ParquetFile {
                 .with_batch_size(BATCH)
                 .build()
         })
-        .map_err(damaged)?;
+        .map_err(ReaderError::damaged("it cannot be decoded", &path))?;
         Ok(std::iter::from_fn(move || {
             let next = without_panic(|| reader.next().transpose());
-            next.map_err(|reason| ReaderError::Damaged {
-                what: "it cannot be decoded".to_owned(),
-                reason,
-                path: path.clone(),
-            })
-            .transpose()
+            next.map_err(ReaderError::damaged("it cannot be decoded", &path)).transpose()
         }))
     }
 }

@@ -1,14 +1,10 @@
-//! The row groups of a Parquet file, each of which is opened alone.
+//! The row groups of a Parquet file, which are opened one by one.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 
 use super::pages::PagedColumns;
 use super::positioned::PositionedFile;
@@ -27,16 +23,6 @@ pub(super) struct ParquetGroups {
     pub(super) metadata: ArrowReaderMetadata,
 }
 
-impl ParquetGroups {
-    fn open_file(&self) -> Result<PositionedFile> {
-        File::open(&self.path).and_then(PositionedFile::new).map_err(|source| ReaderError::Io {
-            what: "open the file",
-            source,
-            path: self.path.clone(),
-        })
-    }
-}
-
 impl GroupSource for ParquetGroups {
     fn bytes(&self, group: usize, columns: &[usize]) -> u64 {
         let schema = self.metadata.parquet_schema();
@@ -46,8 +32,8 @@ impl GroupSource for ParquetGroups {
         bytes.map(|(_, c)| u64::try_from(c.compressed_size()).unwrap_or_default()).sum()
     }
 
-    fn open(&self, roots: Vec<usize>, start: Start) -> Result<Box<dyn GroupBatches>> {
-        let file = self.open_file()?;
+    fn open(&self, roots: Vec<usize>, start: Start) -> Result<GroupBatches> {
+        let file = PositionedFile::open(&self.path)?;
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), roots);
         let reader = without_panic(|| {
             ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
@@ -57,10 +43,9 @@ impl GroupSource for ParquetGroups {
                 .with_offset(usize::try_from(start.row).unwrap_or(usize::MAX))
                 .build()
         });
-        match reader {
-            Ok(reader) => Ok(Box::new(ParquetBatches(reader))),
-            Err(reason) => Err(self.damaged(start.group, reason)),
-        }
+        let mut reader = reader.map_err(|reason| self.damaged(start.group, reason))?;
+        let next = move || without_panic(|| reader.next().transpose()).transpose();
+        Ok(Box::new(std::iter::from_fn(next)))
     }
 
     fn open_pages(
@@ -70,7 +55,7 @@ impl GroupSource for ParquetGroups {
         fields: &[Field],
         rules: &TextRules,
     ) -> Result<Option<Box<dyn PagedFields>>> {
-        let file = Arc::new(self.open_file()?);
+        let file = Arc::new(PositionedFile::open(&self.path)?);
         let paged = PagedColumns::open(&file, &self.metadata, group, (columns, fields), rules);
         Ok(paged.map(|paged| Box::new(paged) as Box<dyn PagedFields>))
     }
@@ -82,13 +67,5 @@ impl GroupSource for ParquetGroups {
     fn damaged(&self, group: usize, reason: String) -> ReaderError {
         let what = format!("row group {group} cannot be decoded");
         ReaderError::Damaged { what, reason, path: self.path.clone() }
-    }
-}
-
-struct ParquetBatches(ParquetRecordBatchReader);
-
-impl GroupBatches for ParquetBatches {
-    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
-        without_panic(|| self.0.next().transpose())
     }
 }

@@ -1,10 +1,10 @@
-//! The decoding of a column straight from its pages, without Arrow arrays in between.
+//! The decoding of a column directly from its pages, without Arrow arrays.
 //!
-//! Most columns of a log are dictionaries: few different values, numbered. The result of a role for
-//! a value is computed once for each entry (mixed, hashed, transformed), and rows are gathered from
-//! the results. This path is for flat columns of numbers and strings without errors. In every other
+//! Most columns of a log are dictionaries: a few different values, which are numbered. Each entry
+//! of the dictionary is decoded once (mixed, hashed, transformed), and rows are gathered from the
+//! results. This path is for flat columns of numbers and strings without errors. In every other
 //! case (a value that may be refused, an encoding that this module does not know, damaged bytes)
-//! this path gives up, and the row group is decoded through Arrow from the same row on, which
+//! this path gives up. Then the row group is decoded through Arrow from the same row on, which
 //! reports the error.
 
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
-use zillion_feature::{FeatureKey, RawType};
+use zillion_feature::{FeatureKey, LabelColumn, RawType};
 
 use super::positioned::PositionedFile;
 use super::runs::Runs;
 use crate::arrays::{DictionaryKeys, PagedFields, TextRules, append, plain_type, without_panic};
-use crate::block::Column;
+use crate::block::{Column, ColumnView};
 use crate::field::{Field, Role};
 
 /// The number of rows that are decoded at a time: their numbers stay in the first-level cache.
@@ -121,16 +121,9 @@ impl PagedColumn {
         let descriptor = schema.column(leaf);
         let is_flat = descriptor.max_rep_level() == 0 && descriptor.max_def_level() <= 1;
         let physical = descriptor.physical_type();
-        let text = *found == DataType::Utf8;
         let fits = match (physical, role) {
-            (
-                _,
-                Role::Ids { .. }
-                | Role::RawIds { .. }
-                | Role::WeightedIds { .. }
-                | Role::RawId { .. },
-            ) => false,
-            (Type::BYTE_ARRAY, Role::Id { raw: RawType::String, .. }) => text,
+            (_, Role::Ids { .. } | Role::RawIds { .. } | Role::RawId { .. }) => false,
+            (Type::BYTE_ARRAY, Role::Id { raw: RawType::String, .. }) => *found == DataType::Utf8,
             (Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE, _) => {
                 numbers(physical, found, &[0; 8]).is_some()
             }
@@ -163,11 +156,7 @@ impl PagedColumn {
             numbers: vec![0; ROWS],
             levels: vec![0; ROWS],
         };
-        let nothing = match text {
-            true => new_null_array(&DataType::Utf8, 1),
-            false => new_null_array(found, 1),
-        };
-        column.missing = column.make(role, &nothing);
+        column.missing = column.make(role, &new_null_array(found, 1));
         Some(column)
     }
 
@@ -188,17 +177,14 @@ impl PagedColumn {
             }
             let page = self.page.as_mut()?;
             let rows = left.min(page.left).min(ROWS);
-            let levels = match &mut page.levels {
-                None => None,
-                Some(levels) => match levels.pass_over(rows, 1) {
-                    true => None,
-                    false => {
-                        let read = &mut self.levels[..rows];
-                        levels.fill(read)?;
-                        Some(&*read)
-                    }
-                },
-            };
+            let mut levels = None;
+            if let Some(runs) = &mut page.levels
+                && !runs.pass_over(rows, 1)
+            {
+                let read = &mut self.levels[..rows];
+                runs.fill(read)?;
+                levels = Some(&*read);
+            }
             let present = levels.map_or(rows, |levels| levels.iter().filter(|&&l| l == 1).count());
             page.left -= rows;
             left -= rows;
@@ -252,11 +238,8 @@ impl PagedColumn {
                         return None;
                     }
                     let size = u32::from_le_bytes(*buf.first_chunk()?) as usize;
-                    levels = Some(
-                        buf.get(4..)
-                            .filter(|rest| rest.len() >= size)
-                            .map(|_| buf.slice(4..4 + size))?,
-                    );
+                    buf.get(4..)?.get(..size)?;
+                    levels = Some(buf.slice(4..4 + size));
                     buf = buf.slice(4 + size..);
                 }
                 (buf, num_values, encoding, levels)
@@ -305,7 +288,7 @@ impl PagedColumn {
     }
 }
 
-/// A decompressor that all columns of a part share.
+/// The decompressor of pages that all columns of a part share.
 #[derive(Default)]
 struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
 
@@ -413,30 +396,21 @@ fn gather(
     numbers: &[u32],
     levels: Option<&[u32]>,
 ) -> Option<()> {
-    macro_rules! values {
-        ($out:expr, $entries:expr, $variant:pat => $missing:expr) => {{
-            let missing = match missing {
-                Some($variant) => $missing.first().copied(),
-                _ => None,
-            };
-            gather_values($out, $entries, missing, numbers, levels)
-        }};
-    }
-    match (column, entries) {
-        (Column::Keys(out), Column::Keys(x)) => values!(out, x, Column::Keys(m) => m),
-        (Column::Floats(out), Column::Floats(x)) => values!(out, x, Column::Floats(m) => m),
-        (Column::Numbers(out), Column::Numbers(x)) => values!(out, x, Column::Numbers(m) => m),
-        (Column::Rows(out), Column::Rows(x)) => values!(out, x, Column::Rows(m) => m),
-        (Column::Words(out), Column::Words(x)) => values!(out, x, Column::Words(m) => m),
-        (Column::Times(out), Column::Times(x)) => values!(out, x, Column::Times(m) => m),
-        (Column::Labels { values: out, mask }, Column::Labels { values: x, .. }) => {
+    match column {
+        Column::Keys(out) => gather_values(out, entries, missing, numbers, levels),
+        Column::Floats(out) => gather_values(out, entries, missing, numbers, levels),
+        Column::Numbers(out) => gather_values(out, entries, missing, numbers, levels),
+        Column::Rows(out) => gather_values(out, entries, missing, numbers, levels),
+        Column::Words(out) => gather_values(out, entries, missing, numbers, levels),
+        Column::Times(out) => gather_values(out, entries, missing, numbers, levels),
+        Column::Labels(LabelColumn { values: out, mask }) => {
             if let Some(mask) = mask {
                 match levels {
                     Some(levels) => mask.extend(levels.iter().map(|&level| level == 1)),
                     None => mask.resize(mask.len() + numbers.len(), true),
                 }
             }
-            values!(out, x, Column::Labels { values: m, .. } => m)
+            gather_values(out, entries, missing, numbers, levels)
         }
         // Lists, and columns that may have fewer values than rows, are not gathered.
         _ => None,
@@ -445,11 +419,15 @@ fn gather(
 
 fn gather_values<T: Copy>(
     out: &mut Vec<T>,
-    entries: &[T],
-    missing: Option<T>,
+    entries: &Column,
+    missing: Option<&Column>,
     numbers: &[u32],
     levels: Option<&[u32]>,
-) -> Option<()> {
+) -> Option<()>
+where
+    [T]: ColumnView,
+{
+    let entries: &[T] = entries.view();
     let largest = numbers.iter().fold(0, |largest, &number| number.max(largest));
     if !numbers.is_empty() && largest as usize >= entries.len() {
         return None;
@@ -458,7 +436,7 @@ fn gather_values<T: Copy>(
         out.extend(numbers.iter().map(|&number| entries[number as usize]));
         return Some(());
     };
-    let missing = missing?;
+    let missing = *missing?.view::<[T]>().first()?;
     let mut numbers = numbers.iter();
     for &level in levels {
         out.push(match level {

@@ -7,11 +7,14 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
+
+use crate::error::{self, ReaderError};
 
 /// A file and its length when it was opened.
 #[derive(Clone, Debug)]
@@ -21,8 +24,10 @@ pub(crate) struct PositionedFile {
 }
 
 impl PositionedFile {
-    pub(crate) fn new(file: File) -> io::Result<Self> {
-        let length = file.metadata()?.len();
+    pub(crate) fn open(path: &Path) -> error::Result<Self> {
+        let failed = ReaderError::io("open the file", path);
+        let file = File::open(path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
         Ok(Self { file: Arc::new(file), length })
     }
 }

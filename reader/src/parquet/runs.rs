@@ -112,7 +112,7 @@ impl Runs {
     }
 }
 
-/// Unpacks the numbers from index `first` on of those that are packed in `bytes`.
+/// Unpacks the numbers of `bytes` from index `first` on.
 fn unpack(bytes: &[u8], first: usize, width: usize, out: &mut [u32]) -> Option<()> {
     if width == 0 {
         out.fill(0);

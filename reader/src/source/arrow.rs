@@ -1,17 +1,16 @@
-//! The implementation of `Source` for Arrow IPC files.
+//! The implementation of `GroupFile` for Arrow IPC files.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 
-use super::{ArraySource, Batches, FilePlan, Source, Unit, group_units};
+use super::{ArraySource, Batches, GroupFile};
+use crate::arrays::GroupPlan;
 use crate::error::Result;
 use crate::field::Field;
 use crate::ipc::IpcFile;
-use crate::text::OtherColumns;
 
-impl Source for IpcFile {
+impl GroupFile for IpcFile {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -20,25 +19,12 @@ impl Source for IpcFile {
         self.names()
     }
 
-    fn rows(&self) -> Option<u64> {
-        Some(self.groups.iter().sum())
+    fn groups(&self) -> &[u64] {
+        &self.groups
     }
 
-    fn units(&self, file: usize) -> Vec<Unit> {
-        group_units(file, &self.groups)
-    }
-
-    fn plan(
-        self: Arc<Self>,
-        fields: &[Field],
-        first: Option<&Path>,
-        _others: OtherColumns,
-    ) -> Result<FilePlan> {
-        self.group_plan(fields, first).map(|plan| FilePlan::Groups(Arc::new(plan)))
-    }
-
-    fn arrays(&self) -> Option<&dyn ArraySource> {
-        Some(self)
+    fn plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
+        self.group_plan(fields, first)
     }
 }
 
@@ -48,6 +34,6 @@ impl ArraySource for IpcFile {
     }
 
     fn batches(&self) -> Result<Batches> {
-        Ok(Box::new(self.all_batches()?))
+        Ok(Box::new(self.all_batches()))
     }
 }

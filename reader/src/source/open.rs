@@ -1,43 +1,65 @@
 //! The opening of a file by its format.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{ArraySource, Source};
+use super::{ArraySource, FilePlan, Opened, Unit};
 use crate::config::DataConfig;
-use crate::error::Result;
+use crate::error::{ReaderError, Result};
+use crate::field::Field;
 use crate::format::{FileFormat, format_of};
 use crate::ipc::IpcFile;
 use crate::parquet::ParquetFile;
-use crate::text::TextFile;
+use crate::text::{OtherColumns, TextFile, TextPlan};
 
 /// A data file of any format, opened and checked, for tools that read files without a schema.
 #[derive(Clone, Debug)]
-pub struct DataFile(pub(crate) Arc<dyn Source>);
+pub struct DataFile(pub(crate) Opened);
 
 impl DataFile {
     /// Opens a file in the format that the settings or its ending name.
     ///
     /// # Errors
-    /// The format is not known; the file cannot be read, is empty or is damaged.
+    /// Returns an error if the format is not known, or if the file cannot be read, is empty or is
+    /// damaged.
     pub fn open(config: &DataConfig, path: &Path) -> Result<Self> {
         Ok(Self(match format_of(path, config.format)? {
-            FileFormat::Parquet => Arc::new(ParquetFile::open(path)?),
-            FileFormat::Arrow => Arc::new(IpcFile::open(path)?),
+            FileFormat::Parquet => Opened::Groups(Arc::new(ParquetFile::open(path)?)),
+            FileFormat::Arrow => Opened::Groups(Arc::new(IpcFile::open(path)?)),
             FileFormat::Text(format, compression) => {
-                Arc::new(TextFile::open(path, compression, config, format)?)
+                Opened::Text(Arc::new(TextFile::open(path, compression, config, format)?))
             }
         }))
     }
 
-    /// Returns the path of the file.
+    /// Opens the files of a list with settings that have been checked.
+    pub(crate) fn open_all(config: &DataConfig, paths: &[PathBuf]) -> Result<Vec<Self>> {
+        config.check()?;
+        if paths.is_empty() {
+            return Err(ReaderError::setting("data", "no files are given; name at least one"));
+        }
+        paths.iter().map(|path| Self::open(config, path)).collect()
+    }
+
+    /// Returns the error about a list of files without a row.
+    pub(crate) fn no_rows(files: &[Self]) -> ReaderError {
+        ReaderError::NoRows { files: files.len(), path: files[0].path().to_owned() }
+    }
+
+    /// Returns the path of the file, or the name of the stream.
     pub fn path(&self) -> &Path {
-        self.0.path()
+        match &self.0 {
+            Opened::Text(file) => file.path(),
+            Opened::Groups(file) => file.path(),
+        }
     }
 
     /// Returns the names of the columns in the order of the file.
     pub fn columns(&self) -> Vec<&str> {
-        self.0.columns()
+        match &self.0 {
+            Opened::Text(file) => file.columns().iter().map(String::as_str).collect(),
+            Opened::Groups(file) => file.columns(),
+        }
     }
 
     /// Returns whether the file has a column of this name.
@@ -48,16 +70,63 @@ impl DataFile {
     /// Returns the number of rows, if it is known before the rows are read, as it is for Parquet
     /// and Arrow files.
     pub fn rows(&self) -> Option<u64> {
-        self.0.rows()
+        match &self.0 {
+            Opened::Text(file) => (!file.has_rows() && !file.is_stream()).then_some(0),
+            Opened::Groups(file) => Some(file.groups().iter().sum()),
+        }
     }
 
     /// Returns the file as text, if it is a text file.
     pub fn text(&self) -> Option<&TextFile> {
-        self.0.text()
+        match &self.0 {
+            Opened::Text(file) => Some(file),
+            Opened::Groups(_) => None,
+        }
     }
 
     /// Returns the file as typed columns, if its format has types.
     pub fn arrays(&self) -> Option<&dyn ArraySource> {
-        self.0.arrays()
+        match &self.0 {
+            Opened::Text(_) => None,
+            Opened::Groups(file) => Some(file.as_ref()),
+        }
+    }
+
+    /// Returns the units of the file, which has the number `file` in its list. Units without rows
+    /// are left out.
+    pub(crate) fn units(&self, file: usize) -> Vec<Unit> {
+        let groups = match &self.0 {
+            Opened::Text(text) => {
+                let unit = Unit { file, group: 0, rows_before: 0, rows: 0 };
+                return text.has_rows().then_some(unit).into_iter().collect();
+            }
+            Opened::Groups(groups) => groups.groups(),
+        };
+        let mut rows_before = 0;
+        let units = groups.iter().enumerate().map(|(group, &rows)| {
+            rows_before += rows;
+            Unit { file, group, rows_before: rows_before - rows, rows }
+        });
+        units.filter(|unit| unit.rows > 0).collect()
+    }
+
+    /// Finds and checks the columns of the fields. `first` is the first file of the list if this is
+    /// a later one. `others` is the treatment of columns of a text file that no field reads.
+    ///
+    /// # Errors
+    /// Returns an error if a column is missing or has a type that does not fit its field.
+    pub(crate) fn plan(
+        &self,
+        fields: &[Field],
+        first: Option<&Path>,
+        others: OtherColumns,
+    ) -> Result<FilePlan> {
+        Ok(match &self.0 {
+            Opened::Text(file) => {
+                let rows = file.row_plan(fields, first, others)?;
+                FilePlan::Text(Arc::new(TextPlan { file: file.clone(), rows }))
+            }
+            Opened::Groups(file) => FilePlan::Groups(Arc::new(file.plan(fields, first)?)),
+        })
     }
 }

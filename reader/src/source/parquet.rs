@@ -1,44 +1,30 @@
-//! The implementation of `Source` for Parquet files.
+//! The implementation of `GroupFile` for Parquet files.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 
-use super::{ArraySource, Batches, FilePlan, Source, Unit, group_units};
+use super::{ArraySource, Batches, GroupFile};
+use crate::arrays::GroupPlan;
 use crate::error::Result;
 use crate::field::Field;
 use crate::parquet::ParquetFile;
-use crate::text::OtherColumns;
 
-impl Source for ParquetFile {
+impl GroupFile for ParquetFile {
     fn path(&self) -> &Path {
         &self.path
     }
 
     fn columns(&self) -> Vec<&str> {
-        self.schema().fields().iter().map(|field| field.name().as_str()).collect()
+        self.names()
     }
 
-    fn rows(&self) -> Option<u64> {
-        Some(self.groups.iter().sum())
+    fn groups(&self) -> &[u64] {
+        &self.groups
     }
 
-    fn units(&self, file: usize) -> Vec<Unit> {
-        group_units(file, &self.groups)
-    }
-
-    fn plan(
-        self: Arc<Self>,
-        fields: &[Field],
-        first: Option<&Path>,
-        _others: OtherColumns,
-    ) -> Result<FilePlan> {
-        self.group_plan(fields, first).map(|plan| FilePlan::Groups(Arc::new(plan)))
-    }
-
-    fn arrays(&self) -> Option<&dyn ArraySource> {
-        Some(self)
+    fn plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
+        self.group_plan(fields, first)
     }
 }
 

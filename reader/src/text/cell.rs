@@ -1,12 +1,12 @@
 //! The decoding of one value of a row by its role, which is the same for every grammar.
 
 use zillion_feature::raw_value::{
-    RawId, ValueError, finite, group_from_bytes, id_from_cell, parse_f64, parse_f64_with_comma,
+    RawId, ValueError, group_from_bytes, id_from_cell, parse_f64, parse_f64_with_comma,
 };
 use zillion_feature::{FeatureKey, RawType, RawValue};
 
 use super::settings::TextSettings;
-use crate::block::{Column, end_list};
+use crate::block::{Column, Lists};
 use crate::config::Decimal;
 use crate::field::Role;
 use crate::value::{self, Outcome, Refusal};
@@ -15,9 +15,9 @@ use crate::value::{self, Outcome, Refusal};
 pub(super) trait Cell {
     fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>>;
     /// Appends the ids of a list that are not missing.
-    fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()>;
-    /// Appends the text of the value, spelled as an id of type string; returns whether there is
-    /// one.
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()>;
+    /// Appends the text of the value, in the spelling of an id of type string; returns whether the
+    /// value has one.
     fn text(&self, to: &mut Vec<u8>) -> Outcome<bool> {
         let text = self.id::<RawValue<'static>>(RawType::String)?;
         if let Some(RawValue::Text(text)) = &text {
@@ -29,31 +29,8 @@ pub(super) trait Cell {
     fn label(&self) -> Outcome<Option<f32>>;
     fn group(&self) -> Outcome<Option<u64>>;
     fn time(&self) -> Outcome<Option<i64>>;
-    /// Returns the value as messages show it.
-    fn shown(&self) -> Vec<u8>;
-}
-
-/// The list of a row while its ids are appended.
-pub(super) struct List<'a, I> {
-    ids: &'a mut Vec<I>,
-    weights: &'a mut Option<Vec<f32>>,
-}
-
-impl<I> List<'_, I> {
-    #[inline]
-    pub(super) fn push(&mut self, id: I) {
-        self.ids.push(id);
-        if let Some(weights) = self.weights {
-            weights.push(1.0);
-        }
-    }
-
-    #[inline]
-    pub(super) fn push_weighted(&mut self, id: I, weight: f32) {
-        let before = self.ids.len();
-        self.weights.get_or_insert_with(|| vec![1.0; before]).push(weight);
-        self.ids.push(id);
-    }
+    /// Returns the text of the value for messages.
+    fn format(&self) -> Vec<u8>;
 }
 
 /// Decodes a value by its role and appends it to the column.
@@ -63,9 +40,9 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::Id { raw, missing }, Column::Keys(keys)) => {
             keys.push(cell.id(*raw)?.unwrap_or(*missing));
         }
-        (Role::Ids { raw }, Column::Lists { offsets, keys, weights }) => {
-            cell.ids(*raw, &mut List { ids: keys, weights })?;
-            end_list(offsets, keys)?;
+        (Role::Ids { raw }, Column::Lists(lists)) => {
+            cell.ids(*raw, lists)?;
+            lists.end()?;
         }
         (Role::RawId { raw }, Column::Raws(values)) => {
             values.push(cell.id(*raw)?.unwrap_or(RawValue::Missing));
@@ -74,18 +51,14 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
             let is_there = cell.text(&mut texts.bytes)?;
             texts.end(is_there);
         }
-        (Role::RawIds { raw }, Column::RawLists { offsets, ids }) => {
-            let (mut list, mut weights) = (Vec::new(), None);
-            cell.ids(*raw, &mut List { ids: &mut list, weights: &mut weights })?;
-            if weights.iter().flatten().any(|&weight| weight != 1.0) {
+        (Role::RawIds { raw, weighted }, Column::RawLists(lists)) => {
+            let start = lists.values.len();
+            cell.ids(*raw, lists)?;
+            let mut weights = lists.weights.iter().flat_map(|weights| &weights[start..]);
+            if !weighted && weights.any(|&weight| weight != 1.0) {
                 return Err(Refusal::Weighted);
             }
-            ids.append(&mut list);
-            end_list(offsets, ids)?;
-        }
-        (Role::WeightedIds { raw }, Column::WeightedLists { offsets, ids, weights }) => {
-            cell.ids(*raw, &mut List { ids, weights })?;
-            end_list(offsets, ids)?;
+            lists.end()?;
         }
         (Role::Numeric { map, missing }, Column::Floats(values)) => {
             values.push(match cell.number()? {
@@ -94,32 +67,20 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
             });
         }
         (Role::Bucket { buckets, missing }, Column::Keys(keys)) => {
-            keys.push(match cell.number()? {
-                Some(x) => buckets.key(finite(x)?),
-                None => *missing,
-            });
+            keys.push(value::bucket(buckets, cell.number()?, *missing)?);
         }
         (Role::Number { needed }, Column::Numbers(values)) => {
-            values.push(match cell.number()? {
-                Some(x) => finite(x)?,
-                None if *needed => return Err(Refusal::Missing),
-                None => f64::NAN,
-            });
+            values.push(value::number(cell.number()?, *needed)?);
         }
         (Role::SideRow(lookup), Column::Rows(rows)) => {
             rows.push(lookup.row(cell.id(lookup.raw)?)?);
         }
-        (Role::Label { at_least, .. }, Column::Labels { values, mask }) => {
+        (Role::Label { at_least, .. }, Column::Labels(labels)) => {
             let label = match at_least {
                 Some(_) => cell.number()?.map(|x| value::label(x, *at_least)).transpose()?,
                 None => cell.label()?,
             };
-            match mask {
-                Some(mask) => mask.push(label.is_some()),
-                None if label.is_none() => return Err(Refusal::Missing),
-                None => {}
-            }
-            values.push(label.unwrap_or_default());
+            value::push_label(labels, label)?;
         }
         (Role::Weight, Column::Floats(values)) => {
             let x = cell.number().map_err(|_| Refusal::NotWeight)?;
@@ -137,7 +98,7 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
     Ok(())
 }
 
-/// A text that stands for one value.
+/// A value that is written as a text, with the settings by which it is read.
 #[derive(Clone, Copy)]
 pub(super) struct TextCell<'a> {
     pub(super) text: &'a [u8],
@@ -147,7 +108,7 @@ pub(super) struct TextCell<'a> {
 impl<'a> TextCell<'a> {
     #[inline]
     fn present(&self) -> Option<&'a [u8]> {
-        (!self.settings.is_missing(self.text)).then_some(self.text)
+        (!self.settings.rules.is_missing(self.text)).then_some(self.text)
     }
 }
 
@@ -166,12 +127,10 @@ impl Cell for TextCell<'_> {
     }
 
     #[inline]
-    fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()> {
         let Some(text) = self.present() else { return Ok(()) };
-        for id in text.split(|&b| b == self.settings.list_separator) {
-            if !self.settings.is_missing(id) {
-                list.push(id_from_cell(raw, id)?);
-            }
+        for id in self.settings.rules.split(text) {
+            list.push(id_from_cell(raw, id)?);
         }
         Ok(())
     }
@@ -193,7 +152,7 @@ impl Cell for TextCell<'_> {
         self.present().map(value::time_from_cell).transpose()
     }
 
-    fn shown(&self) -> Vec<u8> {
+    fn format(&self) -> Vec<u8> {
         self.text.to_vec()
     }
 }

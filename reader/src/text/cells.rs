@@ -8,7 +8,7 @@ use super::settings::TextSettings;
 use crate::block::Column;
 use crate::field::{Field, Role};
 
-/// The cells of a record that are decoded.
+/// The plan for CSV and TSV: the cells of a record that are decoded.
 #[derive(Debug)]
 pub(super) struct CellPlan {
     pub(super) dialect: Dialect,

@@ -1,8 +1,8 @@
 //! The division of a source of bytes into chunks of whole records.
 //!
-//! This part of reading text must be sequential. The rest, splitting cells and decoding them, is
-//! done on chunks in parallel. Memory is bounded: a chunk has [`CHUNK`] bytes, or as many as one
-//! record needs, up to [`MAX_RECORD`].
+//! This part of reading text must be sequential; cells are split and decoded in parallel, chunk by
+//! chunk. Memory is bounded: a chunk has [`CHUNK`] bytes, or the bytes of one longer record, up to
+//! [`MAX_RECORD`].
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,17 @@ use crate::error::{Near, Place, ReaderError, Result};
 /// The number of bytes of a chunk.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// The number of bytes of the longest record. A longer one is taken for a quote that is never
-/// closed.
+/// The maximum number of bytes of a record. In a longer record, a quote was probably never closed.
 const MAX_RECORD: usize = 16 << 20;
 
 /// The number of rows at the beginning of a file without a header that determine its columns.
 pub(super) const FIRST_ROWS: usize = 1000;
 
-/// Returns the message about a row with a column that the first rows of its file do not have.
+/// Returns the message about a column that the first rows of a file do not have.
 pub(super) fn beyond_first_rows(column: &str) -> String {
     format!(
-        "it has a column `{column}`, which none of the first {FIRST_ROWS} rows of the file has and which would \
-         get lost; write it in the first row too, as null or empty"
+        "the row has a column `{column}` that none of the first {FIRST_ROWS} rows of the file has, so its values \
+         would be lost; write it in the first row too, as null or empty"
     )
 }
 
@@ -40,7 +39,7 @@ pub struct Chunk {
     pub offset: u64,
 }
 
-/// A source of bytes that is being read chunk by chunk.
+/// A reader of a source of bytes that returns chunks of whole records.
 pub struct Chunks {
     source: Bytes,
     path: PathBuf,
@@ -64,10 +63,11 @@ impl std::fmt::Debug for Chunks {
 }
 
 impl Chunks {
-    /// Starts at the beginning of `source`. `path` is its name in messages.
+    /// Returns the chunks of `source` from its beginning. `path` is its name in messages.
     ///
     /// # Errors
-    /// The source has no bytes, or has the byte order mark of UTF-16.
+    /// Returns an error if the source cannot be read, has no bytes, or begins with the byte order
+    /// mark of UTF-16.
     pub fn new(source: Bytes, path: &Path, grammar: Grammar) -> Result<Self> {
         let mut chunks = Self {
             source,
@@ -92,7 +92,10 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Removes the first record and returns it as the names of the columns.
+    /// Removes the first record and returns its cells as the names of the columns.
+    ///
+    /// # Errors
+    /// Returns an error if the source cannot be read, has no record, or is not UTF-8.
     pub fn take_header(&mut self, dialect: Dialect) -> Result<Vec<String>> {
         loop {
             let mut records = Records::new(dialect, &self.buffer);
@@ -101,7 +104,10 @@ impl Chunks {
                 Step::End if self.at_end => {
                     return Err(ReaderError::EmptyFile { path: self.path.clone() });
                 }
-                Step::OpenQuote if self.at_end => return Err(self.open_quote(0)),
+                Step::OpenQuote if self.at_end => {
+                    let place = Place { row: 0, near: Near::Byte(self.offset) };
+                    return Err(ReaderError::OpenQuote { place, path: self.path.clone() });
+                }
                 Step::End | Step::LastRecord | Step::OpenQuote if !self.at_end => {
                     self.read_more()?;
                     continue;
@@ -120,12 +126,15 @@ impl Chunks {
         }
     }
 
-    /// Returns whether the next chunk is the first one of data.
+    /// Returns whether the next chunk is the first chunk of data.
     pub fn is_at_first_row(&self) -> bool {
         self.fresh
     }
 
     /// Returns whether there is another record.
+    ///
+    /// # Errors
+    /// Returns an error if the source cannot be read.
     pub fn has_more(&mut self) -> Result<bool> {
         loop {
             let Some(blank) = self.blank_front() else { return Ok(true) };
@@ -137,8 +146,8 @@ impl Chunks {
         }
     }
 
-    /// Returns the number of bytes at the front that hold no record, if no record has been found
-    /// yet.
+    /// Returns the number of bytes before the first record if the buffer holds no record yet, and
+    /// `None` if it holds one.
     fn blank_front(&self) -> Option<usize> {
         if let Grammar::Cells(_) = self.grammar {
             let blank = self.buffer.iter().take_while(|&&b| b == b'\n' || b == b'\r').count();
@@ -164,7 +173,7 @@ impl Chunks {
     /// stay in the buffer. A file without a row has no columns.
     ///
     /// # Errors
-    /// Rows that `of` cannot read.
+    /// Returns an error if the source or its first rows cannot be read.
     pub fn columns(
         &mut self,
         of: fn(&[u8]) -> std::result::Result<Vec<String>, String>,
@@ -193,6 +202,9 @@ impl Chunks {
     }
 
     /// Reads the next chunk; returns `None` at the end.
+    ///
+    /// # Errors
+    /// Returns an error if the source cannot be read, or if a record is too long.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
         let missing = CHUNK.saturating_sub(self.buffer.len());
         self.read_up_to(missing)?;
@@ -243,22 +255,12 @@ impl Chunks {
         }
         self.buffer.reserve(bytes);
         let read = self.source.by_ref().take(bytes as u64).read_to_end(&mut self.buffer);
-        let read = read.map_err(|source| ReaderError::Io {
-            what: "read",
-            source,
-            path: self.path.clone(),
-        })?;
-        self.at_end = read < bytes;
+        self.at_end = read.map_err(ReaderError::io("read", &self.path))? < bytes;
         Ok(())
     }
 
     fn drop_front(&mut self, bytes: usize) {
         self.buffer.drain(..bytes);
         self.offset += bytes as u64;
-    }
-
-    fn open_quote(&self, row: u64) -> ReaderError {
-        let place = Place { row, near: Near::Byte(self.offset) };
-        ReaderError::OpenQuote { place, path: self.path.clone() }
     }
 }

@@ -31,7 +31,7 @@ pub fn count_rows(chunk: &Chunk, grammar: Grammar) -> usize {
 }
 
 /// Returns the number of lines that are not empty, which is the number of records if nothing is
-/// quoted. Each of the two characters that end a line does so alone as well.
+/// quoted. A carriage return or a line feed alone ends a line too.
 fn lines_of_cells(bytes: &[u8]) -> usize {
     let is_end = |byte: u8| (byte == b'\n') | (byte == b'\r');
     let first = bytes.first().map_or(0, |&byte| usize::from(!is_end(byte)));

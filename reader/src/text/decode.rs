@@ -10,9 +10,12 @@ use crate::field::Field;
 use crate::policy::{Draw, Kept, Picker};
 use crate::rejects::LINE;
 
-/// The columns to decode from a text file, in the form that its grammar needs.
+/// The plan by which the rows of a text file are decoded; each grammar has its own implementation.
 pub(crate) trait RowPlan: fmt::Debug + Send + Sync {
     /// Decodes the rows of a chunk.
+    ///
+    /// # Errors
+    /// Returns the first bad row that must not be left out.
     fn decode(&self, task: &Decoding<'_>) -> Result<TextBlock, BadRow>;
 }
 
@@ -21,7 +24,7 @@ pub(crate) trait RowPlan: fmt::Debug + Send + Sync {
 pub(crate) enum OtherColumns {
     /// Such columns are skipped.
     PassOver,
-    /// A row with such a column is an error, because its values would get lost.
+    /// A row with such a column is an error, because its values would be lost.
     Refuse,
 }
 
@@ -32,7 +35,7 @@ pub(crate) struct TextBlock {
     pub(crate) bad: Vec<BadRow>,
 }
 
-/// A chunk that is to be decoded.
+/// The task of decoding one chunk.
 pub(crate) struct Decoding<'a> {
     pub(super) chunk: &'a Chunk,
     pub(super) fields: &'a [Field],
@@ -45,8 +48,8 @@ pub(crate) struct Decoding<'a> {
 }
 
 impl Decoding<'_> {
-    /// Decodes the rows. `row_bytes` is an estimate of the bytes of a row, which is right within a
-    /// factor of two for most logs; correctness does not depend on it.
+    /// Decodes the rows. `row_bytes` is an estimate of the number of bytes of a row, which is right
+    /// within a factor of two for most logs; only the reserved memory depends on it.
     pub(super) fn run<R: Rows>(&self, mut rows: R, row_bytes: usize) -> Result<TextBlock, BadRow> {
         let Self { chunk, fields, picker, .. } = *self;
         let capacity = chunk.bytes.len() / (row_bytes + 1) + 1;
@@ -86,7 +89,7 @@ impl Decoding<'_> {
             if picker.max_bad == 0 || !refused.problem.is_about_one_row() {
                 return Err(refused);
             }
-            columns.iter_mut().for_each(|column| column.truncate(kept.rows));
+            columns.iter_mut().for_each(|column| column.as_rows().keep_first(kept.rows));
             rejected.push(kept.span as u32);
             kept.leave();
             let line = without_line_ends(rows.text());
@@ -115,21 +118,15 @@ impl NegativeDraw {
         if self.draw.keeps(number) {
             return true;
         }
-        self.label.truncate(0);
+        self.label.as_rows().keep_first(0);
         let role = &fields[self.field].role;
         let seen = rows.peek(self.field, role, &mut self.label);
-        let is_negative = match &self.label {
-            Column::Labels { values, mask } => {
-                let is_there = mask.as_ref().is_none_or(|mask| mask.first() == Some(&true));
-                values.first() == Some(&0.0) && is_there
-            }
-            other => unreachable!("a label decodes into {other:?}"),
-        };
-        seen.is_none() || !is_negative
+        let is_masked = self.label.view::<[bool]>() == [false];
+        seen.is_none() || is_masked || self.label.view::<[f32]>() != [0.0]
     }
 }
 
-/// Returns a record as it is written, without the empty lines before it and without its line end.
+/// Returns the text of a record without the empty lines before it and without its line end.
 fn without_line_ends(record: &[u8]) -> &[u8] {
     let is_text = |&byte: &u8| byte != b'\n' && byte != b'\r';
     let start = record.iter().position(is_text).unwrap_or(record.len());

@@ -1,4 +1,4 @@
-//! A text file or stream whose columns are known.
+//! The text file or stream whose columns are known.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::cells::CellPlan;
 use super::chunks::{Chunks, FIRST_ROWS};
 use super::decode::{OtherColumns, RowPlan};
 use super::json::{self, JsonPlan};
-use super::open::{open_file, open_stream};
+use super::open::{Bytes, open_file, open_stream};
 use super::settings::{Grammar, TextSettings};
 use super::svm::{self, SvmPlan};
 use crate::config::{DataConfig, Header};
@@ -41,64 +41,56 @@ impl TextFile {
     /// Opens a file, reads its header or its first rows, and checks whether it has rows.
     ///
     /// # Errors
-    /// The file cannot be read, is empty or not UTF-8, or its first rows cannot be read.
+    /// Returns an error if the file cannot be read, is empty or not UTF-8, or if its first rows
+    /// cannot be decoded.
     pub(crate) fn open(
         path: &Path,
         compression: Compression,
         config: &DataConfig,
         format: TextFormat,
     ) -> Result<Self> {
-        let settings = TextSettings::new(config, format);
-        let chunks = Chunks::new(open_file(path, compression)?, path, settings.grammar)?;
-        let mut file = Self {
-            path: path.to_owned(),
-            origin: Origin::File(compression),
-            settings,
-            has_header: false,
-            columns: Vec::new(),
-            has_rows: false,
-        };
-        file.read_start(chunks, config)?;
-        Ok(file)
+        let source = open_file(path, compression)?;
+        Ok(Self::read_start(source, path, Origin::File(compression), config, format)?.0)
     }
 
     /// Opens a stream, which can be read once. `name` is its name in messages.
     ///
     /// # Errors
-    /// See [`TextFile::open`].
+    /// Returns an error in the same cases as [`TextFile::open`].
     pub(crate) fn open_stream(
         stream: Box<dyn Read + Send>,
         name: &str,
         config: &DataConfig,
         format: TextFormat,
     ) -> Result<Self> {
-        let path = PathBuf::from(name);
-        let settings = TextSettings::new(config, format);
-        let chunks = Chunks::new(open_stream(stream, &path)?, &path, settings.grammar)?;
-        let mut file = Self {
-            path,
-            origin: Origin::Stream(Mutex::default()),
-            settings,
-            has_header: false,
-            columns: Vec::new(),
-            has_rows: false,
-        };
-        let chunks = file.read_start(chunks, config)?;
+        let path = Path::new(name);
+        let source = open_stream(stream, path)?;
+        let origin = Origin::Stream(Mutex::default());
+        let (mut file, chunks) = Self::read_start(source, path, origin, config, format)?;
         file.origin = Origin::Stream(Mutex::new(Some(chunks)));
         Ok(file)
     }
 
-    /// Reads the names of the columns, checks whether there are rows, and returns the chunks from
-    /// the first row on.
-    fn read_start(&mut self, mut chunks: Chunks, config: &DataConfig) -> Result<Chunks> {
-        (self.has_header, self.columns) = match (self.settings.grammar, &config.header) {
+    /// Reads the names of the columns, checks whether there are rows, and returns the file and its
+    /// chunks from the first row on.
+    fn read_start(
+        source: Bytes,
+        path: &Path,
+        origin: Origin,
+        config: &DataConfig,
+        format: TextFormat,
+    ) -> Result<(Self, Chunks)> {
+        let settings = TextSettings::new(config, format);
+        let mut chunks = Chunks::new(source, path, settings.grammar)?;
+        let (has_header, columns) = match (settings.grammar, &config.header) {
             (Grammar::Cells(dialect), Header::Yes) => (true, chunks.take_header(dialect)?),
             (Grammar::Cells(_), Header::Names(names)) => (false, names.clone()),
             (Grammar::Json, _) => (false, chunks.columns(json::columns)?),
             (Grammar::Svm, _) => (false, chunks.columns(svm::columns)?),
         };
-        self.has_rows = chunks.has_more()?;
-        Ok(chunks)
+        let has_rows = chunks.has_more()?;
+        let path = path.to_owned();
+        Ok((Self { path, origin, settings, has_header, columns, has_rows }, chunks))
     }
 
     /// Returns the path of the file, or the name of the stream.
@@ -106,7 +98,7 @@ impl TextFile {
         &self.path
     }
 
-    /// Returns the names of the columns: those of the header, or of the first rows.
+    /// Returns the names of the columns, which the header or the first rows have.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
@@ -123,7 +115,7 @@ impl TextFile {
 
     /// Returns whether a cell stands for a missing value.
     pub fn is_missing(&self, cell: &[u8]) -> bool {
-        self.settings.is_missing(cell)
+        self.settings.rules.is_missing(cell)
     }
 
     /// Returns whether there is a row.
@@ -144,7 +136,7 @@ impl TextFile {
     /// Opens the chunks from the first data row on.
     ///
     /// # Errors
-    /// The file cannot be read, or the stream has been read before.
+    /// Returns an error if the file cannot be read, or if the stream has been read before.
     pub fn chunks(&self) -> Result<Chunks> {
         let compression = match &self.origin {
             Origin::File(compression) => *compression,
@@ -162,7 +154,10 @@ impl TextFile {
         Ok(chunks)
     }
 
-    /// Finds the column of each field.
+    /// Finds the column of each field and returns the plan that decodes the rows.
+    ///
+    /// # Errors
+    /// Returns an error if a column is missing or does not fit its field.
     pub(crate) fn row_plan(
         &self,
         fields: &[Field],
@@ -198,9 +193,7 @@ impl TextFile {
             ReaderError::MissingColumn { column, used_by, hint, path } => {
                 let rows = format!("none of the first {FIRST_ROWS} rows has it");
                 let remedy = match self.settings.grammar {
-                    Grammar::Json => {
-                        "; where a key is that rare, write it in the first row too, as null"
-                    }
+                    Grammar::Json => "; if the key is rare, write it in the first row too, as null",
                     _ => "",
                 };
                 let hint = format!("{rows}, {hint}{remedy}");

@@ -1,8 +1,7 @@
 //! The format of JSON lines: one object in each line, with keys as columns.
 //!
-//! serde drives the parser; its visitors write the values of a line into one flat row, so that no
-//! tree is built and missing keys are known. A key that no field reads is skipped without parsing
-//! its value.
+//! The visitors of serde write the values of a line into one flat row, so that no tree is built and
+//! missing keys are known. The value of a key that no field reads is skipped and not converted.
 
 mod cell;
 mod row;
@@ -13,13 +12,13 @@ pub use row::{JsonRow, JsonValue};
 
 use super::decode::{Decoding, OtherColumns, RowPlan, TextBlock};
 use super::line_rows::{LinePlan, LineRows};
-use super::lines::Lines;
+use super::lines::read_some;
 use super::rows::BadRow;
 use super::settings::{Grammar, TextSettings};
 use crate::field::Field;
 use cell::JsonCell;
 
-/// The keys of an object that are decoded.
+/// The plan for JSON lines: the keys of an object that are decoded.
 #[derive(Debug)]
 pub(super) struct JsonPlan {
     keys: JsonKeys,
@@ -99,8 +98,8 @@ impl JsonKeys {
         &self.names[number]
     }
 
-    /// Returns the number of a key. `guess` is tried first, because most lines have their keys in
-    /// one order.
+    /// Returns the number of a key. The number `guess` is tried first, because the keys of most
+    /// lines have the same order.
     #[inline]
     fn find(&self, name: &str, guess: usize) -> Option<usize> {
         if self.names.get(guess).is_some_and(|known| known == name) {
@@ -110,26 +109,13 @@ impl JsonKeys {
     }
 }
 
-/// Returns the keys of the objects of some lines, in order of their first appearance. Lines that
-/// cannot be read are skipped, unless no line can be read.
+/// Returns the keys of all objects in a text, in order of first appearance. A line that cannot be
+/// read is skipped if another line can be read.
 ///
 /// # Errors
-/// The problem of the first line.
+/// Returns the problem of the first line if no line can be read.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
-    let mut lines = Lines::new(Grammar::Json, text);
     let mut keys = JsonKeys::default();
-    let mut first_problem = None;
-    let mut readable = false;
-    while let Some(line) = lines.advance() {
-        match row::keys_of(line, &mut keys) {
-            Ok(()) => readable = true,
-            Err(problem) => {
-                first_problem.get_or_insert(problem);
-            }
-        }
-    }
-    match first_problem {
-        Some(problem) if !readable => Err(problem),
-        _ => Ok(keys.names),
-    }
+    read_some(Grammar::Json, text, |line| row::keys_of(line, &mut keys))?;
+    Ok(keys.names)
 }

@@ -7,11 +7,12 @@ use super::settings::TextSettings;
 use crate::block::Column;
 use crate::field::{Field, Role};
 
-/// A plan for rows that are lines: the way to read a line, and the value of each field in it.
+/// The plan for a grammar whose rows are lines, which reads a line and finds the value of each
+/// field.
 pub(super) trait LinePlan {
-    /// A line that has been read; its memory is used again for the next one.
+    /// The type of a line that has been read; the memory is reused for the next line.
     type Row<'a>: Default;
-    /// A value of a row.
+    /// The type of a value of a row.
     type Cell<'a>: Cell
     where
         Self: 'a;
@@ -19,13 +20,13 @@ pub(super) trait LinePlan {
     /// Reads a line.
     ///
     /// # Errors
-    /// The line does not follow the grammar; the message has the problem and the remedy.
+    /// Returns a message with the problem and the remedy if the line does not follow the grammar.
     fn read<'a>(&self, row: &mut Self::Row<'a>, line: &'a [u8]) -> Result<(), String>;
 
     /// Checks that a row has the form of the first rows of its file.
     ///
     /// # Errors
-    /// The row has another form; the message has the problem and the remedy.
+    /// Returns a message with the problem and the remedy if the row has another form.
     fn check(&self, _row: &Self::Row<'_>) -> Result<(), String> {
         Ok(())
     }
@@ -83,7 +84,7 @@ impl<P: LinePlan> Rows for LineRows<'_, P> {
         for (index, (column, field)) in columns.iter_mut().zip(fields).enumerate() {
             let cell = self.plan.cell(&self.row, index, self.settings);
             if let Err(refusal) = push(column, &field.role, &cell) {
-                return Err(bad_value(index, fields, refusal, &cell.shown()));
+                return Err(bad_value(index, fields, refusal, &cell.format()));
             }
         }
         Ok(())

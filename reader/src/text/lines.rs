@@ -2,7 +2,7 @@
 
 use super::settings::Grammar;
 
-/// The lines of a chunk that hold a row, without their ends.
+/// An iterator over the lines of a chunk that hold a row, without their line ends.
 #[derive(Clone, Debug)]
 pub struct Lines<'a> {
     grammar: Grammar,
@@ -22,7 +22,7 @@ impl<'a> Lines<'a> {
         self.start
     }
 
-    /// Returns the next line with a row; a line without one (white space, a comment of libsvm) is
+    /// Returns the next line that holds a row. Lines of white space and comments of libsvm are
     /// skipped.
     #[inline]
     pub fn advance(&mut self) -> Option<&'a [u8]> {
@@ -46,6 +46,27 @@ impl<'a> Lines<'a> {
         self.start = self.input.len();
         None
     }
+}
+
+/// Calls `read` with each line of a text that holds a row. A line that cannot be read is skipped if
+/// another line can be read.
+///
+/// # Errors
+/// Returns the problem of the first line if no line can be read.
+pub(super) fn read_some<'a>(
+    grammar: Grammar,
+    text: &'a [u8],
+    mut read: impl FnMut(&'a [u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut lines = Lines::new(grammar, text);
+    let mut result = Ok(());
+    let mut readable = false;
+    while let Some(line) = lines.advance() {
+        let read = read(line);
+        readable |= read.is_ok();
+        result = result.and(read);
+    }
+    if readable { Ok(()) } else { result }
 }
 
 /// Returns whether a line holds no row.

@@ -1,4 +1,4 @@
-//! The bytes of a text file, decompressed while they are read.
+//! The opening of text files and streams, which are decompressed while they are read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// Opens a file with a known compression.
 pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> {
-    let failed = |source| ReaderError::Io { what: "open the file", source, path: path.to_owned() };
+    let failed = ReaderError::io("open the file", path);
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_file() && metadata.len() == 0 {
@@ -26,26 +26,23 @@ pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> 
     decompress(Box::new(file), compression).map_err(failed)
 }
 
-/// Opens a stream as the text that it holds; its compression is recognised from its first bytes.
-/// `path` is its name in messages.
+/// Opens a stream of text; the compression is recognised from the first bytes. `path` is the name
+/// of the stream in messages.
 ///
 /// # Errors
-/// The stream cannot be read, or is Parquet or Arrow, which have their directory at the end.
+/// Returns an error if the stream cannot be read, or if it is Parquet or Arrow, whose metadata is
+/// at the end of the file.
 pub fn open_stream(mut stream: Box<dyn Read + Send>, path: &Path) -> Result<Box<dyn Read + Send>> {
-    let failed = |source| ReaderError::Io { what: "read", source, path: path.to_owned() };
+    let failed = ReaderError::io("read", path);
     let mut start = Vec::new();
     stream.by_ref().take(4).read_to_end(&mut start).map_err(failed)?;
-    if start == b"PAR1" {
-        return Err(ReaderError::Setting {
-            problem: "Parquet cannot be read from a stream, because its directory is at its end; give the path of the file".to_owned(),
-            key: path.to_string_lossy().into_owned(),
-        });
-    }
-    if start == b"ARRO" {
-        return Err(ReaderError::Setting {
-            problem: "an Arrow file cannot be read from a stream, because its directory is at its end; give the path of the file".to_owned(),
-            key: path.to_string_lossy().into_owned(),
-        });
+    for (magic, format) in [(b"PAR1", "a Parquet file"), (b"ARRO", "an Arrow file")] {
+        if start == magic {
+            let problem = format!(
+                "{format} cannot be read from a stream, because its metadata is at its end; give the path of the file"
+            );
+            return Err(ReaderError::setting(path.display(), problem));
+        }
     }
     let compression = if start.starts_with(GZIP_MAGIC) {
         Compression::Gzip

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::chunks::{Chunk, Chunks};
+use super::chunks::Chunk;
 use super::count::count_rows;
 use super::decode::{Decoding, RowPlan, TextBlock};
 use super::file::TextFile;
 use super::rows::BadRow;
-use crate::error;
+
 use crate::field::Field;
 use crate::policy::Picker;
 
-/// A text file and the columns of it to decode.
+/// A text file and the plan by which its rows are decoded.
 #[derive(Debug)]
 pub(crate) struct TextPlan {
     pub(crate) file: Arc<TextFile>,
@@ -19,18 +19,16 @@ pub(crate) struct TextPlan {
 }
 
 impl TextPlan {
-    /// Opens the chunks from the first data row on.
-    pub(crate) fn chunks(&self) -> error::Result<Chunks> {
-        self.file.chunks()
-    }
-
     /// Returns the number of rows of a chunk.
     pub(crate) fn count_rows(&self, chunk: &Chunk) -> usize {
         count_rows(chunk, self.file.grammar())
     }
 
-    /// Decodes a chunk without its first `skip` rows. The chunk's first row is row `first` of its
-    /// file, counted from 0; if no rows are sampled, `first` is not used.
+    /// Decodes a chunk without its first `skip` rows. The first row of the chunk is row `first` of
+    /// its file, counted from 0; `first` is used only if rows are sampled.
+    ///
+    /// # Errors
+    /// Returns the first bad row that must not be left out.
     pub(crate) fn decode(
         &self,
         chunk: &Chunk,

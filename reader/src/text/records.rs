@@ -1,7 +1,7 @@
 //! The division of bytes into records and cells, by the automaton of csv-core.
 //!
-//! Empty lines are skipped, as in csv-core. Therefore a text file with a single column cannot write
-//! an empty cell as an empty line; it must write `""`.
+//! Empty lines are skipped, as in csv-core. Therefore a file with a single column must write an
+//! empty cell as `""`, and not as an empty line.
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
@@ -28,13 +28,13 @@ pub struct Records<'a> {
 /// The result of [`Records::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A record that its line end has ended.
+    /// A record that ends with a line end.
     Record,
-    /// A record that the end of the chunk has ended.
+    /// A record that ends with the chunk, without a line end.
     LastRecord,
     /// The end of the chunk.
     End,
-    /// The end of the chunk inside of quotes.
+    /// The end of the chunk in an open quote.
     OpenQuote,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Records<'a> {
         Self { reader, input, consumed: 0, text: vec![0; 1024], ends: vec![0; 64], cells: 0 }
     }
 
-    /// Returns the number of bytes of the chunk that the records so far have taken.
+    /// Returns the number of bytes of the chunk that the records so far have consumed.
     pub fn consumed(&self) -> usize {
         self.consumed
     }

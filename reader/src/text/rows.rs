@@ -1,33 +1,38 @@
-//! The rows of a chunk, whatever their grammar, and the problems that a row can have.
+//! The trait for the rows of a chunk, and the problems that a row can have.
 
 use crate::block::Column;
 use crate::explain::explain;
 use crate::field::{Field, Role};
 use crate::value::Refusal;
 
-/// The rows of a chunk, one after another.
+/// A cursor over the rows of a chunk, which each grammar implements.
 pub(super) trait Rows {
-    /// Goes to the next row; returns `false` at the end.
+    /// Moves to the next row; returns `false` at the end.
+    ///
+    /// # Errors
+    /// Returns the problem if the next row does not end.
     fn advance(&mut self) -> Result<bool, Problem>;
 
     /// Returns the byte of the chunk at which the row starts.
     fn start(&self) -> usize;
 
-    /// Returns the row as it is written, including line ends before and behind it.
+    /// Returns the text of the row, including the line ends before and behind it.
     fn text(&self) -> &[u8];
 
     /// Appends one field of the row to a column. Returns `None` if the row or the field is bad; the
     /// problem is reported when the row is decoded.
     fn peek(&mut self, field: usize, role: &Role, column: &mut Column) -> Option<()>;
 
-    /// Appends the row to the columns of the fields. After a problem, only some columns have the
-    /// row.
+    /// Appends the row to the columns of the fields.
+    ///
+    /// # Errors
+    /// Returns the problem if the row is bad; some columns may then have the row and others not.
     fn decode(&mut self, columns: &mut [Column], fields: &[Field]) -> Result<(), Problem>;
 }
 
 /// A row that cannot be decoded: its number in the chunk, counted from 0, and the byte of the
-/// decompressed text at which it starts. The caller, which knows the rows before the chunk, makes a
-/// message of it.
+/// decompressed text at which it starts. The caller knows the number of rows before the chunk and
+/// makes the message.
 #[derive(Debug)]
 pub(crate) struct BadRow {
     pub(crate) row: u64,
@@ -42,7 +47,8 @@ pub(crate) struct BadRow {
 pub(crate) enum Problem {
     /// The record has more or fewer cells than the header.
     CellCount { found: usize, expected: usize },
-    /// A quote is never closed. This ends the file, because the start of the next row is not known.
+    /// A quote is never closed. The problem ends the reading, because the start of the next row is
+    /// unknown.
     OpenQuote,
     /// The row does not follow its grammar.
     Record(String),
@@ -51,7 +57,7 @@ pub(crate) enum Problem {
 }
 
 impl Problem {
-    /// Returns whether the problem is of this row alone, so that the row can be left out.
+    /// Returns whether the problem concerns this row alone, so that the row can be left out.
     pub(super) fn is_about_one_row(&self) -> bool {
         match self {
             Self::CellCount { .. } | Self::Record(_) => true,

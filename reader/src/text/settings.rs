@@ -1,8 +1,7 @@
 //! The settings by which the text files of a dataset are read.
 
-use std::sync::Arc;
-
 use super::records::Dialect;
+use crate::arrays::TextRules;
 use crate::config::{DataConfig, Decimal};
 use crate::format::TextFormat;
 
@@ -13,16 +12,15 @@ pub enum Grammar {
     Cells(Dialect),
     /// Lines with one JSON object each.
     Json,
-    /// Lines with one sparse vector each: libsvm and its relatives.
+    /// Lines with one sparse vector each: libsvm, libfm and libffm.
     Svm,
 }
 
-/// The grammar of the text files of a dataset, and the texts that stand for a missing value.
+/// The settings by which the text files of a dataset are read.
 #[derive(Clone, Debug)]
 pub(crate) struct TextSettings {
     pub(crate) grammar: Grammar,
-    pub(crate) null: Arc<Vec<Vec<u8>>>,
-    pub(crate) list_separator: u8,
+    pub(crate) rules: TextRules,
     pub(crate) decimal: Decimal,
 }
 
@@ -38,15 +36,8 @@ impl TextSettings {
                 TextFormat::Json => Grammar::Json,
                 TextFormat::Svm => Grammar::Svm,
             },
-            null: Arc::new(config.null.iter().map(|text| text.clone().into_bytes()).collect()),
-            list_separator: config.list_separator.byte(),
+            rules: TextRules::new(config),
             decimal: config.decimal,
         }
-    }
-
-    /// Returns whether a cell stands for a missing value: it is empty or one of the null markers.
-    #[inline]
-    pub(crate) fn is_missing(&self, cell: &[u8]) -> bool {
-        cell.is_empty() || self.null.iter().any(|marker| marker == cell)
     }
 }

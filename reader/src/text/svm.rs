@@ -15,7 +15,7 @@ pub use row::{SvmColumn, SvmEntry, SvmRow};
 use super::chunks::beyond_first_rows;
 use super::decode::{Decoding, OtherColumns, RowPlan, TextBlock};
 use super::line_rows::{LinePlan, LineRows};
-use super::lines::Lines;
+use super::lines::read_some;
 use super::rows::BadRow;
 use super::settings::{Grammar, TextSettings};
 use crate::error::{ReaderError, Result as ReaderResult};
@@ -24,17 +24,20 @@ use crate::value;
 use cell::SvmCell;
 use row::{FEATURES, FIELD, LABEL, QUERY};
 
-/// The column that each field reads.
+/// The plan for libsvm and libffm: the column that each field reads.
 #[derive(Clone, Debug)]
 pub(super) struct SvmPlan {
-    /// Whether entries have a field.
+    /// Whether the entries of the first rows have fields, as in libffm.
     with_fields: bool,
     reads: Vec<SvmColumn>,
     others: OtherColumns,
 }
 
 impl SvmPlan {
-    /// Checks that the role of each field fits the kind of its column.
+    /// Returns the plan for the fields.
+    ///
+    /// # Errors
+    /// Returns an error if the role of a field does not fit the kind of its column.
     pub(super) fn new(
         columns: &[String],
         fields: &[Field],
@@ -50,7 +53,7 @@ impl SvmPlan {
                 (SvmColumn::Label | SvmColumn::Query, _)
                     | (
                         SvmColumn::Features | SvmColumn::Field(_),
-                        Role::Ids { .. } | Role::RawIds { .. } | Role::WeightedIds { .. }
+                        Role::Ids { .. } | Role::RawIds { .. }
                     )
                     | (
                         SvmColumn::Field(_),
@@ -61,7 +64,7 @@ impl SvmPlan {
                 return Err(ReaderError::ColumnType {
                     column: field.column.clone(),
                     mismatch: format!(
-                        "the indices and values of sparse vectors, which {} cannot read; declare `kind = \"ids\"`, whose weights the values are",
+                        "a list of indices and values, which {} cannot read; declare `kind = \"ids\"`, which reads the values as weights",
                         field.used_by
                     ),
                     path: path.to_owned(),
@@ -110,10 +113,10 @@ impl LinePlan for SvmPlan {
             let index = value::shorten(other.index);
             return Err(match with_fields {
                 true => format!(
-                    "the entry with index {index} has no field, which the first rows' entries have (`field:index:value`)"
+                    "the entry with index {index} has no field, but the first rows have fields; write it as `field:index:value`"
                 ),
                 false => format!(
-                    "the entry with index {index} has a field, which the first rows' entries do not have (`index:value`)"
+                    "the entry with index {index} has a field, but the first rows have none; write it as `index:value`"
                 ),
             });
         }
@@ -134,36 +137,27 @@ impl LinePlan for SvmPlan {
     }
 }
 
-/// Returns the columns of some rows. Rows that cannot be read are skipped, unless no row can be
-/// read.
+/// Returns the columns of the rows of a text. A row that cannot be read is skipped if another row
+/// can be read.
 ///
 /// # Errors
-/// The problem of the first row.
+/// Returns the problem of the first row if no row can be read.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
-    let mut lines = Lines::new(Grammar::Svm, text);
     let mut with_query = false;
     // The first entry shows whether there are fields; rows of the other form are refused when they
     // are read.
     let mut with_fields = None;
     let mut numbers = BTreeSet::new();
-    let mut first_problem = None;
-    let mut readable = false;
     let mut row = SvmRow::default();
-    while let Some(line) = lines.advance() {
-        if let Err(problem) = row.read(line) {
-            first_problem.get_or_insert(problem);
-            continue;
-        }
-        readable = true;
+    read_some(Grammar::Svm, text, |line| {
+        row.read(line)?;
         with_query |= row.query.is_some();
         for entry in &row.entries {
             with_fields.get_or_insert(entry.field.is_some());
             numbers.extend(entry.field);
         }
-    }
-    if let (Some(problem), false) = (first_problem, readable) {
-        return Err(problem);
-    }
+        Ok(())
+    })?;
     let mut columns = vec![LABEL.to_owned()];
     columns.extend(with_query.then(|| QUERY.to_owned()));
     match with_fields.unwrap_or(false) {

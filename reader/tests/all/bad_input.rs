@@ -77,7 +77,7 @@ fn a_different_header_in_the_second_file_names_both_files() {
     folder.write("c.csv", "label,extra,age,user\n1,9,2,7\n");
     let error = folder.error(&["a.csv", "b.csv"], &job());
     assert!(error.starts_with("column `age` of feature `age` is missing; "), "{error}");
-    assert!(error.contains("The header differs from that of a.csv"), "{error}");
+    assert!(error.contains("The columns differ from those of a.csv"), "{error}");
     assert!(error.ends_with(": b.csv"), "{error}");
     // Another order and other columns beside are no difference that matters.
     assert_eq!(folder.rows(&["a.csv", "c.csv"], &job()).len(), 2);
@@ -117,7 +117,7 @@ fn empty_and_rowless_files_are_refused() {
     assert_eq!(csv("\n\r\n"), "a.csv is empty; remove it from the list or write it again");
     assert_eq!(
         csv("user,age,label\n\n"),
-        "a.csv has no rows, only a header or metadata (1 file(s) looked at); give a file with rows"
+        "a.csv has no rows, only a header or metadata (1 file(s) read); give a file with rows"
     );
     let error = parquet(vec![("user", ints(&[])), ("age", ints(&[])), ("label", ints(&[]))]);
     assert!(error.contains(" has no rows, only a header"), "{error}");
@@ -142,9 +142,7 @@ fn truncated_files_are_refused() {
     let error = folder.error(&["b.parquet"], &job());
     assert!(error.starts_with("b.parquet: not a readable Parquet file ("), "{error}");
     assert!(
-        error.ends_with(
-            "the file was probably cut off while it was written or copied, write it again"
-        ),
+        error.ends_with("write or copy the file again, because it is probably incomplete"),
         "{error}"
     );
 
@@ -259,7 +257,7 @@ fn labels_are_zero_or_one() {
     assert!(csv("user,age,label\n1,2,yes\n").contains(&format!("\"yes\" {remedy}")));
     assert!(
         csv("user,age,label\n1,2,\n")
-            .contains("the value is missing, and label `label` needs one in every row")
+            .contains("the value is missing, but label `label` needs one in every row")
     );
     for (label, text) in
         [(floats(&[0.5]), "0.5"), (ints(&[-1]), "-1"), (floats(&[f64::NAN]), "NaN")]
@@ -289,7 +287,7 @@ fn weights_are_finite_and_not_negative() {
         assert_eq!(
             folder.error(&["a.csv"], &job),
             format!(
-                "column `w`, row 2 (byte 21): \"{text}\" is not a weight; weights are finite and not negative: a.csv"
+                "column `w`, row 2 (byte 21): \"{text}\" is not a weight; write weights as finite numbers that are not negative: a.csv"
             )
         );
     }
@@ -297,7 +295,7 @@ fn weights_are_finite_and_not_negative() {
     assert!(
         folder
             .error(&["a.csv"], &job)
-            .contains("the value is missing, and `columns.weight` needs one")
+            .contains("the value is missing, but `columns.weight` needs one")
     );
 }
 
@@ -342,7 +340,10 @@ fn a_list_of_files_that_is_none_is_refused() {
     );
     folder.write("notes.md", "x");
     let error = folder.error(&["notes.md"], &job());
-    assert!(error.contains(" has an ending that names no format; set `data.format`"), "{error}");
+    assert!(
+        error.contains(" has an ending that is not known as a format; set `data.format`"),
+        "{error}"
+    );
     let error = folder.config.files(&"*.parquet".into()).unwrap_err().to_string();
     assert!(error.starts_with("`*.parquet` matches no file (looked for "), "{error}");
 }

@@ -116,7 +116,7 @@ fn arrow_files_that_are_something_else_say_what() {
         folder.write("a.arrow", bytes);
         folder.error(&["a.arrow"], &job)
     };
-    assert!(of(&whole[..whole.len() / 2]).contains("was probably cut off"));
+    assert!(of(&whole[..whole.len() / 2]).contains("because it is probably incomplete"));
     assert!(of(b"").contains("a.arrow is empty"));
     assert!(of(b"FEA1 something").contains("Feather version 1"));
     assert!(of(&[0xff; 64]).contains("an Arrow stream"));

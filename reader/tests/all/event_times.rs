@@ -48,7 +48,7 @@ fn a_unit_and_a_timestamp_must_agree() {
             Arc::new(TimestampMillisecondArray::from(numbers(1000))),
             "set `columns.event_time_unit`",
         ),
-        ("ms", Arc::new(Date32Array::from(vec![19_000, 19_001])), "a day is no moment"),
+        ("ms", Arc::new(Date32Array::from(vec![19_000, 19_001])), "a day is not a point in time"),
     ];
     for (unit, array, said) in refused {
         let folder = Folder::new();

@@ -52,7 +52,7 @@ fn bad_json_is_named_by_line_and_key() {
         (r#"{"user":1,"tags":[[1]],"click":0}"#, "is a list"),
         (
             r#"{"user":1,"price":{"a":1},"click":0}"#,
-            "\"{..}\" is an object, which feature `price` cannot read; write its parts as keys",
+            "\"{..}\" is an object, which feature `price` cannot read; write each part of the object",
         ),
         (r#"{"user":1,"price":"cheap","click":0}"#, "\"cheap\" is not a number"),
         (
@@ -60,7 +60,10 @@ fn bad_json_is_named_by_line_and_key() {
             "column `click`, row 2 (byte 41): \"2\" is not 0 or 1",
         ),
         (r#"{"user":1,"price":1}"#, "column `click`, row 2 (byte 41): the value is missing"),
-        (r#"{"user":1,"user":1,"click":0}"#, "row 2 (byte 41): the key \"user\" stands twice"),
+        (
+            r#"{"user":1,"user":1,"click":0}"#,
+            "row 2 (byte 41): the key \"user\" appears twice; write it once",
+        ),
         (r#"{"user":NaN,"click":0}"#, "JSON has no NaN and no Infinity, write null"),
         (r#"{"user":1,"click":0"#, "it is cut off, or its object is written over several lines"),
         (r#"{"user":1,"click":0} x"#, "trailing characters (character 22 of the line)"),
@@ -170,7 +173,7 @@ fn bad_libsvm_is_named_by_line() {
     let folder = Folder::new();
     let job = schema(SPARSE);
     for (line, expected) in [
-        ("1 3:x", "row 2 (byte 6): \"3:x\" is not `index:value`"),
+        ("1 3:x", "row 2 (byte 6): \"3:x\" is not an entry"),
         ("1 a:1", "\"a:1\" is not"),
         ("1 3:nan", "\"3:nan\" is not"),
         ("1 3", "\"3\" is not"),

@@ -103,7 +103,7 @@ proptest! {
         let rest = users(&dataset, order, Cursor { epoch, row: row as u64 });
         prop_assert_eq!(rest.as_slice(), &in_order[row..]);
         let beyond = read(&dataset, order, Cursor { epoch, row: count as u64 + 1 }, 1).unwrap_err();
-        let wanted = format!("row {} is beyond the data, which has {count} rows", count + 1);
+        let wanted = format!("row {} is beyond the end of the data, which has {count} rows", count + 1);
         prop_assert!(beyond.to_string().starts_with(&wanted), "{}", beyond);
     }
 

@@ -54,7 +54,7 @@ fn a_label_by_threshold_reads_alike_in_text_and_parquet() {
     let flag: ArrayRef = Arc::new(BooleanArray::from(vec![true; 4]));
     folder.write_parquet("flag.parquet", vec![("user", user), ("r", flag)], 9);
     let refused = folder.open(&["flag.parquet"], &job).unwrap_err().to_string();
-    assert!(refused.contains("needs numbers to hold against its `at_least`"), "{refused}");
+    assert!(refused.contains("needs numbers to compare with its `at_least`"), "{refused}");
     folder.write("b.csv", "user,r\n1,good\n");
     let refused = read(&folder.open(&["b.csv"], &job).unwrap(), PLAIN, Cursor::default(), 1);
     let refused = refused.unwrap_err().to_string();

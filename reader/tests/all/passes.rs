@@ -39,7 +39,7 @@ fn statistics_cover_what_needs_them_and_nothing_else() {
     let dataset = folder.open(&["a.parquet"], &job).unwrap();
 
     let error = dataset.batches(PLAIN, Cursor::default(), workers(1)).unwrap_err().to_string();
-    assert!(error.starts_with("no statistics for feature `age`"), "{error}");
+    assert!(error.starts_with("feature `age` has no statistics"), "{error}");
 
     let found = statistics(&dataset, &workers(1)).unwrap();
     assert_eq!(found, statistics(&dataset, &workers(3)).unwrap());
@@ -74,7 +74,7 @@ fn a_feature_without_a_value_has_no_statistics() {
     let dataset = folder.open(&["a.csv"], &job).unwrap();
     assert_eq!(
         statistics(&dataset, &workers(1)).unwrap_err().to_string(),
-        "`features.age`: no row of the training data has a value; leave the feature out"
+        "`features.age`: no row of the training data has a value; remove the feature from the job"
     );
 }
 

@@ -267,7 +267,7 @@ fn lists_with_weights_have_no_request() {
     let job = schema("[features.features]\nkind='ids'\n[labels.label]");
     folder.write("a.libsvm", "1 7:1 8:1\n0 7:1 8:0.5\n");
     let said = error(&folder, &["a.libsvm"], &job);
-    let expected = "column `features`, row 2 (byte 10): \"7:1 8:0.5\" has weights other than 1, which a request for feature `features` has no place for";
+    let expected = "column `features`, row 2 (byte 10): \"7:1 8:0.5\" has weights other than 1, which a request for feature `features` cannot contain";
     assert!(said.starts_with(expected), "{said}");
 }
 
@@ -289,7 +289,7 @@ fn inputs_of_one_name_are_one_value_or_refused() {
     for feature in ["kind='id'\ncolumn='who'\ntype='string'", "kind='ids'"] {
         let job = schema(&format!("[features.user]\n{feature}\n{joined}{side}"));
         let said = error(&folder, &["a.csv"], &job);
-        let expected = "`features.user`: feature `user` and the join with side table `users` are inputs of one name";
+        let expected = "`features.user`: feature `user` and the join with side table `users` are one input of a request";
         assert!(said.starts_with(expected), "{said}");
     }
 }

@@ -336,19 +336,19 @@ fn bad_side_tables_and_keys_are_named() {
             "a.csv",
             numeric,
             "u.csv",
-            "column `user`, row 2 (byte 15): \"3\" has no row there, but the join with side table `users` needs one in every row, because a numeric feature has no `missing = <number>`; give it one, or add the row: a.csv",
+            "column `user`, row 2 (byte 15): \"3\" has no row in the side table, but the join with side table `users` needs one for every row, because a numeric feature has no `missing = <number>`; set it, or add the row: a.csv",
         ),
         (
             "b.parquet",
             numeric,
             "u.csv",
-            "column `user`, row 3 (row group 1): \"3\" has no row there, but the join with side table `users` needs one in every row, because a numeric feature has no `missing = <number>`; give it one, or add the row: b.parquet",
+            "column `user`, row 3 (row group 1): \"3\" has no row in the side table, but the join with side table `users` needs one for every row, because a numeric feature has no `missing = <number>`; set it, or add the row: b.parquet",
         ),
         (
             "null.csv",
             numeric,
             "u.csv",
-            "column `user`, row 2 (byte 15): the value is missing, and the join with side table `users` needs one in every row: null.csv",
+            "column `user`, row 2 (byte 15): the value is missing, but the join with side table `users` needs one in every row; clean the data: null.csv",
         ),
         (
             "text.csv",
@@ -366,7 +366,7 @@ fn bad_side_tables_and_keys_are_named() {
             "a.csv",
             "kind = 'id'",
             "nokey.csv",
-            "column `user`, row 2 (byte 14): the value is missing, and side table `users` needs one in every row: nokey.csv",
+            "column `user`, row 2 (byte 14): the value is missing, but side table `users` needs one in every row; clean the data: nokey.csv",
         ),
         (
             "a.csv",

@@ -1,4 +1,4 @@
-//! Fetching a file into the cache: hashed before it gets its name.
+//! Fetching files into the cache. A file gets its name after its hash was verified.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 
 impl Cache {
-    /// Fetches a file unless the folder has it, and names it after its hash was found right.
-    /// Returns whether the folder has a new name, which the caller must sync.
+    /// Fetches a file unless the folder has it, verifies its hash and then names it. Returns
+    /// whether the folder has a new name, which the caller must sync.
     pub(super) fn fetch(
         &self,
         model: &Model,
@@ -70,9 +70,9 @@ impl Cache {
         Ok(true)
     }
 
-    /// Receives a file from a remote store. Hashes it while it is written, and names it if all of
-    /// it is right. An interrupted file begins anew, because files of a version are small and half
-    /// a file proves nothing.
+    /// Receives a file from a remote store. Hashes the file while it is written, and names it if
+    /// the hash is right. An interrupted file is fetched again from its beginning, because files of
+    /// a version are small and the hash of a part cannot be verified.
     fn receive(
         &self,
         mut fetch: Fetch,
@@ -89,7 +89,7 @@ impl Cache {
                 pace.waited();
                 let received = received.map_err(|error| {
                     refused = Some(fetch_error(error));
-                    std::io::Error::other("the store did not deliver the file")
+                    std::io::Error::other("the store did not send the whole file")
                 })?;
                 for piece in received.chunks(PIECE_BYTES) {
                     hasher.update(piece);
@@ -102,7 +102,7 @@ impl Cache {
             if hash.as_str() != file.blake3 || bytes != file.bytes {
                 let reason = describe_other_bytes(bytes, &hash, file.bytes);
                 refused = Some(Error::File { path: object.into(), reason });
-                return Err(std::io::Error::other("the file differs from what was published"));
+                return Err(std::io::Error::other("the file differs from the published file"));
             }
             Ok(name.to_owned())
         });
@@ -119,8 +119,8 @@ impl Cache {
     }
 }
 
-/// Returns the error of a failed fetch: an object that is missing in the store is a missing file of
-/// the version.
+/// Returns the error of a failed fetch. If the store does not have the object, the error names a
+/// missing file of the version.
 fn fetch_error(error: StoreError) -> Error {
     match error {
         StoreError::Missing { path } => {
@@ -130,9 +130,9 @@ fn fetch_error(error: StoreError) -> Error {
     }
 }
 
-/// Describes a file whose bytes are not those that were published.
+/// Describes a file whose bytes differ from the published bytes.
 pub(crate) fn describe_other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
     format!(
-        "its {bytes} bytes have hash {hash}, and the published file has {wanted} bytes and another hash"
+        "its {bytes} bytes have hash {hash}, but the published file has {wanted} bytes and a different hash"
     )
 }

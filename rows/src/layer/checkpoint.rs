@@ -1,4 +1,5 @@
-//! Making a base out of a checkpoint's parts, which are sorted by key already: no table is loaded.
+//! The conversion of a checkpoint into a base. The parts of a checkpoint are already sorted by key,
+//! so that no table is loaded.
 
 use std::path::Path;
 
@@ -7,20 +8,21 @@ use zillion_feature::FeatureKey;
 
 use super::{LayerManifest, LayerWriter, Throttle};
 use crate::error::Result;
-use crate::part::{Need, RowPart, TableParts, listed_parts, open_narrow, open_rows};
+use crate::part::{RowPart, TableParts, open_weights};
 use crate::shape::RowShape;
 use crate::spec::TableSpec;
 
-/// Writes every row of the checkpoint in `checkpoint`, whose manifest lists `parts`, as a layer
-/// into `folder`: the bytes that the live tables would have written as a base when the checkpoint
-/// was taken. Optimizers do not matter: specs need to agree in names and dimensions.
+/// Writes every row of the checkpoint in the folder `checkpoint` as a layer into `folder`. `parts`
+/// are the entries of the checkpoint's manifest. The bytes are those that the live tables would
+/// have written as a base at the time of the checkpoint. Specs must agree in names and dimensions;
+/// their optimizers do not matter.
 ///
-/// All parts are hashed and checked first, shared out to the workers and without pauses. Memory:
-/// one part of the layer, and the pages of the checkpoint that are read.
+/// The workers first hash and check all parts, without pauses. The memory is one part of the layer,
+/// and the pages of the checkpoint that are being read.
 ///
 /// # Errors
-/// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it, or the disk
-/// refuses.
+/// Returns [`Error::Part`](crate::Error::Part) with the file and the fault if a part is damaged or
+/// does not fit the specs, and an error if a file cannot be written.
 pub fn layer_of_checkpoint(
     workers: &Workers,
     checkpoint: &Path,
@@ -31,12 +33,9 @@ pub fn layer_of_checkpoint(
     throttle: &mut dyn Throttle,
 ) -> Result<LayerManifest> {
     let shapes: Vec<RowShape> = specs.iter().cloned().map(RowShape::new).collect::<Result<_>>()?;
-    let borrowed: Vec<&RowShape> = shapes.iter().collect();
-    let listed = listed_parts(&borrowed, parts)?;
-    let opened = open_rows(workers, checkpoint, &borrowed, &listed, Need::Weights)?;
-    let narrow = open_narrow(workers, checkpoint, &borrowed, &listed, Need::Weights)?;
+    let opened = open_weights(workers, checkpoint, &shapes, parts)?;
     let mut writer = LayerWriter::new(files, folder, throttle);
-    for ((shape, parts), narrow) in shapes.iter().zip(&opened).zip(&narrow) {
+    for (shape, (parts, narrow)) in shapes.iter().zip(&opened) {
         let rows = |parts: &[RowPart]| parts.iter().map(|part| part.len() as u64).sum();
         writer.table_of_rows(&shape.layout, rows(parts), rows(narrow))?;
         let (mut parts, mut narrow) = (rows_of(parts).peekable(), rows_of(narrow).peekable());

@@ -1,5 +1,5 @@
-//! The delta between two states, found by comparing every row: the way to a delta where the changes
-//! were not listed.
+//! The delta between two states, found by comparing every row. It serves where the tables did not
+//! record their changes.
 
 use std::path::Path;
 
@@ -13,15 +13,15 @@ use super::{Layer, LayerManifest, LayerWriter, Throttle};
 use crate::error::Result;
 use crate::layout::TableLayout;
 
-/// Writes the delta that leads from `old` (oldest first, a base and its deltas) to `new`, which has
-/// every row: rows that are new or that differ in any bit of their weights or in their count, and
-/// tombstones for the keys that left.
+/// Writes the delta that leads from `old` (oldest first, a base and its deltas) to `new`, which
+/// must have every row. The delta has the rows that are new or that differ in any bit of their
+/// weights or in their count, and tombstones for the removed keys.
 ///
-/// All layers are read twice, once to count: cutting parts by an upper bound would make many small
-/// files of a small delta. The memory is one part of the result.
+/// All layers are read twice, the first time to count rows: an upper bound of the rows would divide
+/// a small delta into many small files. The memory is one part of the result.
 ///
 /// # Errors
-/// Where the disk refuses.
+/// Returns an error if a file cannot be written.
 pub fn difference(
     files: &Files,
     folder: &Path,
@@ -60,8 +60,8 @@ pub fn difference(
     writer.finish()
 }
 
-/// Compares both sides in key order. Yields the change of each key that either side has, and `None`
-/// for a key without a change.
+/// Compares both states in key order. Yields the change of each key that either state has, and
+/// `None` for a key without a change.
 fn compare<'a>(
     old: &[&'a Layer],
     new: &'a Layer,

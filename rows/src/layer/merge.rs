@@ -1,5 +1,5 @@
-//! Merging several layers of a version into one: a linear merge in key order, in which the newer
-//! row wins.
+//! The merge of several layers of a version into one: linear, in key order. The newest row of a key
+//! wins.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use super::{Layer, LayerManifest, LayerWriter, Throttle};
 use crate::error::Result;
 use crate::layout::TableLayout;
 
-/// Merges `layers` (oldest first) and writes the files of the result into `folder`. Where the
-/// oldest layer is a base (`is_base`), tombstones have nothing left to hide and are dropped.
+/// Merges `layers` (oldest first) and writes the files of the result into `folder`. If the oldest
+/// layer is a base (`is_base`), tombstones hide nothing and are dropped.
 ///
 /// The memory is one part of the result, [`PART_BYTES`](super::PART_BYTES), and the pages of the
 /// inputs that the merge is reading.
 ///
 /// # Errors
-/// Where the disk refuses.
+/// Returns an error if a file cannot be written.
 pub fn merge_layers(
     files: &Files,
     folder: &Path,
@@ -33,29 +33,19 @@ pub fn merge_layers(
         let rows: u64 = layers.iter().map(|layer| layer.rows(table)).sum();
         let narrow = layers.iter().map(|layer| layer.narrow_rows(table)).sum();
         writer.table_of_rows(layout, rows - narrow, narrow)?;
-        merge_table(&mut writer, table, layers, is_base)?;
+        for (key, found) in merged(layers.iter().copied(), table) {
+            match found {
+                Found::Row(row) => writer.push(key, Some(row.weights), row.count)?,
+                Found::Tombstone if !is_base => writer.push(key, None, 0)?,
+                Found::Tombstone => {}
+            }
+        }
     }
     writer.finish()
 }
 
-fn merge_table(
-    writer: &mut LayerWriter<'_>,
-    table: usize,
-    layers: &[&Layer],
-    is_base: bool,
-) -> Result<()> {
-    for (key, found) in merged(layers.iter().copied(), table) {
-        match found {
-            Found::Row(row) => writer.push(key, Some(row.weights), row.count)?,
-            Found::Tombstone if !is_base => writer.push(key, None, 0)?,
-            Found::Tombstone => {}
-        }
-    }
-    Ok(())
-}
-
-/// Yields the entries of a table in several layers (oldest first) in key order: of equal keys the
-/// newest.
+/// Yields the entries of a table in several layers (oldest first), in key order. Of equal keys, it
+/// yields the newest entry only.
 pub(super) fn merged<'a>(
     layers: impl IntoIterator<Item = &'a Layer>,
     table: usize,

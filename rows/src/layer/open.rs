@@ -1,9 +1,9 @@
-//! Opening a layer of a version: reading the directory and the footers, without a pass over the
-//! rows.
+//! The opening of a layer of a version: it reads the directory and the footers of the files,
+//! without a pass over the rows.
 //!
-//! Files are hashed once, where they arrive; here they are mapped and their columns found, which is
-//! the same work for ten rows and for ten million. [`verify_layer`] is the other half: it reads
-//! every byte.
+//! Files are hashed once, when they arrive. The opening maps them and finds their columns, which
+//! takes the same time for ten rows and for ten million. [`verify_layer`] reads every byte of the
+//! files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub trait Places {
     fn path(&self, name: &str) -> PathBuf;
 }
 
-/// All files lie in one folder.
+/// A folder that contains all files of a layer.
 impl Places for Path {
     fn path(&self, name: &str) -> PathBuf {
         self.join(name)
@@ -39,10 +39,10 @@ impl<F: Fn(&str) -> PathBuf> Places for F {
     }
 }
 
-const REMEDY: &str = "fetch it again, or publish a new base";
+const REMEDY: &str = "fetch the layer again, or publish a new base";
 
-/// A layer of a version whose files are mapped. A clone is cheap; the mappings live as long as the
-/// last clone.
+/// A layer of a version with mapped files. A clone is cheap; the mappings live as long as the last
+/// clone.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub(super) tables: Arc<[TableRows]>,
@@ -50,10 +50,11 @@ pub struct Layer {
 
 impl Layer {
     /// Opens the layer whose files lie at the paths that `places` returns. `layouts` are the tables
-    /// that the version's job describes.
+    /// of the version's job.
     ///
     /// # Errors
-    /// [`Error::Part`] names the file and what is wrong with it.
+    /// Returns [`Error::Part`] with the file and the fault if a file is missing, damaged, or does
+    /// not fit the manifest or the job.
     pub fn open(
         places: &(impl Places + ?Sized),
         manifest: &LayerManifest,
@@ -85,30 +86,29 @@ impl Layer {
         Arc::strong_count(&self.tables) > 1
     }
 
-    /// Returns the entry of a key; `None` where the layer does not have the key.
+    /// Returns the entry of a key, or `None` if the layer does not have the key.
     pub fn find(&self, table: usize, key: FeatureKey) -> Option<Found<'_>> {
         let rows = self.tables.get(table)?;
         rows.find(key).map(|place| rows.at(place))
     }
 
-    /// Returns the number of keys of a table whose rows are narrow.
+    /// Returns the number of narrow rows of a table.
     pub(super) fn narrow_rows(&self, table: usize) -> u64 {
         let rows = self.tables.get(table).map(|rows| &rows.narrow.parts);
         rows.into_iter().flatten().map(|part| part.keys.len() as u64).sum()
     }
 
-    /// Returns the number of keys of a table, tombstones included.
+    /// Returns the number of keys of a table, including tombstones.
     pub fn rows(&self, table: usize) -> u64 {
         self.tables.get(table).map_or(0, |rows| rows.rows() as u64)
     }
 
-    /// Returns the number of mapped bytes of the rows of a table and of their entries in the
-    /// directory.
+    /// Returns the number of mapped bytes of a table: its rows and their entries in the directory.
     pub fn bytes(&self, table: usize) -> u64 {
         self.tables.get(table).map_or(0, |rows| rows.bytes() as u64)
     }
 
-    /// Yields a table's keys in ascending order with their entries.
+    /// Yields the keys of a table in ascending order, with their entries.
     pub fn iter(&self, table: usize) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         self.tables.get(table).into_iter().flat_map(TableRows::iter)
     }
@@ -118,7 +118,7 @@ impl Layer {
 /// directory against the keys.
 ///
 /// # Errors
-/// [`Error::Part`] names the first file that is wrong, and the row.
+/// Returns [`Error::Part`] with the first damaged file and the row if a check fails.
 pub fn verify_layer(
     places: &(impl Places + ?Sized),
     manifest: &LayerManifest,
@@ -147,7 +147,7 @@ pub fn verify_layer(
             .map_err(|(file, reason)| Error::Part { path: places.path(&file.name()), reason })?;
         if tombstones != table.tombstones {
             let reason = format!(
-                "table `{}` has {tombstones} tombstones and the manifest says {}; {REMEDY}",
+                "table `{}` has {tombstones} tombstones, but the manifest lists {}; {REMEDY}",
                 table.table, table.tombstones
             );
             return Err(Error::Part { path: places.path(&manifest.directory.name()), reason });
@@ -171,7 +171,7 @@ fn verify_file(
     let hash = hasher.finalize().to_hex();
     if hash.as_str() != file.blake3 || bytes.len() as u64 != file.bytes {
         let reason = format!(
-            "the {} bytes of the file hash to {hash}; {} bytes of another hash were published; {REMEDY}",
+            "the file has {} bytes with the BLAKE3 hash {hash}, but {} bytes with another hash were published; {REMEDY}",
             bytes.len(),
             file.bytes
         );
@@ -180,18 +180,20 @@ fn verify_file(
     Ok(())
 }
 
-/// Checks that narrow rows are no tombstones and have other keys than the full rows.
+/// Checks that no narrow row is a tombstone and that no key has rows of both widths.
 fn verify_narrow(table: &LayerTable, rows: &TableRows) -> Result<(), (LayerFile, String)> {
     let listed = table.narrow.iter().flat_map(|narrow| &narrow.parts);
     for (part, listed) in rows.narrow.parts.iter().zip(listed) {
         let refuse = |reason: String| Err((listed.file.clone(), format!("{reason}; {REMEDY}")));
         if let Some(row) = part.tombstones.iter().position(|&t| t != 0) {
-            return refuse(format!("row {row}: a tombstone among narrow rows"));
+            return refuse(format!("row {row}: a narrow row is a tombstone"));
         }
         let is_full = |&key: &u64| rows.full.find(FeatureKey(key)).is_some();
         if let Some(row) = part.keys.iter().position(is_full) {
             let key = part.keys[row];
-            return refuse(format!("row {row}: key {key:#018x} has a full row too"));
+            return refuse(format!(
+                "row {row}: key {key:#018x} has a narrow row here and a full row in another part"
+            ));
         }
     }
     Ok(())
@@ -202,38 +204,43 @@ fn verify_rows(rows: &WidthRows, index: usize) -> Result<(), String> {
     let keys = &part.keys[..];
     if let Some(row) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
         let key = keys[row + 1];
-        return Err(format!("row {}: key {key:#018x} is not above the one before it", row + 1));
+        return Err(format!("row {}: key {key:#018x} is not above the key before it", row + 1));
     }
     if let Some(row) = keys.iter().position(|&key| part_of(key, parts) != index) {
         return Err(format!("row {row}: key {:#018x} belongs to another part", keys[row]));
     }
     if let Some(row) = part.tombstones.iter().position(|&t| t > 1) {
-        return Err(format!("row {row}: a tombstone is 0 or 1, not {}", part.tombstones[row]));
+        return Err(format!(
+            "row {row}: column `tombstone` has {} instead of 0 or 1",
+            part.tombstones[row]
+        ));
     }
     if let Some(at) = part.weights.iter().position(|w| !w.is_finite()) {
-        return Err(format!("row {}: a weight is not finite", at / rows.width));
+        return Err(format!("row {}: a weight is infinite or NaN", at / rows.width));
     }
     for (entry, &start) in part.starts.iter().enumerate() {
         let before = |&key: &u64| entry_of(key, parts, part.bits) < entry;
         if keys.partition_point(before) != start as usize {
-            return Err(format!("entry {entry} of the directory does not fit the keys"));
+            return Err(format!(
+                "entry {entry} of the directory does not agree with the keys of the part"
+            ));
         }
     }
     Ok(())
 }
 
-/// Compares the manifest with the job, before any file is opened.
+/// Compares the manifest with the job before any file is opened.
 fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<(), String> {
     if manifest.tables.len() != layouts.len() {
         let (found, wanted) = (manifest.tables.len(), layouts.len());
-        return Err(format!("the layer has {found} tables and the job {wanted}; {REMEDY}"));
+        return Err(format!("the layer has {found} tables, but the job has {wanted}; {REMEDY}"));
     }
     for (table, layout) in manifest.tables.iter().zip(layouts) {
         let segments: Vec<_> = layout.segments.iter().map(|s| (s.name.clone(), s.dim)).collect();
         if table.table != layout.name || table.segments != segments {
             let (found, wanted) = (&table.segments, &segments);
             return Err(format!(
-                "the layer's table `{}` has segments {found:?}, the job's table `{}` {wanted:?}; {REMEDY}",
+                "table `{}` of the layer has segments {found:?}, but table `{}` of the job has {wanted:?}; {REMEDY}",
                 table.table, layout.name
             ));
         }
@@ -241,7 +248,10 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
             [table.parts.len()].into_iter().chain(table.narrow.iter().map(|n| n.parts.len()))
         {
             if parts > SLOTS || !(parts == 0 || parts.is_power_of_two()) {
-                return Err(format!("table `{}` has {parts} parts; {REMEDY}", table.table));
+                return Err(format!(
+                    "table `{}` has {parts} parts instead of a power of two up to {SLOTS}; {REMEDY}",
+                    table.table
+                ));
             }
         }
         check_narrow(table, layout)?;
@@ -249,7 +259,7 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
         let rows = table.parts.iter().map(|p| p.rows).sum::<u64>().saturating_add(narrow);
         if rows != table.rows || table.tombstones > table.rows {
             return Err(format!(
-                "table `{}`: parts of {rows} rows in all, {} rows and {} tombstones do not agree; {REMEDY}",
+                "table `{}`: the parts have {rows} rows, but the table has {} rows and {} tombstones; {REMEDY}",
                 table.table, table.rows, table.tombstones
             ));
         }
@@ -257,22 +267,22 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
     Ok(())
 }
 
-/// Checks that narrow rows have the segments that the job says: a reader would put other floats in
-/// the wrong places.
+/// Checks that narrow rows have the segments of the job: with other segments, a reader would put
+/// floats in wrong places.
 fn check_narrow(table: &LayerTable, layout: &TableLayout) -> Result<(), String> {
     let Some(narrow) = &table.narrow else { return Ok(()) };
     let wanted = layout.narrow.iter().flatten().map(|s| (s.name.clone(), s.dim));
     let wanted: Vec<_> = wanted.collect();
     if narrow.segments != wanted || wanted.is_empty() {
         return Err(format!(
-            "the narrow rows of the layer's table `{}` have segments {:?}, the job's {wanted:?}; {REMEDY}",
+            "the narrow rows of the layer's table `{}` have segments {:?}, but those of the job have {wanted:?}; {REMEDY}",
             table.table, narrow.segments
         ));
     }
     let rows: u64 = narrow.parts.iter().map(|part| part.rows).sum();
     if rows != narrow.rows {
         return Err(format!(
-            "table `{}`: parts of {rows} narrow rows in all and {} narrow rows do not agree; {REMEDY}",
+            "table `{}`: the parts have {rows} narrow rows, but the table has {}; {REMEDY}",
             table.table, narrow.rows
         ));
     }
@@ -305,15 +315,15 @@ fn open_part(
         check_schema(file, "part", &part_fields(table.width))?;
         if file.rows as u64 != *rows {
             let found = file.rows;
-            return Err(format!("the file has {found} rows and the manifest says {rows}"));
+            return Err(format!("the file has {found} rows, but the manifest lists {rows}"));
         }
-        let said = |key: &str| file.said(key);
+        let metadata = |key: &str| file.metadata(key);
         let expected = part_label(index, table.parts.len(), table.is_narrow);
-        if said("zillion.table") != table.table || said("zillion.part") != expected {
+        if metadata("zillion.table") != table.table || metadata("zillion.part") != expected {
             return Err(format!(
-                "the file is part {} of table `{}` and not {expected} of `{}`",
-                said("zillion.part"),
-                said("zillion.table"),
+                "the file is part {} of table `{}` instead of part {expected} of table `{}`",
+                metadata("zillion.part"),
+                metadata("zillion.table"),
                 table.table
             ));
         }
@@ -339,19 +349,22 @@ fn open_part(
 }
 
 fn check_schema(file: &ArrowFile<'_>, what: &str, fields: &[Field]) -> Result<(), String> {
-    let said = |key: &str| file.said(key);
+    let metadata = |key: &str| file.metadata(key);
     let schema = &file.schema;
-    if said("zillion.format") != FORMAT || said("zillion.layer") != what {
+    if metadata("zillion.format") != FORMAT || metadata("zillion.layer") != what {
         return Err(format!(
-            "the file is a `{}` of format `{}`, and this program reads a `{what}` of format `{FORMAT}` here",
-            said("zillion.layer"),
-            said("zillion.format")
+            "the file is a `{}` of format `{}` instead of a `{what}` of format `{FORMAT}`",
+            metadata("zillion.layer"),
+            metadata("zillion.format")
         ));
     }
     let found = schema.fields().iter().map(AsRef::as_ref);
     if !found.eq(fields.iter()) {
         let names: Vec<_> = schema.fields().iter().map(|f| f.to_string()).collect();
-        return Err(format!("the columns are not those of a {what}: {}", names.join(", ")));
+        return Err(format!(
+            "the file does not have the columns of a {what}: it has {}",
+            names.join(", ")
+        ));
     }
     Ok(())
 }
@@ -366,7 +379,7 @@ fn open_file<T>(
     let refuse = |reason: String| Error::Part { path, reason: format!("{reason}; {REMEDY}") };
     if bytes.len() as u64 != file.bytes {
         return Err(refuse(format!(
-            "the file has {} bytes and the manifest says {}: it was cut or changed",
+            "the file has {} bytes, but the manifest lists {}; the file was truncated or changed",
             bytes.len(),
             file.bytes
         )));

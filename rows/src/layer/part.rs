@@ -1,4 +1,4 @@
-//! One mapped part of a layer: finding a key and reading its row.
+//! The mapped rows of a table in a layer: the search for a key and the reading of its row.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use super::{entry_of, part_of};
 #[derive(Clone, Debug)]
 pub(super) struct TableRows {
     pub(super) full: WidthRows,
-    /// The narrow rows; empty where no row is narrow.
+    /// The narrow rows; empty if no row is narrow.
     pub(super) narrow: WidthRows,
 }
 
@@ -40,26 +40,26 @@ pub(super) struct PartColumns {
 pub(super) struct Place {
     pub(super) part: u32,
     pub(super) row: u32,
-    /// Whether the part is one of narrow rows.
+    /// Whether the part is a part of narrow rows.
     pub(super) is_narrow: bool,
 }
 
 /// The entry of a key in a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found<'a> {
-    /// The key has this row.
+    /// The key has this row in the layer.
     Row(LayerRow<'a>),
-    /// The key left the table.
+    /// The key was removed from the table.
     Tombstone,
 }
 
 /// A row of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerRow<'a> {
-    /// The weights of all segments; of a narrow row the floats that it has (see
+    /// The weights of all segments; for a narrow row, only the floats that the row has (see
     /// [`LayerSource::whole`](super::LayerSource::whole)).
     pub weights: &'a [f32],
-    /// The number of times that training had pushed the row.
+    /// The number of pushes of the row in training.
     pub count: u32,
 }
 
@@ -69,7 +69,7 @@ pub struct WholeRow<'a> {
     /// The weights of all segments; the floats that a narrow row lacks are those of the initial row
     /// of its key.
     pub weights: Cow<'a, [f32]>,
-    /// The number of times that training had pushed the row.
+    /// The number of pushes of the row in training.
     pub count: u32,
 }
 
@@ -87,7 +87,8 @@ impl TableRows {
         }
     }
 
-    /// Prefetches the cache lines of the keys; those of the directory should have arrived.
+    /// Prefetches the cache lines of the keys near `key`. The cache lines of the directory should
+    /// have arrived before.
     #[inline(always)]
     pub(super) fn prefetch_keys(&self, key: FeatureKey) {
         self.full.prefetch_keys(key);
@@ -102,7 +103,7 @@ impl TableRows {
         self.of_width(place.is_narrow).prefetch_row(place);
     }
 
-    /// Returns the position of `key`.
+    /// Returns the position of `key`, or `None` if the table does not have the key.
     #[inline(always)]
     pub(super) fn find(&self, key: FeatureKey) -> Option<Place> {
         match self.full.find(key) {
@@ -112,8 +113,8 @@ impl TableRows {
         }
     }
 
-    /// Returns the entry at a position. A position outside of the part reads as a tombstone; no
-    /// writer makes one.
+    /// Returns the entry at a position. A position outside of the part, which only a damaged file
+    /// can give, reads as a tombstone.
     #[inline(always)]
     pub(super) fn at(&self, place: Place) -> Found<'_> {
         self.of_width(place.is_narrow).at(place)

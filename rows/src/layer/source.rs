@@ -1,4 +1,4 @@
-//! The rows of a version, out of a few layers, as a [`RowSource`].
+//! The rows of a version, read from a few layers, as a [`RowSource`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use super::part::{Found, LayerRow, Place, TableRows, WholeRow};
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
 use crate::shape::RowShape;
-use crate::source::{LookupReport, RowSource, shape_rows};
+use crate::source::{LookupReport, RowSource, lookup_tables};
 use crate::spec::TableSpec;
 
-/// The largest number of layers that a lookup probes; more are merged first.
+/// The largest number of layers that a lookup searches; a version with more layers is merged first.
 pub const MAX_LAYERS: usize = 4;
 
 /// The number of keys that are looked up together, so that their cache misses overlap.
 const BLOCK: usize = 32;
 
-/// The number of keys of a table from which on the workers share a lookup.
+/// The smallest number of keys of a table for which the workers share a lookup.
 const SHARED_KEYS: usize = 4096;
 
-/// The rows of one version. A clone is cheap and reads the same mappings.
+/// A source of the rows of one version. A clone is cheap and reads the same mappings.
 #[derive(Clone, Debug)]
 pub struct LayerSource {
     layouts: Arc<[TableLayout]>,
@@ -35,15 +35,17 @@ pub struct LayerSource {
 }
 
 impl LayerSource {
-    /// Makes a source of `layers`, oldest first. `specs` declare how an unknown key reads;
-    /// optimizers in them do not matter.
+    /// Makes a source of `layers`, oldest first. `specs` declare the row of an unknown key; their
+    /// optimizers do not matter.
     ///
     /// # Errors
-    /// Where there are more than [`MAX_LAYERS`] layers, or a spec is not valid.
+    /// Returns an error if there are more than [`MAX_LAYERS`] layers, or if a spec is not valid.
     pub fn new(specs: &[TableSpec], layers: Vec<Layer>, workers: Arc<Workers>) -> Result<Self> {
         if layers.len() > MAX_LAYERS {
-            let reason =
-                format!("{} layers, and a lookup probes at most {MAX_LAYERS}", layers.len());
+            let reason = format!(
+                "the version has {} layers, and a lookup searches at most {MAX_LAYERS}; merge some of them first",
+                layers.len()
+            );
             return Err(Error::misuse(reason));
         }
         let shapes = specs.iter().cloned().map(RowShape::new).collect::<Result<Vec<_>>>()?;
@@ -70,8 +72,8 @@ impl LayerSource {
         }
     }
 
-    /// Yields every row of a table in key order: of equal keys the newest, without the keys that
-    /// left.
+    /// Yields every row of a table in key order, without the removed keys. Of equal keys, it yields
+    /// the newest row only.
     pub fn rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, LayerRow<'_>)> {
         merged(self.layers.iter(), table).filter_map(|(key, found)| match found {
             Found::Row(row) => Some((key, row)),
@@ -86,7 +88,7 @@ impl LayerSource {
         })
     }
 
-    /// Returns the row that a key of a table reads as where no layer has it.
+    /// Returns the row that a key reads as if no layer has it.
     pub fn default_row(&self, table: usize, key: FeatureKey) -> Option<Vec<f32>> {
         let shape = self.shapes.get(table)?;
         let mut row = vec![0.0; shape.stride()];
@@ -95,7 +97,7 @@ impl LayerSource {
         Some(row)
     }
 
-    /// Fills the rows of `keys`; returns how many keys no layer has.
+    /// Fills the rows of `keys`. Returns the number of keys that no layer has.
     fn read(&self, table: usize, keys: &[FeatureKey], out: &mut [f32]) -> u64 {
         let shape = &self.shapes[table];
         let stride = shape.stride();
@@ -107,8 +109,8 @@ impl LayerSource {
         missing
     }
 
-    /// Reads one block, layer by layer: older layers are not asked for a key that a newer layer
-    /// has.
+    /// Reads one block, layer by layer. A key that a newer layer has is not searched in older
+    /// layers.
     fn read_block(
         &self,
         shape: &RowShape,
@@ -179,7 +181,7 @@ impl LayerSource {
     }
 }
 
-/// Writes a narrow row over the initial row of its key, padding included.
+/// Writes the floats of a narrow row over the initial row of its key, including the padding.
 #[cold]
 fn fill_narrow(shape: &RowShape, key: FeatureKey, weights: &[f32], target: &mut [f32]) {
     shape.fill_initial(key, target);
@@ -201,13 +203,8 @@ impl RowSource for LayerSource {
     }
 
     fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
-        shape_rows(&self.layouts, plan, rows)?;
-        let mut report = LookupReport { missing: vec![0; self.shapes.len()] };
-        for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
-            rows.counts = None;
-            let index = table.table.index();
-            report.missing[index] += self.read_shared(index, &table.keys, &mut rows.values);
-        }
-        Ok(report)
+        lookup_tables(&self.layouts, plan, rows, |index, table, rows| {
+            self.read_shared(index, &table.keys, &mut rows.values)
+        })
     }
 }

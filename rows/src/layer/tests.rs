@@ -299,7 +299,9 @@ fn a_writer_refuses_what_would_not_be_found() {
     writer.push(FeatureKey(5), Some(&[0.0; 5]), 1).unwrap();
     let not_above = message(writer.push(FeatureKey(5), Some(&[0.0; 5]), 1));
     assert!(not_above.contains("not above") && not_above.starts_with("table `a`"), "{not_above}");
-    assert!(message(writer.push(FeatureKey(6), Some(&[0.0; 4]), 1)).contains("4 floats, not 5"));
+    assert!(
+        message(writer.push(FeatureKey(6), Some(&[0.0; 4]), 1)).contains("4 floats instead of 5")
+    );
     writer.table(&layouts[1], 0).unwrap();
     assert!(message(writer.push(FeatureKey(6), Some(&[0.0; 3]), 1)).contains("begun as empty"));
 }

@@ -1,4 +1,5 @@
-//! Writing a layer of a version: rows come in key order, files go out part by part.
+//! The writer of a layer of a version: rows arrive in key order, and files are written part by
+//! part.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,7 +8,6 @@ use std::sync::Arc;
 use arrow_array::{
     ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array,
 };
-use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
@@ -16,22 +16,22 @@ use super::{
     FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES, Throttle,
     entry_bits, entry_of, part_count, part_of, row_bytes,
 };
-use crate::arrow_writer::{Hashed, io_error};
+use crate::arrow_writer::{Hashed, write_batch};
 use crate::error::{Error, Result};
 use crate::layout::{SegmentLayout, TableLayout};
 
-/// The number of bytes that are written and hashed between two calls of [`Throttle::piece`]: about
-/// 0.1 ms.
+/// The number of bytes that are written and hashed between two calls of [`Throttle::piece`], which
+/// takes about 0.1 ms.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The number of rows between two calls of [`Throttle::piece`].
 pub(super) const PIECE_ROWS: usize = 512;
 
-/// A writer of a layer's files into a folder.
+/// A writer of the files of a layer into a folder.
 ///
-/// The caller must begin the tables in the order of the schema and add each table's rows in
-/// ascending order of their keys, full and narrow ones mixed. A part is held in memory until it is
-/// complete, and no more than one of each width.
+/// The caller must begin the tables in the order of the schema, and add the rows of each table in
+/// ascending order of their keys, full and narrow ones mixed. A part stays in memory until it is
+/// complete; at most one part of each width is in memory.
 pub struct LayerWriter<'a> {
     files: &'a Files,
     folder: &'a Path,
@@ -41,11 +41,11 @@ pub struct LayerWriter<'a> {
     open: Option<OpenTable>,
 }
 
-/// The table that rows are being added to.
+/// The table to which rows are being added.
 struct OpenTable {
     last: Option<u64>,
     full: OpenRows,
-    /// The narrow rows, where rows may be narrow.
+    /// The narrow rows, if rows of the table can be narrow.
     narrow: Option<OpenRows>,
     name: String,
     tombstones: u64,
@@ -58,9 +58,9 @@ struct OpenRows {
     parts: usize,
     width: usize,
     rows: Rows,
-    /// The largest number of rows of a part.
+    /// The largest number of rows in a part.
     room: usize,
-    /// The number of the part that `rows` belong to.
+    /// The number of the part that `rows` belongs to.
     part: usize,
     done: Vec<LayerPart>,
 }
@@ -75,25 +75,25 @@ struct Rows {
 }
 
 impl<'a> LayerWriter<'a> {
-    /// Begins a layer without tables. `folder` exists; its name is not synced here.
+    /// Begins a layer without tables. `folder` must exist; the caller syncs its name.
     pub fn new(files: &'a Files, folder: &'a Path, throttle: &'a mut dyn Throttle) -> Self {
         Self { files, folder, throttle, starts: Vec::new(), tables: Vec::new(), open: None }
     }
 
-    /// Ends the table before and begins the next one, in `parts` parts: as many as [`part_count`]
-    /// returns, 0 for a table without rows. All rows of the table are full.
+    /// Ends the current table and begins the next one, with `parts` parts: the number that
+    /// [`part_count`] returns, 0 for a table without rows. All rows of the table are full.
     ///
     /// # Errors
-    /// Where the disk refuses the last part of the table before.
+    /// Returns an error if the last part of the current table cannot be written.
     pub fn table(&mut self, layout: &TableLayout, parts: usize) -> Result<()> {
         self.begin(layout, parts, 0)
     }
 
-    /// Begins a table as [`LayerWriter::table`] does that will have so many full rows and
-    /// tombstones, and so many narrow rows (or fewer).
+    /// Begins a table as [`LayerWriter::table`] does. The table will have at most `full` full rows
+    /// and tombstones, and at most `narrow` narrow rows.
     ///
     /// # Errors
-    /// As [`LayerWriter::table`].
+    /// Returns an error if the last part of the current table cannot be written.
     pub fn table_of_rows(&mut self, layout: &TableLayout, full: u64, narrow: u64) -> Result<()> {
         let narrow = part_count(narrow, layout.narrow_width());
         self.begin(layout, part_count(full, layout.width()), narrow)
@@ -112,33 +112,40 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Adds a row, or a tombstone where `weights` is `None`. A row with as many floats as a narrow
-    /// one is taken for narrow.
+    /// Adds a row, or a tombstone if `weights` is `None`. A row with the width of a narrow row is a
+    /// narrow row.
     ///
     /// # Errors
-    /// A key that is not above the one before it, a row of another width, a row of a table that was
-    /// begun without parts, or a disk that refuses.
+    /// Returns an error if the key is not above the key before it, if the row has a wrong width, if
+    /// the table was begun without parts, or if a file cannot be written.
     pub fn push(&mut self, key: FeatureKey, weights: Option<&[f32]>, count: u32) -> Result<()> {
         let Some(open) = &mut self.open else {
-            return Err(Error::misuse("a row is added before its table is begun"));
+            return Err(Error::misuse("a row was added before its table; begin the table first"));
         };
         let refuse = |open: &OpenTable, reason: String| Error::mismatch(&open.name, reason);
         if open.last.is_some_and(|last| last >= key.0) {
             return Err(refuse(
                 open,
-                format!("key {:#018x} is not above the one before it", key.0),
+                format!(
+                    "key {:#018x} is not above the key before it; add rows in key order",
+                    key.0
+                ),
             ));
         }
         let is_narrow = |rows: &OpenRows| weights.is_some_and(|row| row.len() == rows.width);
         let is_narrow = open.narrow.as_ref().is_some_and(is_narrow);
         let rows = open.rows_of(is_narrow);
         if rows.parts == 0 {
-            return Err(refuse(open, "a row is added to a table that was begun as empty".into()));
+            return Err(refuse(open, "a row was added to a table that was begun as empty; begin it with at least one part".into()));
         }
         if let Some(row) = weights
             && row.len() != rows.width
         {
-            let reason = format!("a row has {} floats, not {}", row.len(), rows.width);
+            let reason = format!(
+                "a row has {} floats instead of {}; use the table's layout",
+                row.len(),
+                rows.width
+            );
             return Err(refuse(open, reason));
         }
         let part = part_of(key.0, rows.parts);
@@ -159,7 +166,7 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Gives the throttle a turn, where rows were read and none was added.
+    /// Calls the throttle after rows that were read but not added.
     pub(super) fn pause(&mut self) {
         self.throttle.piece();
     }
@@ -167,7 +174,7 @@ impl<'a> LayerWriter<'a> {
     /// Writes the last part and the directory.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Returns an error if a file cannot be written.
     pub fn finish(mut self) -> Result<LayerManifest> {
         self.end_table()?;
         let starts = std::mem::take(&mut self.starts);
@@ -187,11 +194,11 @@ impl<'a> LayerWriter<'a> {
                 self.end_part(is_narrow)?;
             }
         }
-        self.tables.extend(self.open.take().map(OpenTable::done));
+        self.tables.extend(self.open.take().map(OpenTable::into_entry));
         Ok(())
     }
 
-    /// Writes the rows of one width as the current part and moves to the next part.
+    /// Writes the current part of one width and begins the next part.
     fn end_part(&mut self, is_narrow: bool) -> Result<()> {
         let Some(mut table) = self.open.take() else { return Ok(()) };
         let name = table.name.clone();
@@ -210,7 +217,7 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Writes one file and names it by its hash.
+    /// Writes one file under the name of its hash.
     fn write(
         &mut self,
         schema: &Arc<Schema>,
@@ -221,12 +228,8 @@ impl<'a> LayerWriter<'a> {
         let (name, bytes) = self.files.write_named_by_content(self.folder, |out| {
             let hashed = Hashed { out, hasher: &mut hasher };
             let throttled = Throttled { hashed, throttle: &mut *throttle };
-            let mut writer = FileWriter::try_new(throttled, schema).map_err(io_error)?;
-            let columns = columns().map_err(io_error)?;
-            let batch = RecordBatch::try_new(schema.clone(), columns).map_err(io_error)?;
-            writer.write(&batch).map_err(io_error)?;
-            writer.finish().map_err(io_error)?;
-            drop(writer);
+            let batch = || RecordBatch::try_new(schema.clone(), columns()?);
+            write_batch(throttled, schema, batch)?;
             throttle.piece();
             let blake3 = hasher.finalize().to_hex().to_string();
             Ok(format!("{blake3}.arrow"))
@@ -239,7 +242,7 @@ impl<'a> LayerWriter<'a> {
 }
 
 impl OpenTable {
-    /// Returns the open rows of one width; the full ones where no row is narrow.
+    /// Returns the open rows of one width, or the full ones if the table has no narrow rows.
     fn rows_of(&mut self, is_narrow: bool) -> &mut OpenRows {
         match &mut self.narrow {
             Some(narrow) if is_narrow => narrow,
@@ -247,7 +250,7 @@ impl OpenTable {
         }
     }
 
-    fn done(self) -> LayerTable {
+    fn into_entry(self) -> LayerTable {
         let rows = |parts: &[LayerPart]| parts.iter().map(|part| part.rows).sum::<u64>();
         let narrow = self.narrow.map(|narrow| NarrowRows {
             segments: narrow.segments,
@@ -277,7 +280,7 @@ impl OpenRows {
 
 impl Rows {
     /// Reserves the memory of a whole part at once: growing would copy megabytes between two
-    /// pauses. Memory that is reserved and not written is not mapped yet.
+    /// pauses. Memory that is reserved and not yet written is not mapped.
     fn reserve(&mut self, rows: usize, width: usize) {
         self.keys.reserve_exact(rows);
         self.weights.reserve_exact(rows.saturating_mul(width));
@@ -309,7 +312,7 @@ impl Rows {
     }
 }
 
-/// Appends the entries of a part's directory: the first row of each entry.
+/// Appends the entries of a part to the directory: the number of the first row of each entry.
 fn list_entries(
     keys: &[u64],
     parts: usize,
@@ -332,7 +335,7 @@ fn list_entries(
     }
 }
 
-/// Returns the columns of a part whose rows have this many floats.
+/// Returns the columns of a part whose rows have `width` floats.
 pub(super) fn part_fields(width: usize) -> Vec<Field> {
     vec![
         Field::new("key", DataType::UInt64, false),
@@ -342,7 +345,7 @@ pub(super) fn part_fields(width: usize) -> Vec<Field> {
     ]
 }
 
-/// Returns the columns of a directory.
+/// Returns the columns of the directory.
 pub(super) fn directory_fields() -> Vec<Field> {
     vec![Field::new("start", DataType::UInt32, false)]
 }
@@ -354,23 +357,23 @@ fn item() -> Arc<Field> {
 fn part_schema(table: &str, open: &OpenRows) -> Arc<Schema> {
     let segments = open.segments.iter().map(|(name, dim)| format!("{name}:{dim}"));
     let mut schema = Schema::clone(&schema("part", part_fields(open.width)));
-    let said = [
+    let metadata = [
         ("zillion.part", part_label(open.part, open.parts, open.is_narrow)),
         ("zillion.segments", segments.collect::<Vec<_>>().join(",")),
         ("zillion.table", table.to_owned()),
     ];
-    schema.metadata.extend(said.map(|(key, value)| (key.to_owned(), value)));
+    schema.metadata.extend(metadata.map(|(key, value)| (key.to_owned(), value)));
     Arc::new(schema)
 }
 
-/// Returns the text by which a part names its place.
+/// Returns the text that names a part's place among the parts of its table.
 pub(super) fn part_label(part: usize, parts: usize, is_narrow: bool) -> String {
     format!("{part} of {parts}{}", if is_narrow { " narrow" } else { "" })
 }
 
 fn schema(what: &str, fields: Vec<Field>) -> Arc<Schema> {
-    let said = [("zillion.format", FORMAT), ("zillion.layer", what)];
-    let metadata = said.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let entries = [("zillion.format", FORMAT), ("zillion.layer", what)];
+    let metadata = entries.map(|(key, value)| (key.to_owned(), value.to_owned()));
     Arc::new(Schema::new(fields).with_metadata(std::collections::HashMap::from(metadata)))
 }
 

@@ -1,22 +1,22 @@
-//! Files of the keys that wait to be admitted.
+//! Files of the keys that wait for admission.
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, UInt32Array, UInt64Array};
+use arrow_array::{UInt32Array, UInt64Array};
 use arrow_buffer::ScalarBuffer;
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
-use super::write::{metadata, write_file};
-use super::{CANDIDATES, PartInfo, file_name};
+use super::write::write_file;
+use super::{CANDIDATES, PartInfo};
 use crate::candidate::Candidate;
 use crate::error::Result;
 use crate::shape::RowShape;
 
-/// One verified and mapped file of candidates, in key order.
+/// A verified and mapped file of candidates, in key order.
 #[derive(Debug)]
 pub struct StoredCandidates {
     pub(super) keys: ScalarBuffer<u64>,
@@ -51,12 +51,12 @@ pub(super) fn candidate_fields() -> Vec<Field> {
     ]
 }
 
-/// Writes and syncs one file of candidates, which come in key order.
+/// Writes and syncs one file of candidates, which must arrive in key order.
 pub fn write_candidates(
     files: &Files,
     folder: &Path,
     shape: &RowShape,
-    (part, parts): (usize, usize),
+    place: (usize, usize),
     candidates: impl Iterator<Item = (FeatureKey, Candidate)>,
 ) -> Result<PartInfo> {
     let (mut keys, mut counts, mut last_steps) = (Vec::new(), Vec::new(), Vec::new());
@@ -65,17 +65,11 @@ pub fn write_candidates(
         counts.push(candidate.count);
         last_steps.push(u64::from(candidate.last_step));
     }
-    let schema = Schema::new(candidate_fields()).with_metadata(metadata(shape, part, parts));
-    let schema = Arc::new(schema);
-    let rows = keys.len() as u64;
-    write_file(files, folder, file_name(shape.name(), CANDIDATES, part), rows, &schema, || {
-        RecordBatch::try_new(
-            schema.clone(),
-            vec![
-                Arc::new(UInt64Array::from(keys)),
-                Arc::new(UInt32Array::from(counts)),
-                Arc::new(UInt64Array::from(last_steps)),
-            ],
-        )
+    write_file(files, folder, shape, (place, CANDIDATES), (candidate_fields(), None), || {
+        Ok(vec![
+            Arc::new(UInt64Array::from(keys)),
+            Arc::new(UInt32Array::from(counts)),
+            Arc::new(UInt64Array::from(last_steps)),
+        ])
     })
 }

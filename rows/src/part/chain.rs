@@ -1,13 +1,14 @@
-//! The rows of a table out of a chain of checkpoints: a whole one, and the changes behind it.
+//! The rows of a table, read from a chain of checkpoints: a whole checkpoint, and the later ones
+//! that hold only changes.
 //!
-//! A [`RowPart`] looks like one part that is whole. Without a chain it is that part. With a chain,
-//! the files are merged in key order when they are opened: the newest row of a key wins, and
-//! evicted keys are left out. The merge keeps where each row lies, which is 8 bytes a row; the rows
-//! themselves stay where they are mapped.
+//! A [`RowPart`] behaves as one whole part. Without a chain, it has one file. With a chain, the
+//! files are merged in key order when they are opened: the newest row of a key wins, and evicted
+//! keys are left out. The merge stores the position of each row in 8 bytes; the rows themselves
+//! stay in the mapped files.
 //!
 //! # Invariants
-//! * The parts of a table are those that a whole checkpoint of the same moment has, or more of them
-//!   over fewer slots each, so that a new cut by row counts can be put together of whole parts.
+//! * A table has the parts of a whole checkpoint of the same moment, or more parts with fewer slots
+//!   each, so that whole parts can be joined into a new division by row counts.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -25,13 +26,13 @@ use crate::error::{Error, Result};
 use crate::row::{RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// The rows of some slots, out of one file or several.
+/// The rows of some slots, read from one file or from several.
 #[derive(Debug)]
 pub struct RowPart {
     slots: Range<usize>,
     /// The files, oldest first; at least one.
     files: Vec<Arc<StoredPart>>,
-    /// The position of each row, in key order; absent where one file has all rows.
+    /// The position of each row, in key order; absent if one file has all rows.
     picks: Option<Vec<Pick>>,
 }
 
@@ -50,7 +51,7 @@ impl RowPart {
 
     /// Returns whether the rows are narrow.
     pub fn is_narrow(&self) -> bool {
-        self.files[0].is_narrow()
+        self.files[0].is_narrow
     }
 
     fn place(&self, row: usize) -> (&StoredPart, usize) {
@@ -78,7 +79,7 @@ impl RowPart {
         self.len() == 0
     }
 
-    /// Returns the slots whose rows these are.
+    /// Returns the slots to which the rows belong.
     pub fn slots(&self) -> Range<usize> {
         self.slots.clone()
     }
@@ -101,12 +102,12 @@ impl RowPart {
         file.stored(row)
     }
 
-    /// Returns whether rows have shows and clicks.
+    /// Returns whether the rows have shows and clicks.
     pub fn keeps_uses(&self) -> bool {
-        self.files[0].keeps_uses()
+        self.files[0].uses.is_some()
     }
 
-    /// Returns the row of a key.
+    /// Returns the row number of a key.
     pub fn find(&self, key: FeatureKey) -> Option<usize> {
         match &self.picks {
             None => self.files[0].find(key),
@@ -122,7 +123,7 @@ struct Link<'a> {
     gone: &'a [PartInfo],
 }
 
-/// Opens and verifies the rows of each table: `tables[i]` belongs to `shapes[i]`. The workers share
+/// Opens and verifies the rows of each table; `tables[i]` belongs to `shapes[i]`. The workers share
 /// the hashing and merging.
 pub fn open_rows(
     workers: &Workers,
@@ -157,7 +158,7 @@ pub fn open_rows(
         if rows as u64 != listed {
             let path = folder.join(format!("tables/{}", shape.name()));
             let reason = format!(
-                "the chain of checkpoints has {rows} rows and this one says {listed}; {REMEDY}",
+                "the chain of checkpoints has {rows} rows, but this checkpoint lists {listed}; {REMEDY}",
             );
             return Err(Error::Part { path, reason });
         }
@@ -168,13 +169,13 @@ pub fn open_rows(
 /// The opened files of one table in one checkpoint: its rows and its evicted keys.
 type Opened = (Vec<Arc<StoredPart>>, Vec<StoredGone>);
 
-/// Returns the number of full rows. More narrow rows than rows count as a number that no file
-/// matches.
+/// Returns the number of full rows. If there are more narrow rows than rows, it returns a number
+/// that no file has.
 fn full_rows(listed: &TableParts) -> u64 {
     listed.full_rows().unwrap_or(u64::MAX)
 }
 
-/// Returns the chain of one table, the whole checkpoint first, before any file is opened.
+/// Returns the chain of one table, the whole checkpoint first. No file is opened.
 fn links_of<'a>(folder: &Path, shape: &RowShape, listed: &'a TableParts) -> Result<Vec<Link<'a>>> {
     let Some(changes) = &listed.changes else {
         check_names(folder, shape, ROWS, &listed.parts, full_rows(listed))?;
@@ -185,11 +186,13 @@ fn links_of<'a>(folder: &Path, shape: &RowShape, listed: &'a TableParts) -> Resu
         Err(Error::Part { path, reason: format!("{reason}; {REMEDY}") })
     };
     if listed.narrow.is_some() {
-        return refuse("the parts hold changes, and a table whose rows grow is written whole");
+        return refuse(
+            "the parts hold changes only, but a table whose rows grow is always written whole",
+        );
     }
     let whole = changes.below.first();
     if whole.is_none_or(|whole| whole.gone.is_some()) {
-        return refuse("the parts hold changes, and no whole checkpoint is below them");
+        return refuse("the parts hold changes only, but there is no whole checkpoint below them");
     }
     let below = changes.below.iter();
     let below = below.map(|b| (b.folder.as_path(), &b.parts, b.rows, b.gone.as_ref()));
@@ -237,7 +240,7 @@ fn merge(workers: &Workers, chain: Vec<Opened>) -> Vec<RowPart> {
     })
 }
 
-/// Merges the rows of the whole file with the changes since.
+/// Merges the rows of the whole file with the later changes.
 fn overlaid(
     whole: &StoredPart,
     slots: &Range<usize>,

@@ -1,28 +1,28 @@
-//! Files of the filters that keys without a row are counted in: the blocks with a counter above
+//! Files of the filters in which keys without a row are counted: the blocks with a counter above
 //! zero.
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{FixedSizeListArray, RecordBatch, UInt32Array, UInt64Array};
+use arrow_array::{FixedSizeListArray, UInt32Array, UInt64Array};
 use arrow_buffer::ScalarBuffer;
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field};
 use zillion_device::{Files, Workers};
 
 use super::open::Opening;
-use super::read::{Need, REMEDY, check_names, open_files};
-use super::write::{metadata, write_file};
-use super::{FILTER, PartInfo, TableParts, file_name};
+use super::read::{Need, REMEDY, listed_files, open_files};
+use super::write::write_file;
+use super::{FILTER, PartInfo, TableParts};
 use crate::error::Result;
 use crate::filter::{BLOCK_WORDS, FilterShape};
 use crate::shape::RowShape;
 
-/// The key under which a file's metadata describe the filter, so that its counters are never read
-/// as those of another filter.
+/// The metadata key of the description of the filter, so that counters are never read as those of
+/// another filter.
 const SHAPE: &str = "zillion.filter";
 
-/// One verified and mapped file of blocks, by slot and then by number.
+/// A verified and mapped file of blocks, sorted by slot and then by number.
 #[derive(Debug)]
 pub struct StoredFilter {
     slots: ScalarBuffer<u32>,
@@ -31,7 +31,7 @@ pub struct StoredFilter {
 }
 
 impl StoredFilter {
-    /// Yields the blocks of `slots`: slot, number, contents.
+    /// Yields the blocks of `slots`: the slot, the number in the slot, and the contents of each.
     pub fn in_slots(&self, slots: &Range<usize>) -> impl Iterator<Item = (usize, usize, &[u64])> {
         let before = |slot: usize| self.slots.partition_point(|&s| (s as usize) < slot);
         (before(slots.start)..before(slots.end)).map(|row| {
@@ -53,12 +53,12 @@ fn filter_fields() -> Vec<Field> {
     ]
 }
 
-/// Writes and syncs one file of blocks, which come by slot and number.
+/// Writes and syncs one file of blocks, which must arrive sorted by slot and number.
 pub fn write_filter(
     files: &Files,
     folder: &Path,
     (shape, filter): (&RowShape, &FilterShape),
-    (part, parts): (usize, usize),
+    place: (usize, usize),
     contents: impl Iterator<Item = (usize, usize, [u64; BLOCK_WORDS])>,
 ) -> Result<PartInfo> {
     let (mut slots, mut blocks, mut counters) = (Vec::new(), Vec::new(), Vec::new());
@@ -67,24 +67,17 @@ pub fn write_filter(
         blocks.push(block as u32);
         counters.extend(words);
     }
-    let mut metadata = metadata(shape, part, parts);
-    metadata.insert(SHAPE.to_owned(), filter.describe());
-    let schema = Arc::new(Schema::new(filter_fields()).with_metadata(metadata));
-    let rows = slots.len();
-    let file = file_name(shape.name(), FILTER, part);
-    write_file(files, folder, file, rows as u64, &schema, || {
+    let content = (filter_fields(), Some((SHAPE, filter.describe())));
+    write_file(files, folder, shape, (place, FILTER), content, || {
+        let (rows, width) = (slots.len(), BLOCK_WORDS as i32);
         let counters = Arc::new(UInt64Array::from(counters));
-        let width = BLOCK_WORDS as i32;
         let counters =
             FixedSizeListArray::try_new_with_length(item(), width, counters, None, rows)?;
-        RecordBatch::try_new(
-            schema.clone(),
-            vec![
-                Arc::new(UInt32Array::from(slots)),
-                Arc::new(UInt32Array::from(blocks)),
-                Arc::new(counters),
-            ],
-        )
+        Ok(vec![
+            Arc::new(UInt32Array::from(slots)),
+            Arc::new(UInt32Array::from(blocks)),
+            Arc::new(counters),
+        ])
     })
 }
 
@@ -95,14 +88,7 @@ pub fn open_filters(
     shapes: &[&RowShape],
     tables: &[&TableParts],
 ) -> Result<Vec<Vec<StoredFilter>>> {
-    let mut files = Vec::with_capacity(tables.len());
-    for (shape, table) in shapes.iter().zip(tables) {
-        let listed = table.filter.as_ref();
-        if let Some(listed) = listed {
-            check_names(folder, shape, FILTER, &listed.parts, listed.rows)?;
-        }
-        files.push(listed.map_or(&[][..], |listed| &listed.parts));
-    }
+    let files = listed_files(folder, shapes, tables, FILTER, |table| table.filter.as_ref())?;
     open_files(workers, files, |table, info, slots| {
         let need = Need::State;
         let opening = Opening { path: folder.join(&info.file), shape: shapes[table], need };
@@ -112,32 +98,25 @@ pub fn open_filters(
 
 impl Opening<'_> {
     fn open_filter(&self, info: &PartInfo, slots: &Range<usize>) -> Result<StoredFilter> {
-        let buffer = self.verified(info)?;
-        let file = self.arrow(&buffer)?;
-        let (expected, found) = (filter_fields(), file.schema.fields());
-        if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
-            return self
-                .refuse(format!("the file does not have the columns of a filter; {REMEDY}"));
-        }
-        self.check_metadata(&file.schema, slots)?;
-        let said = file.said(SHAPE);
-        let wanted = self.shape.filter.as_ref();
-        let Some(wanted) = wanted.filter(|wanted| wanted.describe() == said) else {
-            return self.refuse(format!(
-                "the filter of the file is `{said}` and the job's is `{}`; use the job that the checkpoint was written by",
-                wanted.map_or_else(String::new, FilterShape::describe)
-            ));
-        };
-        let stored = self.columns(&file, |columns| {
-            Ok(StoredFilter {
+        let (stored, found) = self.open_plain(info, slots, &filter_fields(), |file| {
+            let mut columns = file.columns();
+            let stored = StoredFilter {
                 slots: columns.numbers("slot")?,
                 blocks: columns.numbers("block")?,
                 counters: columns.lists("counters", BLOCK_WORDS)?,
-            })
+            };
+            Ok((stored, file.metadata(SHAPE).to_owned()))
         })?;
+        let wanted = self.shape.filter.as_ref();
+        let Some(wanted) = wanted.filter(|wanted| wanted.describe() == found) else {
+            return self.refuse(format!(
+                "the filter of the file is `{found}`, but the filter of the job is `{}`; use the job that wrote the checkpoint",
+                wanted.map_or_else(String::new, FilterShape::describe)
+            ));
+        };
         if stored.slots.len() as u64 != info.rows {
             return self.refuse(format!(
-                "the file has {} blocks and the checkpoint says {}; {REMEDY}",
+                "the file has {} blocks, but the checkpoint lists {}; {REMEDY}",
                 stored.slots.len(),
                 info.rows
             ));
@@ -150,13 +129,12 @@ impl Opening<'_> {
         if let Some(row) = places.iter().position(|place| !is_legal(place)) {
             let (slot, block) = places[row];
             return self.refuse(format!(
-                "row {row}: block {block} of slot {slot} is none of this part's; {REMEDY}"
+                "row {row}: block {block} of slot {slot} does not belong to this part; {REMEDY}"
             ));
         }
         if let Some(row) = places.windows(2).position(|pair| pair[0] >= pair[1]) {
             return self.refuse(format!(
-                "row {}: blocks are sorted without duplicates, and this one is not above the one before it; \
-                 {REMEDY}",
+                "row {}: the block is not above the block before it; {REMEDY}",
                 row + 1
             ));
         }

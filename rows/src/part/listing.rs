@@ -1,4 +1,4 @@
-//! The entry of one table in the manifest of a checkpoint, where its parts hold only changes.
+//! The entry of a table in the manifest of a checkpoint that holds only changes.
 
 use std::path::{Path, PathBuf};
 
@@ -8,25 +8,25 @@ use super::{ListedParts, PartInfo, TableParts};
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// A note that the parts of a table hold only the rows that changed since the checkpoint below this
-/// one.
+/// The part of a table's entry that says which rows its files hold: only those that changed since
+/// the checkpoint below this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangedParts {
     /// The number of rows in the parts.
     pub rows: u64,
-    /// The keys that were evicted since, over the same slots as the parts; absent where rows are
-    /// never evicted.
+    /// The keys that were evicted since the checkpoint below, with the same slots as the parts;
+    /// absent if rows are never evicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<ListedParts>,
-    /// The files that hold the other rows, the whole checkpoint first. They are not stored in the
-    /// manifest: the code that opens a chain of checkpoints fills them in (see
+    /// The files with the unchanged rows, the whole checkpoint first. The manifest does not store
+    /// them: the code that opens a chain of checkpoints fills them in (see
     /// [`TableParts::stand_on`]).
     #[serde(skip)]
     pub below: Vec<PartsBelow>,
 }
 
-/// The files of one table in a checkpoint below another one.
+/// The files of one table in a checkpoint on which another checkpoint depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartsBelow {
     /// The folder of the checkpoint.
@@ -35,13 +35,14 @@ pub struct PartsBelow {
     pub rows: u64,
     /// The parts of the table.
     pub parts: Vec<PartInfo>,
-    /// The evicted keys; absent in a whole checkpoint, and where rows are never evicted.
+    /// The evicted keys; absent in a whole checkpoint, and if rows are never evicted.
     pub gone: Option<ListedParts>,
 }
 
 impl TableParts {
-    /// Records where the unchanged rows are: in the checkpoint in `folder`, whose entry for this
-    /// table is `parent`, and below it. Does nothing where the parts are whole.
+    /// Records the files with the unchanged rows: those of the checkpoint in `folder`, whose entry
+    /// for this table is `parent`, and those of the checkpoints below it. Does nothing if the parts
+    /// hold all rows.
     pub fn stand_on(&mut self, folder: &Path, parent: &Self) {
         let Some(changes) = &mut self.changes else { return };
         let (own, gone) = match &parent.changes {
@@ -67,17 +68,17 @@ impl TableParts {
     }
 }
 
-/// Returns a checkpoint's entry for each table, in the order of the tables.
+/// Returns the checkpoint's entry for each table, in the order of the tables.
 ///
 /// # Errors
-/// [`Error::Mismatch`] where the checkpoint and the job have different tables.
+/// Returns [`Error::Mismatch`] if the checkpoint and the job have different tables, or if the
+/// checkpoint lists a table twice.
 pub fn listed_parts<'a>(
     shapes: &[&RowShape],
     parts: &'a [TableParts],
 ) -> Result<Vec<&'a TableParts>> {
     if let Some(extra) = parts.iter().find(|p| shapes.iter().all(|s| s.name() != p.table)) {
-        let reason =
-            "the checkpoint has a table that the job does not; use the job that it was written by";
+        let reason = "the checkpoint has this table and the job does not; use the job that wrote the checkpoint";
         return Err(Error::mismatch(&extra.table, reason));
     }
     let listed = |shape: &&RowShape| {
@@ -85,11 +86,13 @@ pub fn listed_parts<'a>(
         match (found.next(), found.next()) {
             (Some(table), None) => Ok(table),
             (None, _) => {
-                let reason =
-                    "the checkpoint does not have this table; use the job that it was written by";
+                let reason = "the job has this table and the checkpoint does not; use the job that wrote the checkpoint";
                 Err(Error::mismatch(shape.name(), reason))
             }
-            _ => Err(Error::mismatch(shape.name(), "the checkpoint lists this table twice")),
+            _ => Err(Error::mismatch(
+                shape.name(),
+                "the checkpoint lists this table twice; use another checkpoint",
+            )),
         }
     };
     shapes.iter().map(listed).collect()

@@ -1,8 +1,8 @@
-//! The narrow rows of a checkpoint: parts of their own, cut by their own number.
+//! The narrow rows of a checkpoint, which have parts of their own.
 //!
 //! A table whose rows grow is written whole in every checkpoint: a row may become full between two
-//! of them, so that changes of one width would have to remove rows of the other. So these parts are
-//! never merged with those of a checkpoint below.
+//! checkpoints, so that changes of one width would have to remove rows of the other width. So the
+//! parts of narrow rows are never merged with those of a checkpoint below.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use zillion_device::Workers;
 
 use super::chain::RowPart;
 use super::open::Opening;
-use super::read::{Need, check_names, open_files};
+use super::read::{Need, listed_files, open_files};
 use super::{NARROW, TableParts};
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// Opens and verifies the narrow rows of the tables that have any: `tables[i]` belongs to
-/// `shapes[i]`. A key that has a row of each width is found later, when the table is put together.
+/// Opens and verifies the narrow rows of the tables that have any; `tables[i]` belongs to
+/// `shapes[i]`. A key with a row of each width is found later, when the table is assembled.
 pub fn open_narrow(
     workers: &Workers,
     folder: &Path,
@@ -24,20 +24,18 @@ pub fn open_narrow(
     tables: &[&TableParts],
     need: Need,
 ) -> Result<Vec<Vec<RowPart>>> {
-    let mut files = Vec::with_capacity(tables.len());
+    let files = listed_files(folder, shapes, tables, NARROW, |table| table.narrow.as_ref())?;
     for (shape, table) in shapes.iter().zip(tables) {
-        if let Some(listed) = &table.narrow {
-            check_names(folder, shape, NARROW, &listed.parts, listed.rows)?;
-        }
         if shape.narrow_row.is_some() != table.narrow.is_some() {
             let reason = match table.narrow {
-                Some(_) => "the checkpoint has narrow rows and the job's table does not grow",
-                None => "the job's table has `grow`, and the checkpoint's rows are all full",
+                Some(_) => {
+                    "the checkpoint has narrow rows, but the job's table does not have `grow`"
+                }
+                None => "the job's table has `grow`, but the checkpoint has only full rows",
             };
-            let reason = format!("{reason}; use the job that it was written by");
+            let reason = format!("{reason}; use the job that wrote the checkpoint");
             return Err(Error::mismatch(shape.name(), reason));
         }
-        files.push(table.narrow.as_ref().map_or(&[][..], |listed| &listed.parts));
     }
     open_files(workers, files, |table, info, slots| {
         let shape = shapes[table].narrow_row.as_deref().unwrap_or(shapes[table]);

@@ -1,5 +1,5 @@
-//! Opening one file of a checkpoint, from bytes to columns: every number is checked before it is
-//! used.
+//! The opening of one file of a checkpoint, from bytes to columns. Every number is checked before
+//! it is used.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use super::candidates::{StoredCandidates, candidate_fields};
 use super::read::{Need, REMEDY, StoredPart, StoredWeights};
 use super::write::{dtype_of, fields};
 use super::{FORMAT, PartInfo, describe_layout, describe_segments};
-use crate::arrow_file::{ArrowFile, Columns, MAX_ROWS};
+use crate::arrow_file::{ArrowFile, MAX_ROWS};
 use crate::candidate::LARGEST_THRESHOLD;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// One file of a checkpoint while it is being opened.
+/// A file of a checkpoint that is being opened.
 pub(super) struct Opening<'a> {
     pub(super) path: PathBuf,
     pub(super) shape: &'a RowShape,
@@ -31,7 +31,7 @@ impl Opening<'_> {
         Err(Error::Part { path: self.path.clone(), reason: reason.into() })
     }
 
-    /// Maps a file of rows, compares it with the checkpoint's entry, and finds its columns.
+    /// Maps a file of rows, compares it with its entry in the manifest, and finds its columns.
     pub(super) fn open(&self, info: &PartInfo, slots: Range<usize>) -> Result<StoredPart> {
         let buffer = self.verified(info)?;
         let part = self.row_columns(&buffer, slots)?;
@@ -40,20 +40,27 @@ impl Opening<'_> {
         Ok(part)
     }
 
-    /// Maps a file of candidates, compares it with the checkpoint's entry, and finds its columns.
+    /// Maps a file of candidates, compares it with its entry in the manifest, and finds its
+    /// columns.
     pub(super) fn open_candidates(
         &self,
         info: &PartInfo,
         slots: Range<usize>,
     ) -> Result<StoredCandidates> {
-        let buffer = self.verified(info)?;
-        let part = self.candidate_columns(&buffer, &slots)?;
+        let part = self.open_plain(info, &slots, &candidate_fields(), |file| {
+            let mut columns = file.columns();
+            Ok(StoredCandidates {
+                keys: columns.numbers("key")?,
+                counts: columns.numbers("count")?,
+                last_steps: columns.numbers("last_step")?,
+            })
+        })?;
         self.check_keys(&part.keys, &slots, info)?;
         self.check_last_steps(&part.last_steps)?;
         let is_legal = |&count: &u32| (1..LARGEST_THRESHOLD).contains(&count);
         match part.counts.iter().position(|count| !is_legal(count)) {
             Some(row) => self.refuse(format!(
-                "column `count`, row {row}: {} is not the count of a waiting key, which is 1 to {}; {REMEDY}",
+                "column `count`, row {row}: the count of a waiting key is {} instead of a number from 1 to {}; {REMEDY}",
                 part.counts[row],
                 LARGEST_THRESHOLD - 1
             )),
@@ -61,12 +68,31 @@ impl Opening<'_> {
         }
     }
 
-    /// Maps a file and checks that its bytes are those that were written.
+    /// Maps a file with exactly the columns `fields`, checks it, and reads it.
+    pub(super) fn open_plain<T>(
+        &self,
+        info: &PartInfo,
+        slots: &Range<usize>,
+        fields: &[Field],
+        read: impl FnOnce(&ArrowFile<'_>) -> Result<T, String>,
+    ) -> Result<T> {
+        let buffer = self.verified(info)?;
+        let file = self.arrow(&buffer)?;
+        if !file.schema.fields().iter().map(AsRef::as_ref).eq(fields) {
+            let names: Vec<_> = fields.iter().map(|field| field.name().as_str()).collect();
+            let names = names.join("`, `");
+            return self.refuse(format!("the file does not have the columns `{names}`; {REMEDY}"));
+        }
+        self.check_metadata(&file, slots)?;
+        read(&file).or_else(|what| self.refuse(format!("{what}; {REMEDY}")))
+    }
+
+    /// Maps a file and checks that it has the bytes that were written.
     pub(super) fn verified(&self, info: &PartInfo) -> Result<Buffer> {
         let bytes = mmap::map(&self.path)?;
         if bytes.len() as u64 != info.bytes {
             return self.refuse(format!(
-                "the file has {} bytes and the checkpoint says {}; it was cut or changed, {REMEDY}",
+                "the file has {} bytes, but the checkpoint lists {}; the file was truncated or changed; {REMEDY}",
                 bytes.len(),
                 info.bytes
             ));
@@ -74,7 +100,7 @@ impl Opening<'_> {
         let hash = blake3::hash(&bytes).to_hex().to_string();
         if hash != info.blake3 {
             return self.refuse(format!(
-                "the file's BLAKE3 is {hash} and the checkpoint says {}; the file was changed, {REMEDY}",
+                "the file has the BLAKE3 hash {hash}, but the checkpoint lists {}; the file was changed; {REMEDY}",
                 info.blake3
             ));
         }
@@ -84,27 +110,19 @@ impl Opening<'_> {
     /// Finds the one record batch of a file.
     pub(super) fn arrow<'b>(&self, buffer: &'b Buffer) -> Result<ArrowFile<'b>> {
         ArrowFile::open(buffer).or_else(|what| {
-            self.refuse(format!("not an Arrow file as checkpoints have them: {what}; {REMEDY}"))
+            self.refuse(format!("the file is not a valid part of a checkpoint: {what}; {REMEDY}"))
         })
-    }
-
-    /// Reads columns of a file, or returns why one of them cannot be used.
-    pub(super) fn columns<T>(
-        &self,
-        file: &ArrowFile<'_>,
-        read: impl FnOnce(&mut Columns<'_>) -> Result<T, String>,
-    ) -> Result<T> {
-        read(&mut file.columns()).or_else(|what| self.refuse(format!("{what}; {REMEDY}")))
     }
 
     fn row_columns(&self, buffer: &Buffer, slots: Range<usize>) -> Result<StoredPart> {
         let file = self.arrow(buffer)?;
         let state_width = self.check_fields(&file.schema)?;
-        self.check_metadata(&file.schema, &slots)?;
-        self.check_segments(&file.schema)?;
+        self.check_metadata(&file, &slots)?;
+        self.check_segments(&file)?;
         let width = self.shape.width;
         let has_uses = self.shape.spec.statistics.is_some();
-        self.columns(&file, |columns| {
+        let mut columns = file.columns();
+        let read = || {
             Ok(StoredPart {
                 keys: columns.numbers("key")?,
                 weights: match self.shape.spec.dtype {
@@ -125,28 +143,11 @@ impl Opening<'_> {
                 state_width,
                 is_narrow: false,
             })
-        })
+        };
+        read().or_else(|what: String| self.refuse(format!("{what}; {REMEDY}")))
     }
 
-    fn candidate_columns(&self, buffer: &Buffer, slots: &Range<usize>) -> Result<StoredCandidates> {
-        let file = self.arrow(buffer)?;
-        let expected = candidate_fields();
-        let found = file.schema.fields();
-        if found.len() != expected.len() || found.iter().zip(&expected).any(|(a, b)| **a != *b) {
-            return self
-                .refuse(format!("the file does not have the columns of candidates; {REMEDY}"));
-        }
-        self.check_metadata(&file.schema, slots)?;
-        self.columns(&file, |columns| {
-            Ok(StoredCandidates {
-                keys: columns.numbers("key")?,
-                counts: columns.numbers("count")?,
-                last_steps: columns.numbers("last_step")?,
-            })
-        })
-    }
-
-    /// Checks the names and types of the columns. Returns the width of the state.
+    /// Checks the names and types of the columns. Returns the width of the optimizer state.
     fn check_fields(&self, schema: &Schema) -> Result<usize> {
         let mut state_width = self.shape.state_width;
         let dtype = self.shape.spec.dtype;
@@ -166,8 +167,8 @@ impl Opening<'_> {
                 && let Some(stored) = dtype_of(found.data_type()).filter(|&stored| stored != dtype)
             {
                 return self.refuse(format!(
-                    "the part's weights are {} and the job's table has `dtype = \"{}\"`; use the job that the \
-                     checkpoint was written by, or start without it",
+                    "the weights of the part are {}, but the job's table has `dtype = \"{}\"`; use the job that \
+                     wrote the checkpoint, or start without the checkpoint",
                     stored.name(),
                     dtype.name()
                 ));
@@ -184,8 +185,8 @@ impl Opening<'_> {
             };
             if !agrees || found.is_nullable() {
                 return self.refuse(format!(
-                    "column `{}` is {} and the job's table needs {}; use the job that the checkpoint was \
-                     written by, or start without it",
+                    "column `{}` is {}, but the job's table needs {}; use the job that wrote the checkpoint, or \
+                     start without the checkpoint",
                     field.name(),
                     describe_type(found),
                     describe_type(field)
@@ -203,42 +204,42 @@ impl Opening<'_> {
     }
 
     /// Checks the metadata of a file: its format, its table and its slots.
-    pub(super) fn check_metadata(&self, schema: &Schema, slots: &Range<usize>) -> Result<()> {
-        let said = |key: &str| schema.metadata().get(key).map_or("", String::as_str);
-        if said("zillion.format") != FORMAT {
+    pub(super) fn check_metadata(&self, file: &ArrowFile<'_>, slots: &Range<usize>) -> Result<()> {
+        let found = |key: &str| file.metadata(key);
+        if found("zillion.format") != FORMAT {
             return self.refuse(format!(
-                "the part's format is `{}` and this program reads `{FORMAT}`; use the program that wrote it",
-                said("zillion.format")
+                "the format of the part is `{}`, but this version of Zillion reads `{FORMAT}`; use the version that wrote the part",
+                found("zillion.format")
             ));
         }
-        if said("zillion.table") != self.shape.name() {
+        if found("zillion.table") != self.shape.name() {
             return self.refuse(format!(
-                "the part belongs to table `{}` and not to `{}`; {REMEDY}",
-                said("zillion.table"),
+                "the part belongs to table `{}` instead of `{}`; {REMEDY}",
+                found("zillion.table"),
                 self.shape.name()
             ));
         }
         let expected_slots = format!("{}..{}", slots.start, slots.end);
-        if said("zillion.slots") != expected_slots {
+        if found("zillion.slots") != expected_slots {
             return self.refuse(format!(
                 "the part holds slots {} instead of {expected_slots}; {REMEDY}",
-                said("zillion.slots")
+                found("zillion.slots")
             ));
         }
         Ok(())
     }
 
-    /// Checks the segments that the metadata name.
-    fn check_segments(&self, schema: &Schema) -> Result<()> {
-        let segments = schema.metadata().get("zillion.segments").map_or("", String::as_str);
+    /// Checks the segments that the metadata of a file name.
+    fn check_segments(&self, file: &ArrowFile<'_>) -> Result<()> {
+        let segments = file.metadata("zillion.segments");
         let agrees = match self.need {
             Need::State => segments == describe_segments(self.shape),
             Need::Weights => names_and_dims(segments) == Some(describe_layout(&self.shape.layout)),
         };
         if !agrees {
             return self.refuse(format!(
-                "the part's segments are `{segments}` and the job's are `{}`; use the job that the checkpoint \
-                 was written by, or start without it",
+                "the segments of the part are `{segments}`, but those of the job are `{}`; use the job that wrote \
+                 the checkpoint, or start without the checkpoint",
                 describe_segments(self.shape)
             ));
         }
@@ -253,7 +254,7 @@ impl Opening<'_> {
     ) -> Result<()> {
         if keys.len() as u64 != info.rows {
             return self.refuse(format!(
-                "the file has {} rows and the checkpoint says {}; {REMEDY}",
+                "the file has {} rows, but the checkpoint lists {}; {REMEDY}",
                 keys.len(),
                 info.rows
             ));
@@ -261,8 +262,8 @@ impl Opening<'_> {
         if let Some(row) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
             let what = if keys[row] == keys[row + 1] { "the same as" } else { "below" };
             return self.refuse(format!(
-                "column `key`, row {}: key {:#018x} is {what} the one before it, and a part is sorted without \
-                 duplicates; {REMEDY}",
+                "column `key`, row {}: key {:#018x} is {what} the key before it, but the keys of a part must \
+                 ascend; {REMEDY}",
                 row + 1,
                 keys[row + 1]
             ));
@@ -270,7 +271,7 @@ impl Opening<'_> {
         let outside = |key: &u64| !slots.contains(&FeatureKey(*key).slot());
         if let Some(row) = keys.iter().position(outside) {
             return self.refuse(format!(
-                "column `key`, row {row}: key {:#018x} is of slot {} and the part holds {}..{}; {REMEDY}",
+                "column `key`, row {row}: key {:#018x} belongs to slot {}, but the part holds slots {}..{}; {REMEDY}",
                 keys[row],
                 FeatureKey(keys[row]).slot(),
                 slots.start,
@@ -283,7 +284,7 @@ impl Opening<'_> {
     fn check_last_steps(&self, steps: &[u64]) -> Result<()> {
         if let Some(row) = steps.iter().position(|&step| step > u64::from(u32::MAX)) {
             return self.refuse(format!(
-                "column `last_step`, row {row}: {} is beyond the last step there can be; {REMEDY}",
+                "column `last_step`, row {row}: the step is {} instead of at most 4294967295; {REMEDY}",
                 steps[row]
             ));
         }

@@ -1,4 +1,4 @@
-//! Reading the opened parts of a checkpoint: finding a key and returning its row.
+//! The reading of opened parts of a checkpoint: the search for a key and its row.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,16 +10,15 @@ use zillion_feature::{FeatureKey, SLOTS, Use};
 use super::candidates::StoredCandidates;
 use super::open::Opening;
 use super::search::search;
-use super::{CANDIDATES, PartInfo, TableParts, file_name, part_slots};
+use super::{CANDIDATES, ListedParts, PartInfo, TableParts, file_name, part_slots};
 use crate::error::{Error, Result};
-use crate::row::Meta;
-use crate::row::{RowWeights, StoredRow};
+use crate::row::{Meta, RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// The remedy for a file that differs from its checkpoint's entry.
-pub(super) const REMEDY: &str = "take another checkpoint, or copy this one again";
+/// The remedy for a file that differs from its entry in the manifest.
+pub(super) const REMEDY: &str = "use another checkpoint, or copy this checkpoint again";
 
-/// One verified and mapped part.
+/// A verified and mapped part with the columns of its rows.
 #[derive(Debug)]
 pub(super) struct StoredPart {
     pub(super) slots: Range<usize>,
@@ -31,13 +30,13 @@ pub(super) struct StoredPart {
     pub(super) counts: ScalarBuffer<u32>,
     pub(super) last_steps: ScalarBuffer<u64>,
     pub(super) dirty_epochs: ScalarBuffer<u32>,
-    /// The shows and clicks, where the table keeps them.
+    /// The shows and clicks; absent if the table does not keep them.
     pub(super) uses: Option<(ScalarBuffer<f32>, ScalarBuffer<f32>)>,
     /// Whether the rows are narrow.
     pub(super) is_narrow: bool,
 }
 
-/// The weights of a part, flat, in the type of its table.
+/// The weights of a part, flat, in the number type of the table.
 #[derive(Debug)]
 pub(super) enum StoredWeights {
     F32(ScalarBuffer<f32>),
@@ -50,11 +49,6 @@ impl StoredPart {
     pub(super) fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
         let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
         before(slots.start)..before(slots.end)
-    }
-
-    /// Returns whether the rows are narrow.
-    pub(super) fn is_narrow(&self) -> bool {
-        self.is_narrow
     }
 
     pub(super) fn len(&self) -> usize {
@@ -92,41 +86,30 @@ impl StoredPart {
         }
     }
 
-    /// Returns whether rows have shows and clicks.
-    pub(super) fn keeps_uses(&self) -> bool {
-        self.uses.is_some()
-    }
-
     /// Returns the row of a key, found by interpolation.
     pub(super) fn find(&self, key: FeatureKey) -> Option<usize> {
         search(key, &self.slots, self.keys.len(), |row| self.keys[row])
     }
 }
 
-/// The data that a reader needs of a part.
+/// The columns that a reader needs from a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The weights: the job may have other optimizers.
+    /// The weights only: the job may have other optimizers.
     Weights,
-    /// The optimizer state too: the optimizers must be the table's.
+    /// The weights and the optimizer state: the job must have the optimizers of the checkpoint.
     State,
 }
 
-/// Opens and verifies the candidates of the tables that have a list of them.
+/// Opens and verifies the candidates of the tables that have files of candidates.
 pub fn open_candidates(
     workers: &Workers,
     folder: &Path,
     shapes: &[&RowShape],
     tables: &[&TableParts],
 ) -> Result<Vec<Vec<StoredCandidates>>> {
-    let mut files = Vec::with_capacity(tables.len());
-    for (shape, table) in shapes.iter().zip(tables) {
-        let listed = table.candidates.as_ref();
-        if let Some(listed) = listed {
-            check_names(folder, shape, CANDIDATES, &listed.parts, listed.rows)?;
-        }
-        files.push(listed.map_or(&[][..], |listed| &listed.parts));
-    }
+    let files =
+        listed_files(folder, shapes, tables, CANDIDATES, |table| table.candidates.as_ref())?;
     let need = Need::State;
     open_files(workers, files, |table, info, slots| {
         let opening = Opening { path: folder.join(&info.file), shape: shapes[table], need };
@@ -134,7 +117,23 @@ pub fn open_candidates(
     })
 }
 
-/// Opens the files of every table; the workers share them.
+/// Returns the files of one kind of each table, with checked names.
+pub(super) fn listed_files<'a>(
+    folder: &Path,
+    shapes: &[&RowShape],
+    tables: &[&'a TableParts],
+    kind: &str,
+    listed: impl Fn(&'a TableParts) -> Option<&'a ListedParts>,
+) -> Result<Vec<&'a [PartInfo]>> {
+    let files = shapes.iter().zip(tables).map(|(shape, &table)| {
+        let Some(listed) = listed(table) else { return Ok(&[][..]) };
+        check_names(folder, shape, kind, &listed.parts, listed.rows)?;
+        Ok(&listed.parts[..])
+    });
+    files.collect()
+}
+
+/// Opens the files of every table. The workers share the files.
 pub(super) fn open_files<T: Send>(
     workers: &Workers,
     tables: Vec<&[PartInfo]>,
@@ -156,7 +155,7 @@ pub(super) fn open_files<T: Send>(
     Ok(by_table)
 }
 
-/// Checks the names and the number of one kind of a table's files.
+/// Checks the names and the number of a table's files of one kind.
 pub(super) fn check_names(
     folder: &Path,
     shape: &RowShape,
@@ -169,7 +168,7 @@ pub(super) fn check_names(
     let parts = listed.len();
     if !parts.is_power_of_two() || parts > SLOTS {
         return refuse(format!(
-            "a table has 1, 2, 4, … 4096 parts and the checkpoint lists {parts}; {REMEDY}"
+            "the checkpoint lists {parts} parts of the table instead of a power of two up to {SLOTS}; {REMEDY}"
         ));
     }
     for (i, part) in listed.iter().enumerate() {
@@ -177,13 +176,13 @@ pub(super) fn check_names(
         if part.file != expected {
             let given = &part.file;
             return refuse(format!(
-                "part {i} is `{expected}` and the checkpoint lists `{given}`; {REMEDY}"
+                "the checkpoint lists `{given}` as part {i} instead of `{expected}`; {REMEDY}"
             ));
         }
     }
     let rows: u64 = listed.iter().map(|p| p.rows).sum();
     if rows != whole {
-        return refuse(format!("the parts have {rows} rows and the table {whole}; {REMEDY}"));
+        return refuse(format!("the parts have {rows} rows, but the table has {whole}; {REMEDY}"));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! Finding a key among sorted ones by interpolation.
+//! The search for a key among sorted keys, by interpolation.
 
 use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
 
-/// Returns the position of a key among the `len` sorted keys of some slots. Keys are mixed, so that
-/// the key itself tells its position, up to an error of about the square root of `len`.
+/// Returns the position of a key among `len` sorted keys of some slots. Keys are mixed, so that the
+/// key itself gives its position up to an error of about the square root of `len`.
 #[inline]
 pub(super) fn search(
     key: FeatureKey,

@@ -1,4 +1,4 @@
-//! The parts of a checkpoint as a [`RowSource`]: mapped, verified, searched in place.
+//! The parts of a checkpoint as a [`RowSource`]: mapped, verified, and searched in place.
 
 use std::path::Path;
 
@@ -9,13 +9,14 @@ use super::{Need, RowPart, TableParts, listed_parts, open_narrow, open_rows};
 use crate::error::Result;
 use crate::layout::TableLayout;
 use crate::shape::RowShape;
-use crate::source::{LookupReport, RowSource, shape_rows};
+use crate::source::{LookupReport, RowSource, lookup_tables};
 use crate::spec::TableSpec;
 
-/// The rows of a checkpoint, read where they are mapped. An unknown key reads as its table
-/// declares.
+/// A source of the rows of a checkpoint, which are read from the mapped files. An unknown key reads
+/// as its table declares.
 ///
-/// Optimizers do not matter here: specs need to agree with the checkpoint in names and dimensions.
+/// The specs must agree with the checkpoint in names and dimensions; their optimizers do not
+/// matter.
 #[derive(Debug)]
 pub struct PartSource {
     layouts: Vec<TableLayout>,
@@ -25,18 +26,19 @@ pub struct PartSource {
 #[derive(Debug)]
 struct StoredTable {
     shape: RowShape,
-    /// The parts in slot order, a power of two.
+    /// The parts in slot order: a power of two of them.
     parts: Vec<RowPart>,
-    /// The parts of narrow rows; none where all rows are full.
+    /// The parts of narrow rows; none if all rows are full.
     narrow: Vec<RowPart>,
 }
 
 impl PartSource {
-    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. Every part is hashed and
-    /// checked; the workers share the parts.
+    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. The workers share the
+    /// hashing and checking of all parts.
     ///
     /// # Errors
-    /// [`Error::Part`](crate::Error::Part) names the file and what is wrong with it.
+    /// Returns [`Error::Part`](crate::Error::Part) with the file and the fault if a part is damaged
+    /// or does not fit the specs.
     pub fn open(
         workers: &Workers,
         folder: &Path,
@@ -44,23 +46,34 @@ impl PartSource {
         parts: &[TableParts],
     ) -> Result<Self> {
         let shapes: Vec<RowShape> = specs.into_iter().map(RowShape::new).collect::<Result<_>>()?;
-        let borrowed: Vec<&RowShape> = shapes.iter().collect();
-        let listed = listed_parts(&borrowed, parts)?;
-        let opened = open_rows(workers, folder, &borrowed, &listed, Need::Weights)?;
-        let narrow = open_narrow(workers, folder, &borrowed, &listed, Need::Weights)?;
+        let opened = open_weights(workers, folder, &shapes, parts)?;
         Ok(Self {
             layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
             tables: shapes
                 .into_iter()
-                .zip(opened.into_iter().zip(narrow))
+                .zip(opened)
                 .map(|(shape, (parts, narrow))| StoredTable { shape, parts, narrow })
                 .collect(),
         })
     }
 }
 
+/// Opens the full rows and the narrow rows of each table, without their optimizer state.
+pub(crate) fn open_weights(
+    workers: &Workers,
+    folder: &Path,
+    shapes: &[RowShape],
+    parts: &[TableParts],
+) -> Result<Vec<(Vec<RowPart>, Vec<RowPart>)>> {
+    let shapes: Vec<&RowShape> = shapes.iter().collect();
+    let listed = listed_parts(&shapes, parts)?;
+    let full = open_rows(workers, folder, &shapes, &listed, Need::Weights)?;
+    let narrow = open_narrow(workers, folder, &shapes, &listed, Need::Weights)?;
+    Ok(full.into_iter().zip(narrow).collect())
+}
+
 impl StoredTable {
-    /// Fills the rows of a plan; returns how many keys have no row.
+    /// Fills the rows of a plan. Returns the number of keys without a row.
     fn read(&self, plan: &TablePlan, rows: &mut TableRows) -> u64 {
         let width = self.shape.width;
         let mut missing = 0;
@@ -83,7 +96,8 @@ impl StoredTable {
         missing
     }
 
-    /// Fills a narrow row over the initial row of its key; returns whether the key has one.
+    /// Fills a narrow row over the initial row of its key. Returns whether the key has a narrow
+    /// row.
     fn read_narrow(&self, key: FeatureKey, target: &mut [f32]) -> bool {
         let Some(part) = self.narrow.get(key.slot() * self.narrow.len() / zillion_feature::SLOTS)
         else {
@@ -102,13 +116,8 @@ impl RowSource for PartSource {
     }
 
     fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
-        shape_rows(&self.layouts, plan, rows)?;
-        let mut report = LookupReport { missing: vec![0; self.tables.len()] };
-        for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
-            rows.counts = None;
-            let index = table.table.index();
-            report.missing[index] += self.tables[index].read(table, rows);
-        }
-        Ok(report)
+        lookup_tables(&self.layouts, plan, rows, |index, table, rows| {
+            self.tables[index].read(table, rows)
+        })
     }
 }

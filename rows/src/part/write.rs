@@ -1,4 +1,4 @@
-//! Writing a part of a checkpoint.
+//! The writing of a part of a checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,19 +9,18 @@ use arrow_array::{
     UInt32Array, UInt64Array,
 };
 use arrow_buffer::Buffer;
-use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::{FeatureKey, Use};
 
 use super::{FORMAT, NARROW, PartInfo, ROWS, describe_segments, file_name, part_slots};
-use crate::arrow_writer::{Hashed, io_error};
+use crate::arrow_writer::{Hashed, write_batch};
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::row::{RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// The metadata key that names a number type that Arrow does not have.
+/// The metadata key of the name of a number type that Arrow does not have.
 const DTYPE: &str = "zillion.dtype";
 
 /// The rows of a part in columns, in key order.
@@ -33,12 +32,12 @@ pub struct PartRows {
     pub(super) counts: Vec<u32>,
     pub(super) last_steps: Vec<u64>,
     pub(super) dirty_epochs: Vec<u32>,
-    /// The shows and clicks of the rows, where the table keeps them.
+    /// The shows and clicks of the rows; absent if the table does not keep them.
     uses: Option<Vec<Use>>,
 }
 
 impl PartRows {
-    /// Reserves the memory of this many rows.
+    /// Makes an empty part with memory for `rows` rows.
     pub fn with_capacity(rows: usize, shape: &RowShape) -> Self {
         Self {
             keys: Vec::with_capacity(rows),
@@ -76,7 +75,7 @@ impl PartRows {
     }
 }
 
-/// The weights of all rows, flat, in the type of their table.
+/// The weights of all rows, flat, in the number type of the table.
 #[derive(Debug)]
 pub(super) enum WeightColumn {
     F32(Vec<f32>),
@@ -93,7 +92,7 @@ impl WeightColumn {
         }
     }
 
-    /// Adds a row. Its type is that of the column: both are the table's.
+    /// Adds a row. The row and the column must have the same type, which is the table's.
     fn append(&mut self, row: RowWeights<'_>) {
         match (self, row) {
             (Self::F32(all), RowWeights::F32(row)) => all.extend_from_slice(row),
@@ -140,8 +139,8 @@ fn list_type(dtype: Dtype, width: usize) -> DataType {
     DataType::FixedSizeList(item(dtype), width as i32)
 }
 
-/// Returns the field of a number of a list. Arrow has no bf16: its bits are stored as u16, and the
-/// field says so.
+/// Returns the field of an item of a list. Arrow has no bf16: its bits are stored as u16, and the
+/// metadata of the field name the type.
 fn item(dtype: Dtype) -> Arc<Field> {
     let (data_type, metadata) = match dtype {
         Dtype::F32 => (DataType::Float32, None),
@@ -152,7 +151,7 @@ fn item(dtype: Dtype) -> Arc<Field> {
     Arc::new(field.with_metadata(metadata.into_iter().collect::<BTreeMap<_, _>>()))
 }
 
-/// Returns the type of the weights of a file, as its schema tells it.
+/// Returns the number type of the weights of a file, given by the type of their column.
 pub(super) fn dtype_of(weights: &DataType) -> Option<Dtype> {
     let DataType::FixedSizeList(found, _) = weights else { return None };
     Dtype::ALL.into_iter().find(|&dtype| *found == item(dtype))
@@ -172,24 +171,7 @@ fn list_of(
     Ok(Arc::new(list))
 }
 
-/// Returns the schema of a part.
-fn schema(shape: &RowShape, part: usize, parts: usize) -> Schema {
-    let mut metadata = metadata(shape, part, parts);
-    metadata.insert("zillion.segments".to_owned(), describe_segments(shape));
-    Schema::new(fields(shape)).with_metadata(metadata)
-}
-
-/// Returns the metadata that every file of a table has.
-pub(super) fn metadata(shape: &RowShape, part: usize, parts: usize) -> BTreeMap<String, String> {
-    let slots = part_slots(part, parts);
-    BTreeMap::from([
-        ("zillion.format".to_owned(), FORMAT.to_owned()),
-        ("zillion.slots".to_owned(), format!("{}..{}", slots.start, slots.end)),
-        ("zillion.table".to_owned(), shape.name().to_owned()),
-    ])
-}
-
-fn batch(rows: PartRows, shape: &RowShape, schema: Arc<Schema>) -> Result<RecordBatch, ArrowError> {
+fn columns(rows: PartRows, shape: &RowShape) -> Result<Vec<ArrayRef>, ArrowError> {
     let count = rows.keys.len();
     let mut columns: Vec<ArrayRef> = vec![
         Arc::new(UInt64Array::from(rows.keys)),
@@ -204,22 +186,11 @@ fn batch(rows: PartRows, shape: &RowShape, schema: Arc<Schema>) -> Result<Record
         columns.push(Arc::new(column(|used| used.shows)));
         columns.push(Arc::new(column(|used| used.clicks)));
     }
-    RecordBatch::try_new(schema, columns)
+    Ok(columns)
 }
 
-/// Writes and syncs one part of full rows below `folder`, whose sub-folders exist. The folder is
-/// not synced.
-pub fn write_part(
-    files: &Files,
-    folder: &Path,
-    shape: &RowShape,
-    place: (usize, usize),
-    rows: PartRows,
-) -> Result<PartInfo> {
-    write_file_of(files, folder, shape, (place, ROWS), rows)
-}
-
-/// Writes and syncs one part of full or of narrow rows; `shape` is the table's.
+/// Writes and syncs one part of full rows or of narrow rows below `folder`, whose sub-folders must
+/// exist; `shape` is the shape of the table. The folder itself is not synced.
 pub fn write_rows(
     files: &Files,
     folder: &Path,
@@ -227,40 +198,42 @@ pub fn write_rows(
     place: (usize, usize),
     (rows, is_narrow): (PartRows, bool),
 ) -> Result<PartInfo> {
-    match shape.narrow_row.as_deref().filter(|_| is_narrow) {
-        Some(narrow) => write_file_of(files, folder, narrow, (place, NARROW), rows),
-        None => write_part(files, folder, shape, place, rows),
-    }
+    let (shape, kind) = match shape.narrow_row.as_deref().filter(|_| is_narrow) {
+        Some(narrow) => (narrow, NARROW),
+        None => (shape, ROWS),
+    };
+    let content = (fields(shape), Some(("zillion.segments", describe_segments(shape))));
+    write_file(files, folder, shape, (place, kind), content, || columns(rows, shape))
 }
 
-fn write_file_of(
+/// Writes and syncs a file of a table below `folder`, with these columns. Every file has metadata
+/// about its place; `more` is one further entry.
+pub(super) fn write_file(
     files: &Files,
     folder: &Path,
     shape: &RowShape,
     ((part, parts), kind): ((usize, usize), &str),
-    rows: PartRows,
+    (fields, more): (Vec<Field>, Option<(&str, String)>),
+    columns: impl FnOnce() -> Result<Vec<ArrayRef>, ArrowError>,
 ) -> Result<PartInfo> {
-    let count = rows.keys.len() as u64;
-    let schema = Arc::new(schema(shape, part, parts));
-    let batch = || batch(rows, shape, schema.clone());
-    write_file(files, folder, file_name(shape.name(), kind, part), count, &schema, batch)
-}
-
-/// Writes and syncs one record batch as a file below `folder`.
-pub(super) fn write_file(
-    files: &Files,
-    folder: &Path,
-    file: String,
-    rows: u64,
-    schema: &Schema,
-    batch: impl FnOnce() -> Result<RecordBatch, ArrowError>,
-) -> Result<PartInfo> {
-    let mut hasher = blake3::Hasher::new();
+    let slots = part_slots(part, parts);
+    let metadata = [
+        ("zillion.format", FORMAT.to_owned()),
+        ("zillion.slots", format!("{}..{}", slots.start, slots.end)),
+        ("zillion.table", shape.name().to_owned()),
+    ];
+    let metadata = metadata.into_iter().chain(more).map(|(key, value)| (key.to_owned(), value));
+    let metadata: BTreeMap<_, _> = metadata.collect();
+    let schema = Arc::new(Schema::new(fields).with_metadata(metadata));
+    let file = file_name(shape.name(), kind, part);
+    let (mut hasher, mut rows) = (blake3::Hasher::new(), 0);
     let bytes = files.create_file(folder.join(&file), |out| {
         let hashed = Hashed { out, hasher: &mut hasher };
-        let mut writer = FileWriter::try_new(hashed, schema).map_err(io_error)?;
-        writer.write(&batch().map_err(io_error)?).map_err(io_error)?;
-        writer.finish().map_err(io_error)
+        write_batch(hashed, &schema, || {
+            let batch = RecordBatch::try_new(schema.clone(), columns()?)?;
+            rows = batch.num_rows() as u64;
+            Ok(batch)
+        })
     })?;
     Ok(PartInfo { file, rows, bytes, blake3: hasher.finalize().to_hex().to_string() })
 }

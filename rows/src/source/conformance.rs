@@ -1,4 +1,4 @@
-//! The conformance suite of [`RowSource`], which the test of each implementation calls.
+//! The conformance suite of [`RowSource`], which the tests of each implementation call.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId, TablePlan, Tab
 
 use super::RowSource;
 
-/// The rows that a source must have: by table, by key, the weights without padding.
+/// The rows that a source must have, by table and key: the weights without padding.
 pub type ExpectedRows = Vec<BTreeMap<FeatureKey, Vec<f32>>>;
 
-/// Makes a plan that looks up these keys, for tests: unique keys in slot order with their
-/// occurrences, no columns.
+/// Makes a plan that looks up these keys, for tests. The plan has the unique keys in slot order
+/// with their occurrences, and no columns.
 pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
     let tables = keys.iter().enumerate().map(|(table, keys)| {
         let mut seen = std::collections::BTreeSet::new();
@@ -37,11 +37,11 @@ pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
     LookupPlan { rows: 0, tables: tables.collect(), columns: Vec::new() }
 }
 
-/// Checks a source against the rows that it must have. `absent` are keys (by table) that it must
-/// not have, and `default` returns the rows that those keys must read as.
+/// Checks a source against the rows that it must have. `absent` has keys of each table that the
+/// source must not have, and `default` returns the row that such a key must read as.
 ///
 /// # Errors
-/// The first difference, in words.
+/// Returns a description of the first difference if the source does not have the expected rows.
 pub fn check(
     source: &mut dyn RowSource,
     expected: &ExpectedRows,
@@ -49,7 +49,11 @@ pub fn check(
     default: &dyn Fn(TableId, FeatureKey) -> Vec<f32>,
 ) -> Result<(), String> {
     if source.tables().len() != expected.len() {
-        return Err(format!("{} tables instead of {}", source.tables().len(), expected.len()));
+        return Err(format!(
+            "the source has {} tables instead of {}",
+            source.tables().len(),
+            expected.len()
+        ));
     }
     let present: Vec<Vec<FeatureKey>> =
         expected.iter().map(|rows| rows.keys().copied().collect()).collect();
@@ -75,7 +79,11 @@ pub fn check(
         let plan = plan_of(keys);
         let report = source.lookup(&plan, &mut rows).map_err(|e| format!("{name}: {e}"))?;
         if report.missing.len() != expected.len() {
-            return Err(format!("{name}: a report of {} tables", report.missing.len()));
+            return Err(format!(
+                "{name}: the report has {} tables instead of {}",
+                report.missing.len(),
+                expected.len()
+            ));
         }
         for (index, table) in plan.tables.iter().enumerate() {
             check_table(source, &rows, index, table, &expected[index], default)
@@ -93,7 +101,7 @@ pub fn check(
         TablePlan { table: TableId(expected.len() as u16), ..plan_of(&[vec![]]).tables.remove(0) };
     let plan = LookupPlan { tables: vec![beyond], ..LookupPlan::default() };
     match source.lookup(&plan, &mut rows) {
-        Ok(_) => Err("a plan for a table that is not there is accepted".to_owned()),
+        Ok(_) => Err("the source accepts a plan with a table that it does not have".to_owned()),
         Err(_) => Ok(()),
     }
 }
@@ -107,9 +115,13 @@ fn check_table(
     default: &dyn Fn(TableId, FeatureKey) -> Vec<f32>,
 ) -> Result<(), String> {
     let layout = &source.tables()[index];
-    let table = rows.tables.get(index).ok_or("the buffer has no rows for it")?;
+    let table = rows.tables.get(index).ok_or("the buffer has no rows for the table")?;
     if table.stride != layout.stride || table.values.len() != plan.keys.len() * layout.stride {
-        return Err(format!("{} floats at stride {}", table.values.len(), table.stride));
+        return Err(format!(
+            "the buffer has {} floats at stride {}",
+            table.values.len(),
+            table.stride
+        ));
     }
     for (i, &key) in plan.keys.iter().enumerate() {
         let mut wanted = match expected.get(&key) {

@@ -1,4 +1,4 @@
-//! The admission of keys: the condition under which a key gets a row.
+//! The admission of keys: the condition for a key to get a row.
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::random::combine;
@@ -7,43 +7,43 @@ use super::eviction::power;
 use crate::candidate;
 use crate::filter;
 
-/// The condition under which a key gets a row. In a job file:
+/// The condition for a key to get a row. In a job file:
 /// `admission = { kind = "count", at_least = 5 }`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Admission {
-    /// The first push makes the row.
+    /// The first push of a key makes its row.
     #[default]
     All,
-    /// The row is made by the push that brings the key's occurrences in the training data (values,
-    /// not steps) to a threshold. Until then the key reads as its initial row, and its gradients
+    /// The push that brings the occurrences of the key in the training data (values, not steps) to
+    /// a threshold makes the row. Until then the key reads as its initial row, and its gradients
     /// are dropped and counted.
     Count {
-        /// The number of occurrences, 1 to 4096.
+        /// The threshold: a number of occurrences from 1 to 4096.
         at_least: u32,
     },
-    /// Occurrences are counted in a counting Bloom filter (Bloom 1970; Fan et al. 2000; blocks of a
-    /// cache line after Putze, Sanders, Singler 2007). Its size depends on the expected keys and
-    /// the error, and not on the keys that come. No key waits longer than by exact counts; some
-    /// keys are admitted early. Counts are halved when more keys came than were expected.
+    /// A counting Bloom filter counts the occurrences of keys (Bloom 1970; Fan et al. 2000; blocks
+    /// of a cache line after Putze, Sanders, Singler 2007). The size of the filter depends only on
+    /// the expected keys and the error. No key waits longer than with exact counts; some keys are
+    /// admitted early. All counts are halved when more keys came than were expected.
     Bloom {
-        /// The number of occurrences, 1 to 255.
+        /// The threshold: a number of occurrences from 1 to 255.
         at_least: u32,
         /// The number of keys that wait at the same time.
         keys: u64,
-        /// The share of keys whose count is too large when so many wait.
+        /// The share of keys whose count is too large when `keys` keys wait.
         error: f64,
     },
-    /// Each occurrence admits the key with some probability; the draw is a function of the table's
+    /// Each occurrence admits the key with a probability. The draw is a function of the table's
     /// seed, the key and the step.
     Probability {
-        /// The probability at one occurrence, above 0 and at most 1.
+        /// The probability of admission at one occurrence, above 0 and at most 1.
         p: f64,
     },
 }
 
-/// Returns whether one of a key's occurrences in a step is drawn, each with probability `p`. One
-/// number decides for all of them.
+/// Returns whether at least one of `times` occurrences of a key in a step is drawn, each with
+/// probability `p`. One random number decides for all occurrences.
 pub fn is_drawn(p: f64, seed: u64, key: u64, step: u32, times: u32) -> bool {
     let bits = combine(combine(seed, key), u64::from(step)) >> 11;
     let unit = bits as f64 / (1u64 << 53) as f64;
@@ -56,15 +56,15 @@ impl Admission {
         *self == Self::All
     }
 
-    /// Returns whether keys that wait are counted exactly, and so are known by name.
+    /// Returns whether waiting keys are counted exactly, so that their keys are stored.
     pub fn counts_exactly(&self) -> bool {
         matches!(self, Self::Count { .. })
     }
 
-    /// Returns the first setting that is out of range: its key and the reason.
+    /// Returns the first setting that is out of range: its key and the allowed values.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
-        const { assert!(candidate::LARGEST_THRESHOLD == 4096, "the message says so") };
-        const { assert!(filter::LARGEST_THRESHOLD == 255, "the message says so") };
+        const { assert!(candidate::LARGEST_THRESHOLD == 4096, "the text below names this number") };
+        const { assert!(filter::LARGEST_THRESHOLD == 255, "the text below names this number") };
         match *self {
             Self::Count { at_least } if !(1..=candidate::LARGEST_THRESHOLD).contains(&at_least) => {
                 Some(("at_least", "must be between 1 and 4096"))

@@ -1,4 +1,4 @@
-//! Amounts of memory as people write them: `"4 GiB"`, `"512 MB"`, or a number of bytes.
+//! Amounts of memory in a job file: `"4 GiB"`, `"512 MB"`, or a number of bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An amount of memory. In a job file: `"4 GiB"`, or a number of bytes.
+/// An amount of memory in bytes. In a job file: `"4 GiB"`, or a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// The units by their names, the largest binary ones first: an amount is written in the first unit
-/// that divides it.
+/// The names and sizes of the units, the largest binary ones first: an amount is written in the
+/// first binary unit that divides it.
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -24,7 +24,7 @@ const UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-const WANTED: &str = "an amount of memory, as in \"4 GiB\", \"512 MB\" or 1048576";
+const WANTED: &str = "an amount of memory; write for example \"4 GiB\", \"512 MB\" or 1048576";
 
 impl FromStr for ByteSize {
     type Err = String;
@@ -73,8 +73,8 @@ impl<'de> Deserialize<'de> for ByteSize {
             }
 
             fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<ByteSize, E> {
-                let bytes = u64::try_from(bytes);
-                bytes.map(ByteSize).map_err(|_| E::custom(format!("is not {WANTED}")))
+                let refused = |_| E::custom(format!("{bytes} is not {WANTED}"));
+                u64::try_from(bytes).map(ByteSize).map_err(refused)
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<ByteSize, E> {

@@ -2,21 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The limits of a row's gradient before the rule sees it. In a job file: `clip = { norm = 1.0 }`.
+/// The limits of a row's gradient, which are applied before the optimizer. In a job file:
+/// `clip = { norm = 1.0 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClipSpec {
-    /// The largest Euclidean length of the gradient of a row's segment; a longer one is scaled down
-    /// to it.
+    /// The largest Euclidean length of the gradient of a row's segment. A longer gradient is scaled
+    /// down to this length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm: Option<f32>,
-    /// The largest magnitude of each number of the gradient, applied before the length is taken.
+    /// The largest magnitude of each number of the gradient, applied before the length is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f32>,
 }
 
 impl ClipSpec {
-    /// Returns the first setting that is out of range: its key and what it must be.
+    /// Returns the first setting that is out of range: its key and the allowed values.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         let illegal = |limit: Option<f32>| limit.is_some_and(|x| !(x.is_finite() && x > 0.0));
         if self.norm.is_none() && self.value.is_none() {
@@ -31,8 +32,8 @@ impl ClipSpec {
     }
 }
 
-/// The bounds of weights. Weights are brought back into `[low, high]` after each update, and a new
-/// row begins there. In a job file: `bounds = [-1.0, 1.0]`.
+/// The bounds of weights. Weights are clamped to `[low, high]` after each update and in a new row.
+/// In a job file: `bounds = [-1.0, 1.0]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "[f32; 2]", into = "[f32; 2]")]
 pub struct Bounds {
@@ -52,7 +53,7 @@ impl Bounds {
         )
     }
 
-    /// Returns a weight brought into the bounds. NaN stays NaN, so that it is seen.
+    /// Returns a weight clamped to the bounds. NaN stays NaN, so that the error becomes visible.
     #[inline(always)]
     pub fn hold(self, weight: f32) -> f32 {
         let raised = if weight < self.low { self.low } else { weight };

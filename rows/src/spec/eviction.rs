@@ -1,65 +1,65 @@
-//! The eviction of rows: the condition under which a row is removed, and the statistics of use that
-//! it may need.
+//! The eviction of rows: the condition for the removal of a row, and the statistics of use that the
+//! condition may need.
 
 use serde::{Deserialize, Serialize};
 
-/// The condition under which a row is removed. In a job file:
+/// The condition for the removal of a row. In a job file:
 /// `eviction = { kind = "unseen", steps = 10000 }`.
 ///
-/// Where the table has a limit (`max_rows`, `max_bytes`), every kind but `never` makes room: the
-/// rows with the lowest priority are removed. `below` removes rows on schedule too: those with a
-/// lower value, when their slot has its turn.
+/// If the table has a limit (`max_rows`, `max_bytes`), every kind but `never` makes room at the
+/// limit: it removes the rows with the lowest priority. With `below`, an eviction also removes rows
+/// on schedule: when a slot has its turn, its rows with a lower value than `below` are removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Eviction {
     /// Rows are never removed. A table at its limit refuses new keys.
     #[default]
     Never,
-    /// A row is removed when its last push lies more than a number of steps back; a key that waits
-    /// to be admitted is forgotten by the same rule. Every step visits some of the slots, so that
-    /// each is visited once in as many steps, or in 4096 if that is sooner. A key that is seen
-    /// again is new. At the limit, the rows are removed first that were not seen for longest.
+    /// A row is removed when its last push is more than `steps` steps ago, and a waiting key is
+    /// forgotten by the same rule. Every step visits some of the slots, so that each slot is
+    /// visited once in `steps` steps, or in 4096 if that is fewer. A key that occurs again is a new
+    /// key. At the limit, the rows with the oldest last push are removed first.
     Unseen {
-        /// The number of steps, from 1.
+        /// The number of steps, at least 1.
         steps: u64,
     },
-    /// At the limit, the rows are removed first that were not seen for longest.
+    /// At the limit, the rows with the oldest last push are removed first.
     Lru,
-    /// The least used rows are removed first: pushes count half for every `half_life` steps since
-    /// the last one.
+    /// The least used rows are removed first. The count of pushes is halved for every `half_life`
+    /// steps since the last push.
     Lfu {
-        /// The number of steps, from 1.
+        /// The number of steps in which a count is halved, at least 1.
         half_life: u64,
         /// The aged count below which rows are removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once; 4096 where absent,
-        /// and at most.
+        /// The number of steps in which every row is compared with `below` once, at most 4096; if
+        /// it is absent, 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
     /// The rows with the lowest score are removed first:
-    /// `show_weight * shows + click_weight * clicks`, decayed as the table's statistics say.
+    /// `show_weight * shows + click_weight * clicks`, with the decay of the table's statistics.
     Score {
-        /// The weight of a show, from 0.
+        /// The weight of a show, at least 0.
         show_weight: f64,
-        /// The weight of a click, from 0.
+        /// The weight of a click, at least 0.
         click_weight: f64,
         /// The score below which rows are removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once; 4096 where absent,
-        /// and at most.
+        /// The number of steps in which every row is compared with `below` once, at most 4096; if
+        /// it is absent, 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
-    /// The rows whose weights have the smallest L2 norm, all segments together, are removed first.
+    /// The rows whose weights have the smallest L2 norm, over all segments, are removed first.
     L2 {
         /// The norm below which rows are removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once; 4096 where absent,
-        /// and at most.
+        /// The number of steps in which every row is compared with `below` once, at most 4096; if
+        /// it is absent, 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
@@ -68,27 +68,27 @@ pub enum Eviction {
 /// The statistics of shows and clicks of each row, decayed by periods. In a job file:
 /// `statistics = { decay = 0.98, every_steps = 5000 }`.
 ///
-/// Periods are counted in steps and not in time: the step of a row's last push is in its metadata
-/// anyway, so that decay needs no clock and no further word a row, and a repeated run decays alike.
-/// A day is as many steps as a day's data take.
+/// Periods are counted in steps and not in time: the metadata of a row already have the step of its
+/// last push, so that decay needs no clock and no further word per row, and a repeated run decays
+/// in the same way. A day corresponds to the number of steps that a day's data take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UseStatistics {
-    /// The share of shows and clicks that is left after a period: above 0, at most 1.
+    /// The share of shows and clicks that is left after a period, above 0 and at most 1.
     pub decay: f32,
-    /// The number of steps of a period, from 1.
+    /// The number of steps of a period, at least 1.
     pub every_steps: u32,
 }
 
 impl UseStatistics {
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         if !(self.decay > 0.0 && self.decay <= 1.0) {
-            return Some(("decay", "must be above 0 and at most 1, which is no decay"));
+            return Some(("decay", "must be above 0 and at most 1 (1 means no decay)"));
         }
         (self.every_steps == 0).then_some(("every_steps", "must be at least 1"))
     }
 
-    /// Returns the share that is left at `step` of a value of step `last`, by whole periods.
+    /// Returns the factor of the decay from step `last` to step `step`, by whole periods.
     #[inline(always)]
     pub fn left(&self, last: u32, step: u32) -> f32 {
         let periods = (step / self.every_steps).saturating_sub(last / self.every_steps);
@@ -96,7 +96,7 @@ impl UseStatistics {
     }
 }
 
-/// Returns `base^exponent` by squaring: the same bits on every machine.
+/// Returns `base^exponent` by repeated squaring, with the same bits on every machine.
 #[inline(always)]
 pub(super) fn power(mut base: f64, mut exponent: u32) -> f64 {
     let mut product = 1.0;
@@ -118,7 +118,7 @@ impl Eviction {
 
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         if let Self::Unseen { steps: 0 } = self {
-            let reason = "must be at least 1: rows go when they have not been seen for longer";
+            let reason = "must be at least 1: rows without a push for more than this number of steps are removed";
             return Some(("steps", reason));
         }
         if let Self::Lfu { half_life: 0, .. } = self {
@@ -139,13 +139,13 @@ impl Eviction {
             (_, Some(0)) => Some(("every", "must be at least 1")),
             (None, Some(_)) => Some((
                 "every",
-                "sets how often rows are compared with `below`, which is not set; set `below`, or remove this",
+                "has no effect, because `below` is not set; set `below`, or remove `every`",
             )),
             _ => None,
         }
     }
 
-    /// Returns the name in job files.
+    /// Returns the name of the kind in job files.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Never => "never",
@@ -157,12 +157,12 @@ impl Eviction {
         }
     }
 
-    /// Returns the value below which rows are removed on schedule, of the kinds that rank rows.
+    /// Returns the value below which rows are removed on schedule, for the kinds that rank rows.
     pub fn below(&self) -> Option<f64> {
         self.schedule().0
     }
 
-    /// Returns `below` and `every` of the kinds that have them.
+    /// Returns `below` and `every` of the kinds that have these settings.
     pub fn schedule(&self) -> (Option<f64>, Option<u64>) {
         match *self {
             Self::Never | Self::Unseen { .. } | Self::Lru => (None, None),
@@ -172,7 +172,7 @@ impl Eviction {
         }
     }
 
-    /// Returns whether rows are removed even without a limit of the table.
+    /// Returns whether rows are removed even if the table has no limit.
     pub fn is_scheduled(&self) -> bool {
         matches!(self, Self::Unseen { .. }) || self.schedule().0.is_some()
     }

@@ -1,28 +1,28 @@
-//! The growth of rows: a row becomes full when its key has shown that it is frequent.
+//! The growth of rows: a row becomes full after a number of pushes.
 //!
 //! Most keys of a real stream are rare, and a rare key learns little more than one number. Until a
-//! row has been pushed often enough, it has some of its floats and not the others (multi-dimension
-//! embeddings, as XDL and Monolith have them). The floats that it lacks read as those of the
-//! initial row of the key, so that growing changes no answer.
+//! row has had enough pushes, it has only some of its floats (multi-dimension embeddings, as in XDL
+//! and Monolith). The floats that it lacks read as those of the initial row of the key, so that
+//! growing changes no lookup.
 
 use serde::{Deserialize, Serialize};
 
 use super::{SegmentSpec, TableSpec};
 use crate::layout::{SegmentLayout, TableLayout};
 
-/// The largest number of pushes; more is taken for a mistake, because counts of rows stop at the
-/// largest number of their type.
+/// The largest number of pushes that a job may set. A larger number is refused as a mistake,
+/// because the counts of rows stop at the largest `u32`.
 const MOST: u32 = 1 << 31;
 
 /// The growth of the rows of a table. In a job file: `grow = { at = 20 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Growth {
-    /// The number of pushes that make a row full; the push that reaches it is the last that a
-    /// narrow row takes.
+    /// The number of pushes that make a row full. The push that reaches this number is the last
+    /// push of the narrow row.
     pub at: u32,
-    /// The number of floats of the table's first segment that a narrow row has. Absent: none, where
-    /// rows have another segment (which narrow rows have whole), else one.
+    /// The number of floats of the table's first segment that a narrow row has. If it is absent,
+    /// the number is 0 for rows with further segments (which narrow rows have whole), else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<usize>,
 }
@@ -40,7 +40,7 @@ impl TableSpec {
         growth.from.unwrap_or(usize::from(self.segments.len() == 1))
     }
 
-    /// Returns the segments of a narrow row, where rows grow.
+    /// Returns the segments of a narrow row, or `None` if rows do not grow.
     pub(crate) fn narrow_segments(&self) -> Option<Vec<SegmentSpec>> {
         let dim = self.narrow_dim(self.grow?);
         let (first, others) = self.segments.split_first()?;
@@ -48,14 +48,14 @@ impl TableSpec {
         Some(first.into_iter().chain(others.iter().cloned()).collect())
     }
 
-    /// Returns the spec of the narrow rows as a table of their own, where rows grow.
+    /// Returns the spec of the narrow rows as a separate table, or `None` if rows do not grow.
     pub fn narrow_spec(&self) -> Option<Self> {
         let segments = self.narrow_segments()?;
         Some(Self { grow: None, segments, ..self.clone() })
     }
 
-    /// Returns the number of bytes that a table of so many full and so many narrow rows takes in
-    /// memory on `shards` shards; [`TableSpec::memory`] counts full rows only.
+    /// Returns the number of bytes that a table with `full` full rows and `narrow` narrow rows
+    /// takes in memory on `shards` shards; [`TableSpec::memory`] counts full rows only.
     pub fn memory_of_widths(&self, full: u64, narrow: u64, shards: usize) -> u64 {
         let Some(small) = self.narrow_spec() else {
             return self.memory(full + narrow, shards);
@@ -64,7 +64,7 @@ impl TableSpec {
         rows(self, full) + rows(&small, narrow) + self.index_memory(full + narrow)
     }
 
-    /// Returns the floats of a full row that a narrow one has, in their order.
+    /// Returns the places in a full row of the floats that a narrow row has, in their order.
     pub(crate) fn narrow_layout(&self, full: &[SegmentLayout]) -> Option<Vec<SegmentLayout>> {
         let dim = self.narrow_dim(self.grow?);
         let (first, others) = full.split_first()?;
@@ -72,13 +72,13 @@ impl TableSpec {
         Some(first.into_iter().chain(others.iter().cloned()).collect())
     }
 
-    /// Returns the key below the table's, and the reason, of a growth that is not possible.
+    /// Returns the setting and the reason if the growth is not possible.
     pub(crate) fn growth_problem(&self) -> Option<(&'static str, String)> {
         let growth = self.grow?;
         let first = self.segments.first()?;
         if self.dense {
-            let reason = "the rules of a dense table move whole rows, so that none can be narrow; remove this, set \
-                          `grow = { at = 1 }` for the table, or `dense = false`";
+            let reason = "the rules of a dense table update whole rows, so that none can be narrow; remove `grow`, set \
+                          `grow = { at = 1 }` for the table, or set `dense = false`";
             return Some(("grow", reason.to_owned()));
         }
         if !(2..=MOST).contains(&growth.at) {
@@ -88,20 +88,23 @@ impl TableSpec {
         let (dim, from) = (first.dim, self.narrow_dim(growth));
         if growth.from.is_none() && from >= dim {
             let reason = format!(
-                "rows have a single float (`{}`), so that there is nothing to grow; remove this, or set \
+                "rows have a single float (`{}`), so that nothing can grow; remove `grow`, or set \
                  `grow = {{ at = 1 }}` for the table",
                 first.name
             );
             return Some(("grow", reason));
         }
         if from >= dim {
-            let reason = format!("must be below the {dim} floats of a full `{}`", first.name);
+            let reason = format!(
+                "must be below {dim}, the number of floats of a full segment `{}`",
+                first.name
+            );
             return Some(("grow.from", reason));
         }
         if from == 0 && self.segments.len() == 1 {
             let reason = format!(
-                "must be at least 1: rows of this table have no other segment than `{}`, and a row without a float \
-                 learns nothing; to let keys wait without a row, use `admission`",
+                "must be at least 1: the rows of this table have no other segment than `{}`, and a row without a \
+                 float learns nothing; to let keys wait without a row, use `admission`",
                 first.name
             );
             return Some(("grow.from", reason));
@@ -111,12 +114,12 @@ impl TableSpec {
 }
 
 impl TableLayout {
-    /// Returns the number of floats of a narrow row; 0 where all rows are full.
+    /// Returns the number of floats of a narrow row, or 0 if all rows are full.
     pub fn narrow_width(&self) -> usize {
         self.narrow.iter().flatten().map(|segment| segment.dim).sum()
     }
 
-    /// Writes the floats of a narrow row where they belong in a full one.
+    /// Writes the floats of a narrow row to their places in a full row.
     pub fn spread(&self, narrow: &[f32], full: &mut [f32]) {
         let mut from = 0;
         for segment in self.narrow.iter().flatten() {

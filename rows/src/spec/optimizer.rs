@@ -1,4 +1,4 @@
-//! The optimizer of a segment, as a job describes it.
+//! The optimizer of a segment in a job.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use super::Scope;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum OptimizerSpec {
-    /// Stochastic gradient descent: `w -= lr * g`. It has no state.
+    /// Stochastic gradient descent: `w -= lr * g`. It has no optimizer state.
     Sgd {
         /// The learning rate of the rule.
         lr: f32,
@@ -16,51 +16,52 @@ pub enum OptimizerSpec {
     /// Heavy ball (Polyak 1964) by PyTorch's formulas: `v = momentum * v + g; w -= lr * v`, or with
     /// `nesterov`, `w -= lr * (g + momentum * v)`.
     ///
-    /// In a dynamic table it is lazy: a row coasts only in steps that touch it. In a `dense` table
-    /// every row moves at every step, unless the job asks for `scope = "touched"`.
+    /// In a dynamic table the rule is lazy: the velocity changes a row only in steps that touch the
+    /// row. In a `dense` table every step updates every row, unless the job sets
+    /// `scope = "touched"`.
     Momentum {
         /// The learning rate of the rule.
         lr: f32,
         /// The share of the velocity that is left after a step.
         #[serde(default = "default_momentum")]
         momentum: f32,
-        /// Whether a step looks ahead to where the velocity leads.
+        /// Whether the rule uses Nesterov's form, which looks ahead along the velocity.
         #[serde(default, skip_serializing_if = "is_false")]
         nesterov: bool,
-        /// The rows that move; absent: those that the kind of the table implies.
+        /// The rows that the rule updates; if it is absent, the kind of the table decides.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scope: Option<Scope>,
     },
-    /// AdaGrad (Duchi, Hazan, Singer 2011) with one accumulator a weight:
+    /// AdaGrad (Duchi, Hazan, Singer 2011) with one accumulator per weight:
     /// `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
     Adagrad {
         /// The learning rate of the rule.
         lr: f32,
-        /// The initial value of accumulators.
+        /// The initial value of all accumulators.
         #[serde(default)]
         initial_accumulator: f32,
-        /// A small number that keeps the denominator away from zero.
+        /// The small number that keeps the denominator away from zero.
         #[serde(default = "default_adagrad_eps")]
         eps: f32,
     },
-    /// AdaGrad with one accumulator a row segment, of the *mean* of the squared gradients (as
-    /// FBGEMM and TorchRec do it): a sixteenth of the state at sixteen dimensions.
+    /// AdaGrad with one accumulator per row segment, of the *mean* of the squared gradients (as in
+    /// FBGEMM and TorchRec). At sixteen dimensions it has a sixteenth of the optimizer state.
     RowwiseAdagrad {
         /// The learning rate of the rule.
         lr: f32,
         /// The initial value of the accumulator.
         #[serde(default)]
         initial_accumulator: f32,
-        /// A small number that keeps the denominator away from zero.
+        /// The small number that keeps the denominator away from zero.
         #[serde(default = "default_adagrad_eps")]
         eps: f32,
     },
     /// Adam (Kingma, Ba 2015) by PyTorch's formulas. The bias correction counts the steps of the
     /// *job*, never those of a row.
     ///
-    /// In a dynamic table it is lazy: a row's moments decay only in steps that touch it
-    /// (TensorFlow's `LazyAdam`, PyTorch's `SparseAdam`). In a `dense` table it is exact: every row
-    /// moves at every step, unless the job asks for `scope = "touched"`.
+    /// In a dynamic table the rule is lazy: the moments of a row decay only in steps that touch the
+    /// row (TensorFlow's `LazyAdam`, PyTorch's `SparseAdam`). In a `dense` table the rule is exact:
+    /// every step updates every row, unless the job sets `scope = "touched"`.
     Adam {
         /// The learning rate of the rule.
         lr: f32,
@@ -70,29 +71,29 @@ pub enum OptimizerSpec {
         /// The decay of the second moment.
         #[serde(default = "default_beta2")]
         beta2: f32,
-        /// A small number that keeps the denominator away from zero.
+        /// The small number that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps")]
         eps: f32,
-        /// The rows that move; absent: those that the kind of the table implies.
+        /// The rows that the rule updates; if it is absent, the kind of the table decides.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scope: Option<Scope>,
     },
-    /// FTRL-Proximal (McMahan et al. 2013, "Ad click prediction: a view from the trenches"), with
-    /// its own `l1` and `l2` in the proximal step.
+    /// FTRL-Proximal (McMahan et al. 2013, "Ad click prediction: a view from the trenches"). Its
+    /// own `l1` and `l2` are part of the proximal step.
     Ftrl {
-        /// The learning rate, which is the paper's alpha.
+        /// The learning rate, which the paper calls alpha.
         lr: f32,
-        /// The paper's beta, which slows the first steps.
+        /// The constant that slows the first steps, which the paper calls beta.
         #[serde(default = "default_ftrl_beta")]
         beta: f32,
-        /// The strength of the L1 term: weights whose evidence is below it are exactly zero.
+        /// The strength of the L1 term: a weight whose evidence is below it is exactly zero.
         #[serde(default)]
         l1: f32,
         /// The strength of the L2 term.
         #[serde(default)]
         l2: f32,
-        /// The strength of the group lasso (Yue et al. 2021): a segment whose evidence after the L1
-        /// term is not longer than `l21 * sqrt(dim)` is exactly zero as a whole.
+        /// The strength of the group lasso (Yue et al. 2021): a whole segment is exactly zero if
+        /// its evidence after the L1 term is not longer than `l21 * sqrt(dim)`.
         #[serde(default, skip_serializing_if = "is_zero")]
         l21: f32,
     },
@@ -125,12 +126,12 @@ fn default_ftrl_beta() -> f32 {
 }
 
 impl OptimizerSpec {
-    /// Returns row-wise AdaGrad with the customary constants.
+    /// Makes row-wise AdaGrad with the usual constants.
     pub fn rowwise_adagrad(lr: f32) -> Self {
         Self::RowwiseAdagrad { lr, initial_accumulator: 0.0, eps: default_adagrad_eps() }
     }
 
-    /// Returns Adam with the customary decays.
+    /// Makes Adam with the usual decays.
     pub fn adam(lr: f32) -> Self {
         Self::Adam {
             lr,
@@ -141,7 +142,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// Returns the name in job files and in the parts of checkpoints.
+    /// Returns the name of the rule in job files and in the parts of checkpoints.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Sgd { .. } => "sgd",
@@ -165,7 +166,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// Returns the number of floats of state that a segment of `dim` weights keeps.
+    /// Returns the number of floats of optimizer state of a segment with `dim` weights.
     pub fn state_len(&self, dim: usize) -> usize {
         match self {
             Self::Sgd { .. } => 0,
@@ -175,8 +176,8 @@ impl OptimizerSpec {
         }
     }
 
-    /// Returns, for a rule that can move rows without a gradient, the rows that the job wants it to
-    /// move, if the job says so; `None` for the other rules.
+    /// Returns `Some` for a rule that can update rows without a gradient, with the scope that the
+    /// job sets or with `None` if the job sets no scope. Returns `None` for the other rules.
     pub fn scope(&self) -> Option<Option<Scope>> {
         match *self {
             Self::Momentum { scope, .. } | Self::Adam { scope, .. } => Some(scope),
@@ -193,54 +194,31 @@ impl OptimizerSpec {
         }
     }
 
-    /// Returns the first setting that is out of range: its key and what it must be.
+    /// Returns the first setting that is out of range: its key and the allowed values.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
-        let positive = |x: f32| x.is_finite() && x > 0.0;
-        let not_negative = |x: f32| x.is_finite() && x >= 0.0;
-        let decay = |x: f32| (0.0..1.0).contains(&x);
-        if !positive(self.lr()) {
-            return Some(("lr", "must be a positive number"));
-        }
-        match *self {
-            Self::Sgd { .. } => None,
-            Self::Momentum { momentum, .. } => {
-                (!decay(momentum)).then_some(("momentum", "must be at least 0 and below 1"))
-            }
+        let positive = |key, x: f32| (key, x.is_finite() && x > 0.0, "must be a positive number");
+        let not_negative =
+            |key, x: f32| (key, x.is_finite() && x >= 0.0, "must be zero or a positive number");
+        let decay = |key, x| (key, (0.0..1.0).contains(&x), "must be at least 0 and below 1");
+        let checks = match *self {
+            Self::Sgd { .. } => vec![],
+            Self::Momentum { momentum, .. } => vec![decay("momentum", momentum)],
+            // An `eps` of zero would divide zero by zero on a weight that never had a gradient.
             Self::Adagrad { initial_accumulator, eps, .. }
             | Self::RowwiseAdagrad { initial_accumulator, eps, .. } => {
-                if !not_negative(initial_accumulator) {
-                    Some(("initial_accumulator", "must be zero or a positive number"))
-                } else if !positive(eps) {
-                    // Zero would divide zero by zero on a weight that never had a gradient.
-                    Some(("eps", "must be a positive number"))
-                } else {
-                    None
-                }
+                vec![not_negative("initial_accumulator", initial_accumulator), positive("eps", eps)]
             }
             Self::Adam { beta1, beta2, eps, .. } => {
-                if !decay(beta1) {
-                    Some(("beta1", "must be at least 0 and below 1"))
-                } else if !decay(beta2) {
-                    Some(("beta2", "must be at least 0 and below 1"))
-                } else if !positive(eps) {
-                    Some(("eps", "must be a positive number"))
-                } else {
-                    None
-                }
+                vec![decay("beta1", beta1), decay("beta2", beta2), positive("eps", eps)]
             }
-            Self::Ftrl { beta, l1, l2, l21, .. } => {
-                if !positive(beta) {
-                    Some(("beta", "must be a positive number"))
-                } else if !not_negative(l1) {
-                    Some(("l1", "must be zero or a positive number"))
-                } else if !not_negative(l2) {
-                    Some(("l2", "must be zero or a positive number"))
-                } else if !not_negative(l21) {
-                    Some(("l21", "must be zero or a positive number"))
-                } else {
-                    None
-                }
-            }
-        }
+            Self::Ftrl { beta, l1, l2, l21, .. } => vec![
+                positive("beta", beta),
+                not_negative("l1", l1),
+                not_negative("l2", l2),
+                not_negative("l21", l21),
+            ],
+        };
+        let mut checks = [positive("lr", self.lr())].into_iter().chain(checks);
+        checks.find(|&(_, is_valid, _)| !is_valid).map(|(key, _, allowed)| (key, allowed))
     }
 }

@@ -1,4 +1,4 @@
-//! Ids whose rows are never evicted.
+//! The ids whose rows are never evicted.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use zillion_feature::FeatureKey;
 
-/// One id whose row is never evicted, as it stands in the data.
+/// An id whose row is never evicted, as it occurs in the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum PinnedId {
@@ -17,7 +17,7 @@ pub enum PinnedId {
 }
 
 impl PinnedId {
-    /// Returns the key that the data's id becomes.
+    /// Returns the key of the id.
     pub fn key(&self) -> FeatureKey {
         match self {
             Self::Number(id) => FeatureKey::from_i64(*id),
@@ -33,7 +33,7 @@ impl<'de> Deserialize<'de> for PinnedId {
             type Value = PinnedId;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an id: a whole number or a text")
+                f.write_str("an id, which is a whole number or a text")
             }
 
             fn visit_i64<E: de::Error>(self, id: i64) -> Result<PinnedId, E> {

@@ -51,7 +51,7 @@ fn bad_settings_are_refused_with_their_key_and_a_remedy() {
         (false, |t| t.name = "..".into(), "must not begin with a dot"),
         (false, |t| t.segments.clear(), "at least one segment"),
         (false, |t| t.max_rows = Some(0), "tables.ids.max_rows"),
-        (true, |t| t.max_bytes = Some(ByteSize(1 << 30)), "capped by `max_rows`"),
+        (true, |t| t.max_bytes = Some(ByteSize(1 << 30)), "limited by `max_rows`"),
         (false, |t| t.max_bytes = Some(ByteSize(1 << 10)), "at least 262144 bytes"),
         (false, |t| t.pinned = vec![PinnedId::Number(1)], "set an `eviction`"),
         (
@@ -108,7 +108,7 @@ fn bad_settings_are_refused_with_their_key_and_a_remedy() {
         (false, |t| t.admission = Admission::Count { at_least: 4097 }, "1 and 4096"),
         (true, |t| t.eviction = Eviction::Unseen { steps: 9 }, "kind = \"never\""),
         (false, |t| t.eviction = Eviction::Unseen { steps: 0 }, "tables.ids.eviction.steps"),
-        (false, |t| t.segments[1].name = "vector".into(), "two segments"),
+        (false, |t| t.segments[1].name = "vector".into(), "names of the other segments"),
         (false, |t| t.segments[0].dim = 0, "tables.ids.vector.dim"),
         (false, |t| t.segments[0].l2 = -1.0, "tables.ids.vector.l2"),
         (false, |t| t.segments[0].l2_scope = Some(Scope::Table), "`l2_scope = \"touched\"`"),

@@ -1,126 +1,154 @@
-//! Checks of a table's settings.
+//! The checks of a table's settings.
 
 use super::{ByteSize, Eviction, OptimizerSpec, Scope, SegmentSpec, TableSpec};
 use crate::error::{Error, Result};
 
-/// The largest number of floats of a segment; more is taken for a mistake.
+/// The largest number of floats of a segment; a larger number is refused as a mistake.
 const MAX_DIM: usize = 1 << 16;
 
 impl TableSpec {
-    /// Checks every setting.
+    /// Checks every setting of the table.
     ///
     /// # Errors
-    /// [`Error::Spec`] names the setting (`tables.<table>.<key>`) and the remedy.
+    /// Returns [`Error::Spec`] with the setting (`tables.<table>.<key>`) and the remedy if a
+    /// setting is out of range or contradicts another one.
     pub fn validate(&self) -> Result<()> {
-        let at = |key: &str, reason: &str| {
-            let key = format!("tables.{}.{key}", self.name);
-            Err(Error::Spec { key, reason: reason.to_owned() })
-        };
         if let Some(reason) = name_problem(&self.name) {
-            return at("name", reason);
+            return self.refuse("name", reason);
         }
         if self.segments.is_empty() {
-            return at("segments", "a table needs at least one segment");
+            return self.refuse("segments", "must have at least one segment");
         }
         let limits = [self.max_rows, self.row_limit()];
         if limits.into_iter().flatten().any(|n| n == 0 || n > u64::from(u32::MAX) / 2) {
-            return at("max_rows", "must be between 1 and 2147483647");
+            return self.refuse("max_rows", "must be between 1 and 2147483647");
         }
         self.validate_life()?;
         for (index, segment) in self.segments.iter().enumerate() {
             if let Some(reason) = name_problem(&segment.name) {
-                return at(&format!("segments.{index}.name"), reason);
+                return self.refuse(&format!("segments.{index}.name"), reason);
             }
             if self.segments[..index].iter().any(|s| s.name == segment.name) {
-                return at(&format!("segments.{index}.name"), "two segments have this name");
+                let reason = "must be different from the names of the other segments";
+                return self.refuse(&format!("segments.{index}.name"), reason);
             }
             self.validate_segment(segment)?;
         }
         match self.growth_problem() {
-            Some((key, reason)) => at(key, &reason),
+            Some((key, reason)) => self.refuse(key, reason),
             None => Ok(()),
         }
     }
 
-    /// Refuses a table whose rows cannot leave memory.
+    /// Returns the error of a setting of the table.
+    fn refuse(&self, key: &str, reason: impl Into<String>) -> Result<()> {
+        let key = format!("tables.{}.{key}", self.name);
+        Err(Error::Spec { key, reason: reason.into() })
+    }
+
+    /// Returns the error of a problem in the section `section` of the table, if there is one.
+    fn refuse_any(&self, section: &str, problem: Option<(&str, &str)>) -> Result<()> {
+        problem.map_or(Ok(()), |(key, reason)| self.refuse(&format!("{section}.{key}"), reason))
+    }
+
+    /// Checks that the rows of the table can be stored on disk.
     ///
     /// # Errors
-    /// [`Error::Spec`] names the reason and the remedy.
+    /// Returns [`Error::Spec`] with the reason and the remedy if they cannot.
     pub fn check_spill(&self) -> Result<()> {
         let reason = if self.dense {
-            "a dense table has every row in memory, because its rules may move every row at every step; make the table \
-             dynamic (`dense = false`), or remove this"
+            "rows of a dense table must stay in memory, because its rules may update every row at every step; make the \
+             table dynamic (`dense = false`), or remove this setting"
         } else if !self.eviction.is_never() {
-            "eviction looks at every row of a table, in memory and on disk; set `eviction = { kind = \"never\" }` for \
-             the table, or remove this"
+            "eviction must read every row of a table, but a table that spills has rows on disk; set \
+             `eviction = { kind = \"never\" }` for the table, or remove this setting"
         } else if self.grow.is_some() {
-            "records on disk are of one size, and the rows of this table begin narrow; set `grow = { at = 1 }` for the \
-             table, or remove this"
+            "records on disk have one size, but the rows of this table begin narrow; set `grow = { at = 1 }` for the \
+             table, or remove this setting"
         } else {
             return Ok(());
         };
         Err(Error::Spec { key: format!("run.spill.{}", self.name), reason: reason.to_owned() })
     }
 
+    /// Checks admission and eviction, and the settings on which they depend.
     fn validate_life(&self) -> Result<()> {
-        let at = |key: &str, reason: &str| {
-            let key = format!("tables.{}.{key}", self.name);
-            Err(Error::Spec { key, reason: reason.to_owned() })
-        };
         if self.dense && !self.admission.is_all() {
-            return at(
+            return self.refuse(
                 "admission",
-                "a dense table has the rows of its vocabulary from the start; remove this, set \
-                 `admission = { kind = \"all\" }` for the table, or `dense = false`",
+                "a dense table has all rows of its vocabulary from the start; remove this setting, set \
+                 `admission = { kind = \"all\" }` for the table, or set `dense = false`",
             );
         }
         if self.dense && !self.eviction.is_never() {
-            return at(
+            return self.refuse(
                 "eviction",
-                "a dense table keeps the rows of its vocabulary; remove this, set \
-                 `eviction = { kind = \"never\" }` for the table, or `dense = false`",
+                "a dense table keeps all rows of its vocabulary; remove this setting, set \
+                 `eviction = { kind = \"never\" }` for the table, or set `dense = false`",
             );
         }
-        if let Some((key, reason)) = self.admission.problem() {
-            return at(&format!("admission.{key}"), reason);
+        self.refuse_any("admission", self.admission.problem())?;
+        self.refuse_any("eviction", self.eviction.problem())?;
+        if self.dense {
+            if self.max_bytes.is_some() {
+                return self.refuse(
+                    "max_bytes",
+                    "a dense table keeps the rows of its vocabulary and is limited by `max_rows`; set `max_rows` \
+                     instead, or set `dense = false`",
+                );
+            }
+            if self.statistics.is_some() {
+                return self.refuse(
+                    "statistics",
+                    "shows and clicks decide which rows are evicted, but a dense table keeps its rows; remove \
+                     `statistics`, or set `dense = false`",
+                );
+            }
         }
-        if let Some((key, reason)) = self.eviction.problem() {
-            return at(&format!("eviction.{key}"), reason);
+        if !self.pinned.is_empty() && (self.dense || self.eviction.is_never()) {
+            return self.refuse(
+                "pinned",
+                "no row of this table is ever evicted, so that `pinned` has no effect; set an `eviction`, or \
+                 remove `pinned`",
+            );
         }
-        match self.life_problem() {
-            Some((key, reason)) => at(&key, &reason),
-            None => Ok(()),
+        self.refuse_any("statistics", self.statistics.and_then(|s| s.problem()))?;
+        if matches!(self.eviction, Eviction::Score { .. }) && self.statistics.is_none() {
+            return self.refuse(
+                "eviction",
+                "a score is computed from shows and clicks, which this table does not keep; also set \
+                 `statistics = { decay = 0.98, every_steps = 10000 }`",
+            );
         }
+        let no_row = self.most_rows() == Some(0) && self.max_bytes.is_some();
+        if no_row || self.candidates_in_slot() == Some(0) {
+            let least = self.least_bytes();
+            let reason = format!("is too small for a single row; set at least {least} bytes");
+            return self.refuse("max_bytes", reason);
+        }
+        Ok(())
     }
 
     fn validate_segment(&self, segment: &SegmentSpec) -> Result<()> {
-        let at = |key: &str, reason: &str| {
-            let key = format!("tables.{}.{}.{key}", self.name, segment.name);
-            Err(Error::Spec { key, reason: reason.to_owned() })
-        };
+        let name = &segment.name;
+        let at = |key: &str, reason: &str| self.refuse(&format!("{name}.{key}"), reason);
         if segment.dim == 0 || segment.dim > MAX_DIM {
             return at("dim", "must be between 1 and 65536");
         }
-        if let Some((key, reason)) = segment.initializer.problem() {
-            return at(&format!("initializer.{key}"), reason);
-        }
-        if let Some((key, reason)) = segment.optimizer.problem() {
-            return at(&format!("optimizer.{key}"), reason);
-        }
+        self.refuse_any(&format!("{name}.initializer"), segment.initializer.problem())?;
+        self.refuse_any(&format!("{name}.optimizer"), segment.optimizer.problem())?;
         if !segment.l2.is_finite() || segment.l2 < 0.0 {
             return at("l2", "must be zero or a positive number");
         }
         if !self.dense && segment.l2_scope == Some(Scope::Table) {
             return at(
                 "l2_scope",
-                "a dynamic table cannot pull on every row at every step, it has no fixed set of them; \
-                 set `dense = true` for the table (with `max_rows`), or `l2_scope = \"touched\"`",
+                "a dynamic table has no fixed set of rows, so that a step cannot update every row; set \
+                 `dense = true` for the table (with `max_rows`), or `l2_scope = \"touched\"`",
             );
         }
         self.validate_scope(segment)?;
-        if let Some((key, reason)) = segment.clip.and_then(|clip| clip.problem()) {
-            return at(key, reason);
-        }
+        self.refuse_any(name, segment.clip.and_then(|clip| clip.problem()))?;
         let Some(bounds) = segment.bounds else { return Ok(()) };
         if let Some(reason) = bounds.problem() {
             return at("bounds", reason);
@@ -130,18 +158,18 @@ impl TableSpec {
             let dtype = self.dtype.name();
             return at(
                 "bounds",
-                &format!("no number of {dtype}, the table's `dtype`, lies between them"),
+                &format!(
+                    "no number of {dtype}, the table's `dtype`, lies between the bounds; widen them"
+                ),
             );
         }
         Ok(())
     }
 
-    /// Checks that the rows that a rule moves are possible, and go together with the regulariser.
+    /// Checks that the scope of the optimizer is possible in this table and does not contradict the
+    /// regulariser.
     fn validate_scope(&self, segment: &SegmentSpec) -> Result<()> {
-        let at = |reason: String| {
-            let key = format!("tables.{}.{}.optimizer.scope", self.name, segment.name);
-            Err(Error::Spec { key, reason })
-        };
+        let at = |reason: String| self.refuse(&format!("{}.optimizer.scope", segment.name), reason);
         let rule = match segment.optimizer {
             OptimizerSpec::Adam { .. } => "Adam",
             _ => "momentum",
@@ -152,58 +180,11 @@ impl TableSpec {
                  here; set `l2_scope = \"touched\"`, or leave `scope` out for exact {rule}"
             )),
             Some(Some(Scope::Table)) if !self.dense => at(format!(
-                "exact {rule} moves every row at every step, and a dynamic table has no fixed set of \
-                 them; set `dense = true` for the table (with `max_rows`), or `scope = \"touched\"` \
-                 for lazy {rule}"
+                "exact {rule} updates every row at every step, but a dynamic table has no fixed set of rows; \
+                 set `dense = true` for the table (with `max_rows`), or `scope = \"touched\"` for lazy {rule}"
             )),
             _ => Ok(()),
         }
-    }
-
-    /// Returns the key and the reason of a setting of admission or eviction that does not fit the
-    /// others.
-    pub(crate) fn life_problem(&self) -> Option<(String, String)> {
-        let problem = |key: &str, reason: &str| Some((key.to_owned(), reason.to_owned()));
-        if self.dense {
-            if self.max_bytes.is_some() {
-                return problem(
-                    "max_bytes",
-                    "a dense table keeps the rows of its vocabulary and is capped by `max_rows`; use that, or set \
-                     `dense = false`",
-                );
-            }
-            if self.statistics.is_some() {
-                return problem(
-                    "statistics",
-                    "shows and clicks say which rows may go, and a dense table keeps its rows; remove this, or set \
-                     `dense = false`",
-                );
-            }
-        }
-        if !self.pinned.is_empty() && (self.dense || self.eviction.is_never()) {
-            return problem(
-                "pinned",
-                "no row of this table is ever evicted, so that this would do nothing; set an `eviction`, or \
-                 remove it",
-            );
-        }
-        if let Some((key, reason)) = self.statistics.as_ref().and_then(|s| s.problem()) {
-            return problem(&format!("statistics.{key}"), reason);
-        }
-        if matches!(self.eviction, Eviction::Score { .. }) && self.statistics.is_none() {
-            return problem(
-                "eviction",
-                "a score is made of shows and clicks, which this table does not keep; set \
-                 `statistics = { decay = 0.98, every_steps = 10000 }` beside it",
-            );
-        }
-        let no_row = self.most_rows() == Some(0) && self.max_bytes.is_some();
-        if no_row || self.candidates_in_slot() == Some(0) {
-            let least = self.least_bytes();
-            let reason = format!("is too small for a single row; set at least {least} bytes");
-            return Some(("max_bytes".to_owned(), reason));
-        }
-        None
     }
 
     /// Returns the smallest `max_bytes` that holds a row.
@@ -220,8 +201,8 @@ impl TableSpec {
     }
 }
 
-/// Returns the reason why a name is not valid. Names become folder names, so they are kept to
-/// characters that every file system takes.
+/// Returns the reason if a name is not valid. Names become folder names, so only characters that
+/// every file system accepts are allowed.
 fn name_problem(name: &str) -> Option<&'static str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() {
@@ -231,7 +212,9 @@ fn name_problem(name: &str) -> Option<&'static str> {
     } else if name.starts_with('.') {
         Some("must not begin with a dot")
     } else if !name.chars().all(legal) {
-        Some("may hold letters, digits, `_`, `-` and `.` only: it becomes a folder's name")
+        Some(
+            "must contain only letters, digits, `_`, `-` and `.`, because it becomes the name of a folder",
+        )
     } else {
         None
     }

@@ -1,4 +1,5 @@
-//! pandas, polars, pyarrow, safetensors and onnxruntime open our files, and find the right content.
+//! The files of Zillion in other tools: pandas, polars, pyarrow, safetensors and onnxruntime must
+//! read the right content.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -106,7 +107,8 @@ fn keys_of(path: &std::path::Path) -> (Vec<String>, Vec<u8>) {
     (keys, tombstones)
 }
 
-/// Makes rows with a feature of every kind and some missing values; `part` tells files apart.
+/// Returns rows with a feature of every kind and some missing values. Files with different values
+/// of `part` have different rows.
 fn data(part: u64, rows: usize) -> String {
     let mut text = "user,item,history,tags,price,height,age,click,buy\n".to_owned();
     for row in 0..rows {
@@ -143,7 +145,7 @@ fn data(part: u64, rows: usize) -> String {
     text
 }
 
-/// Writes the job with its pooling, labels, tables and model as parameters.
+/// Returns a job file with this pooling and these labels, tables and model.
 fn job(pooling: &str, labels: &str, tables: &str, model: &str) -> String {
     format!(
         "name = 'files'\nseed = 3\n[data]\ntrain = ['train.csv']\nvalid = ['valid.csv']\n\
@@ -165,7 +167,7 @@ const CLICK: &str = "[labels.click]";
 const BOTH: &str = "[labels.click]\n[labels.buy]";
 const FEATURES: &str = "['user', 'history', 'tags', 'price', 'height', 'age', 'user_item']";
 
-/// A graph of a job with operations that the models of the zoo do not have.
+/// The model section of a job whose graph has operations that no model of the zoo has.
 const WRITTEN: &str = r#"
 kind = 'graph'
 logits = 'score'
@@ -213,7 +215,7 @@ deep = { op = 'linear', inputs = ['mlp'], width = 1 }
 score = { op = 'add', inputs = ['wide', 'bilinear', 'deep'] }
 "#;
 
-/// Lists the models with their jobs: name, pooling of lists, labels, tables, model.
+/// Returns the name and the job file of each model.
 fn models() -> Vec<(&'static str, String)> {
     let attention = "attention = [{ query = 'item', history = 'history' }]";
     let two_tower =
@@ -269,7 +271,7 @@ fn models() -> Vec<(&'static str, String)> {
     rows.into_iter().map(job).collect()
 }
 
-/// Returns the rows of a file as the program of the document takes them.
+/// Returns the rows of a file in the form that the program in the document reads.
 fn columns(text: &str) -> (Value, BTreeMap<String, String>) {
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let names = lines.next().expect("a header");

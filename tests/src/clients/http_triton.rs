@@ -1,11 +1,11 @@
-//! tritonclient over HTTP, with JSON and binary tensors, and TF-Serving's REST API, by unmodified
-//! clients.
+//! Unmodified clients over HTTP: tritonclient with JSON and binary tensors, and clients of the REST
+//! API of TF-Serving.
 
 use super::{Python, run};
 use crate::harness::Workplace;
 use crate::server::{MODEL, REGISTRY, Server, operate};
 
-/// Makes a registry with several versions, `stable` at the newest and `canary` at the first.
+/// Publishes several versions, with `stable` at the newest version and `canary` at the first.
 fn published() -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));

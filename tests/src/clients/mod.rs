@@ -1,9 +1,9 @@
-//! Existing clients, unmodified, against the real binary: one Python script a module, in
-//! `tests/clients/`, run in a virtual environment with the pinned packages of `requirements.txt`.
+//! Unmodified clients against the real binary. Each module runs one Python script of
+//! `tests/clients/`, in a virtual environment with the pinned packages of `requirements.txt`.
 //!
-//! The environment is made once, beside the other results of the build, and used again while the
-//! list is the same. Where PyPI cannot be reached, the modules skip visibly; where it can, a
-//! failing installation fails the test.
+//! The environment is created once, in the build folder, and is used again until the list changes.
+//! If PyPI cannot be reached, the modules skip visibly. If PyPI can be reached but the installation
+//! fails, the test fails.
 
 mod files;
 mod http_triton;
@@ -19,14 +19,14 @@ use std::sync::OnceLock;
 
 use crate::harness::{root, skip, stderr, stdout};
 
-/// A Python with the clients installed.
+/// A virtual environment of Python that has the clients.
 pub(crate) struct Python {
     interpreter: PathBuf,
 }
 
 impl Python {
-    /// Returns the environment, which the first caller makes, or `None` with a message where PyPI
-    /// cannot be reached.
+    /// Returns the environment, which the first call creates. If PyPI cannot be reached, prints a
+    /// message and returns `None`.
     pub(crate) fn get() -> Option<&'static Self> {
         static PYTHON: OnceLock<Option<Python>> = OnceLock::new();
         let python = PYTHON.get_or_init(Self::make).as_ref();
@@ -75,7 +75,7 @@ impl Python {
         command
     }
 
-    /// Returns a command that runs a package's own program: `schemathesis`, `moto_server`.
+    /// Returns a command that runs a program of a package, such as `schemathesis` or `moto_server`.
     pub(crate) fn program(&self, program: &str, arguments: &[&str]) -> Command {
         let folder = self.interpreter.parent().expect("an interpreter lies in a folder");
         let mut command = Command::new(folder.join(program));
@@ -100,7 +100,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     stdout(&output)
 }
 
-/// Returns the folder of the build.
+/// Returns the build folder.
 pub(crate) fn target() -> &'static Path {
     static TARGET: OnceLock<PathBuf> = OnceLock::new();
     TARGET.get_or_init(|| {

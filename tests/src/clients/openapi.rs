@@ -1,11 +1,11 @@
-//! The OpenAPI document is true: schemathesis makes requests out of it, right and wrong ones, and
-//! compares every answer with it.
+//! The OpenAPI document: schemathesis derives valid and invalid requests from it, and compares
+//! every answer with it.
 
 use super::{Python, run};
 use crate::harness::{Workplace, root};
 use crate::server::{MODEL, REGISTRY, Server, operate};
 
-/// The least number of requests.
+/// The smallest number of requests that schemathesis must make.
 const CASES: usize = 2_000;
 
 #[test]

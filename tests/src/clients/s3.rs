@@ -1,5 +1,5 @@
-//! boto3 and moto: a registry in the bucket of an independent S3 server, read by the usual client,
-//! both with the same profile of AWS's own files.
+//! A registry in a bucket of moto, an independent S3 server, which boto3 must be able to read.
+//! Zillion and boto3 use the same profile of the configuration files of AWS.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! TensorFlow Serving's clients over gRPC: see `tests/clients/tf_grpc.py`.
+//! The clients of TensorFlow Serving over gRPC, by the script `tests/clients/tf_grpc.py`.
 
 use super::triton_grpc::{published, served};
 use super::{Python, run};

@@ -1,4 +1,4 @@
-//! Triton's own Python clients over gRPC, unmodified: see `tests/clients/triton_grpc.py`.
+//! The unmodified Python clients of Triton over gRPC, by the script `tests/clients/triton_grpc.py`.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Python, run};
 use crate::harness::{Workplace, csv};
 use crate::server::{MODEL, REGISTRY, Server, instances};
 
-/// Makes a model after a short training, and rows to score.
+/// Publishes a model after a short training, and returns rows to score.
 pub(super) fn published() -> (Workplace, String) {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -16,7 +16,7 @@ pub(super) fn published() -> (Workplace, String) {
     (place, rows)
 }
 
-/// Starts its server with a second address for gRPC; returns the version that answers.
+/// Starts the server of the model with a second address for gRPC, and returns the served version.
 pub(super) fn served(place: &Workplace) -> (Server, String, String) {
     let mut server = Server::start(place, &["--grpc", "127.0.0.1:0"]);
     assert!(server.becomes_ready());

@@ -1,4 +1,4 @@
-//! The text format of Prometheus, and the names in expressions.
+//! The parser of the text format of Prometheus, and of the names in expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ pub(super) struct Family {
     pub(super) labels: BTreeSet<String>,
 }
 
-/// The metrics by their names.
+/// A map from the names of metrics to their types and labels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Families(pub(super) BTreeMap<String, Family>);
 
@@ -34,7 +34,7 @@ impl Families {
         Self(families)
     }
 
-    /// Parses the tables of the document: name, type and labels in the first three columns.
+    /// Parses the tables of the document, whose first three columns are name, type and labels.
     pub(super) fn documented(text: &str) -> Self {
         let mut families = BTreeMap::new();
         for line in text.lines().filter(|line| line.starts_with("| `")) {
@@ -50,7 +50,7 @@ impl Families {
         Self(families)
     }
 
-    /// Returns the metrics of two processes.
+    /// Returns the union of the metrics of two processes.
     pub(super) fn and(&self, other: &Self) -> Self {
         let mut all = self.clone();
         for (name, family) in &other.0 {
@@ -84,7 +84,8 @@ pub(super) fn series_of(name: &str) -> [String; 4] {
     ["", "_bucket", "_sum", "_count"].map(|suffix| format!("{name}{suffix}"))
 }
 
-/// Returns the metrics that an expression names: ours, those of the process and recorded ones.
+/// Returns the names of the metrics in an expression: those of Zillion, those of the process and
+/// those of recording rules.
 pub(super) fn names_in(expression: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut is_string = false;

@@ -1,8 +1,8 @@
-//! Dashboards, rules and the list of metrics against the metrics of real processes, through a real
-//! Prometheus.
+//! The comparison of dashboards, rules and the list of metrics with the metrics of real processes,
+//! through a real Prometheus.
 //!
-//! One scene serves all tests: a trainer that publishes, a server that follows it, clients, and
-//! Debian's Prometheus that scrapes both, started as `dashboards/README.md` says.
+//! A trainer publishes versions, a server follows them, clients send requests, and the Prometheus
+//! of Debian scrapes both processes. Prometheus is started as in `dashboards/README.md`.
 
 mod exposition;
 mod prometheus;
@@ -56,7 +56,7 @@ fn panel_expressions() -> Vec<(String, String)> {
     found
 }
 
-/// Returns the expressions of the rules, as the files have them: JSON strings after `expr:`.
+/// Returns the expressions of the rules in a file, which are JSON strings after `expr:`.
 fn rule_expressions(file: &str) -> Vec<String> {
     let text = read(&format!("dashboards/prometheus/{file}"));
     let expressions = text.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
@@ -69,7 +69,7 @@ fn values_of(file: &str, key: &str) -> Vec<String> {
     lines.filter_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned()).collect()
 }
 
-/// Returns every metric that dashboards and rules name.
+/// Returns the names of all metrics in dashboards and rules.
 fn named() -> BTreeSet<String> {
     let panels = panel_expressions().into_iter().map(|(_, expression)| expression);
     let rules = ["recording.yml", "alerts.yml"].into_iter().flat_map(rule_expressions);
@@ -129,7 +129,7 @@ fn commands_of_alerts_exist() {
     }
 }
 
-/// Makes the generated data with event times and the attributes of items in a side table.
+/// Creates a workplace whose data has event times, and a side table with attributes of the items.
 fn place() -> Workplace {
     let place = Workplace::new();
     for (file, part, rows) in [("train.csv", 0, ROWS), ("valid.csv", 1, 400), ("test.csv", 2, 400)]
@@ -154,7 +154,7 @@ fn place() -> Workplace {
     place
 }
 
-/// Requests scores over every protocol, and once wrongly.
+/// Requests scores over every protocol, and sends one invalid request.
 fn ask(server: &Server) {
     let rows = instances(&format!("{}\n{}\n{}\n", crate::harness::HEADER, row(2, 1), row(2, 2)));
     let v2 = infer_body(&rows, &[]);
@@ -213,7 +213,7 @@ fn dashboards_rules_and_documents_match_exposed_metrics() {
         if absent.is_empty() && fresh == 1 && servable == 1 {
             break;
         }
-        let said = trainer.said();
+        let said = trainer.output();
         assert!(
             began.elapsed() < 2 * PATIENCE,
             "not scraped: {absent:?}, {fresh}, {servable}\n{said}"
@@ -253,5 +253,5 @@ fn dashboards_rules_and_documents_match_exposed_metrics() {
             None => panic!("docs/METRICS.md has {name}, and no process"),
         }
     }
-    assert!(trainer.terminate().success(), "{}", trainer.said());
+    assert!(trainer.terminate().success(), "{}", trainer.output());
 }

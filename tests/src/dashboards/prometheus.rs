@@ -1,4 +1,4 @@
-//! Debian's Prometheus, started by `dashboards/start.sh`, and its HTTP API.
+//! The Prometheus of Debian, started by `dashboards/start.sh`, and its HTTP API.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,8 +25,8 @@ fn script() -> Command {
     command
 }
 
-/// Unpacks Prometheus and promtool beside the build; returns `None` with a message where Debian's
-/// servers cannot be reached.
+/// Unpacks Prometheus and promtool into the build folder. If the servers of Debian cannot be
+/// reached, prints a message and returns `None`.
 pub(super) fn programs() -> Option<Programs> {
     let output = script().arg("--fetch").output().expect("sh runs");
     if output.status.code() == Some(4) {
@@ -50,7 +50,7 @@ impl Programs {
     }
 }
 
-/// A Prometheus that scrapes, killed when dropped.
+/// A running Prometheus, which is killed when dropped.
 pub(super) struct Prometheus {
     child: Child,
     address: String,
@@ -80,8 +80,8 @@ impl Prometheus {
         prometheus
     }
 
-    /// Returns the body of an answer. The request is HTTP/1.0, so that the body does not come in
-    /// chunks.
+    /// Sends a GET and returns the body of the answer. The request is HTTP/1.0, so that the body is
+    /// not chunked.
     pub(super) fn get(&self, address: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time that is none of zero");

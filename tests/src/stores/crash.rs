@@ -1,5 +1,6 @@
-//! Processes that are killed at random moments while the store has many faults: no torn state is
-//! ever visible, nothing that was acknowledged is lost, and of two publishers at once one wins.
+//! Processes that are killed at random moments while the store has many faults: no incomplete state
+//! may become visible, no acknowledged change may be lost, and exactly one of two simultaneous
+//! publishers may succeed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! The loop with the real binary and versions in a bucket, through many faults: published, loaded,
-//! promoted, rolled back, verified, collected, with the scores of a registry that is a folder.
+//! The life of versions in a bucket with many faults: they are published, loaded, promoted, rolled
+//! back, verified and collected, and must have the same scores as in a registry in a folder.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ fn ask(server: &Server) -> Vec<f32> {
     output(&reply, "logits")
 }
 
-/// Returns the sum of the series of a counter.
+/// Returns the sum of all series of a counter.
 fn counter(server: &Server, name: &str) -> f64 {
     let metrics = server.get("/metrics").body;
     let of = metrics.lines().filter(|line| line.starts_with(name));

@@ -1,5 +1,5 @@
-//! A registry in a bucket: a real S3 server in this process, a proxy that breaks what passes, and
-//! the real binary between them.
+//! Registries in buckets: the real binary against a real S3 server in this process, through a proxy
+//! that injects faults.
 
 mod place;
 mod proxy;

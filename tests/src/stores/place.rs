@@ -13,8 +13,8 @@ pub(crate) const SECRET: &str = "hunter22hunter22";
 /// The URL of the registry.
 pub(crate) const URL: &str = "s3://models/of/a/team";
 
-/// Returns the variables with which a process reaches a bucket at this address, with short waits
-/// and small ranges.
+/// Returns the environment variables of a process that uses a bucket at this address, with short
+/// waits and small ranges.
 pub(crate) fn environment(address: SocketAddr) -> Vec<(&'static str, String)> {
     let text = |text: &str| text.to_owned();
     vec![
@@ -30,7 +30,7 @@ pub(crate) fn environment(address: SocketAddr) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A workplace, and a bucket as seen from there.
+/// A workplace with the environment variables of a bucket.
 pub(crate) struct S3Place {
     pub(crate) place: Workplace,
     environment: Vec<(&'static str, String)>,
@@ -41,12 +41,12 @@ impl S3Place {
         Self { place: Workplace::new(), environment: environment(address) }
     }
 
-    /// Sets one more variable.
+    /// Adds an environment variable.
     pub(crate) fn set(&mut self, name: &'static str, value: &str) {
         self.environment.push((name, value.to_owned()));
     }
 
-    /// Gives a command the variables of the bucket.
+    /// Adds the environment variables of the bucket to a command.
     pub(crate) fn command(&self, mut command: Command) -> Command {
         // Profiles and proxies of the machine are not used.
         for name in
@@ -59,21 +59,21 @@ impl S3Place {
         command
     }
 
-    /// Returns `zillion <arguments> --registry … --model …`, ready to run.
+    /// Returns the command `zillion <arguments> --registry … --model …`.
     pub(crate) fn operator(&self, arguments: &[&str]) -> Command {
         let mut all = arguments.to_vec();
         all.extend(["--registry", URL, "--model", MODEL]);
         self.command(zillion(&all))
     }
 
-    /// Runs [`S3Place::operator`] to a successful end; returns its stdout.
+    /// Runs [`S3Place::operator`], asserts that it succeeds, and returns its stdout.
     pub(crate) fn operate(&self, arguments: &[&str]) -> String {
         let output = self.operator(arguments).output().expect("the binary runs");
         assert!(output.status.success(), "{arguments:?}\n{}", stderr(&output));
         stdout(&output)
     }
 
-    /// Returns `zillion train` that publishes into the bucket.
+    /// Returns a command `zillion train` that publishes into the bucket.
     pub(crate) fn train(&self, run: &str, more: &[&str]) -> Command {
         let registry = format!("publish.registry={URL}");
         let mut arguments = vec!["--set", &registry];
@@ -96,7 +96,7 @@ impl S3Place {
         })
     }
 
-    /// Returns the newest version.
+    /// Returns the number of the newest version.
     pub(crate) fn latest(&self) -> u64 {
         let list = self.operate(&["model", "list", "--json"]);
         let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");

@@ -1,5 +1,5 @@
-//! A proxy that breaks what passes. There is one request a connection; a closure that sees the head
-//! of the request decides its fault.
+//! A proxy that injects faults. Each connection carries one request, and a closure chooses the
+//! fault by the head of the request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,29 +9,29 @@ use std::time::Duration;
 
 use zillion_feature::random::{combine, mix64};
 
-/// The treatment of a request.
+/// The fault that the proxy injects into a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
     /// The request gets this status and is not passed on.
     Status(u16),
-    /// The request is carried out, and gets this status all the same.
+    /// The request is carried out, but the client gets this status.
     StatusAfter(u16),
-    /// The server gets this share of the body, in thousandths.
+    /// The server receives only this share of the body, in thousandths.
     CutRequest(u64),
-    /// The request is carried out, and no byte of the answer comes back.
+    /// The request is carried out, but the client receives no byte of the answer.
     LoseAnswer,
-    /// This share of the answer comes back, in thousandths.
+    /// The client receives only this share of the answer, in thousandths.
     CutAnswer(u64),
-    /// The answer comes a few bytes at a time.
+    /// The client receives the answer in pieces of a few bytes.
     Slow,
-    /// The answer does not come, and the connection stays open.
+    /// The client receives no answer, and the connection stays open.
     Hang,
 }
 
 type Decide = dyn FnMut(&str) -> Fault + Send;
 
-/// A running proxy, which ends when dropped.
+/// A running proxy, which stops when dropped.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
@@ -72,7 +72,7 @@ impl Proxy {
         Self { address, shared }
     }
 
-    /// Returns the number of requests that were broken so far.
+    /// Returns the number of requests that had a fault so far.
     pub(crate) fn broken(&self) -> u64 {
         self.shared.broken.load(Ordering::Relaxed)
     }
@@ -86,7 +86,8 @@ impl Drop for Proxy {
     }
 }
 
-/// Breaks `share` of a thousand requests, in every way there is, the same ones for the same seed.
+/// Returns a closure that gives `share` of a thousand requests a fault, with all kinds of faults.
+/// The same seed gives the same faults.
 pub(crate) fn storm(seed: u64, share: u64) -> impl FnMut(&str) -> Fault + Send + 'static {
     let mut requests = 0;
     move |_| {
@@ -110,7 +111,7 @@ pub(crate) fn storm(seed: u64, share: u64) -> impl FnMut(&str) -> Fault + Send +
     }
 }
 
-/// Passes one request and its answer.
+/// Forwards one request and its answer, with the chosen fault.
 fn pass(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     let (head, mut body) = head_of(&mut client)?;
@@ -163,10 +164,10 @@ fn pass(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// The longest time for which a thread of a proxy stays.
+/// The longest time that a thread of the proxy waits for bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Reads the head of a request with its empty line, and the part of the body that came with it.
+/// Reads the head of a request up to its empty line, and the bytes of the body that came with it.
 fn head_of(client: &mut TcpStream) -> std::io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 8192];

@@ -1,8 +1,9 @@
-//! An S3 server in this process, over a folder of its own.
+//! An S3 server in this process, which keeps its objects in a temporary folder.
 //!
-//! `s3s-fs` checks whether an object exists and then renames. So two writers that create the same
-//! object can both be told that they did. A store that decides between writers must not do that. So
-//! conditional writes come one after another here, each with its whole body at hand.
+//! `s3s-fs` checks whether an object exists, and then renames the new object into its place. Two
+//! writers that create the same object at once can therefore both succeed. A registry needs a store
+//! in which exactly one of them succeeds, so this server handles one conditional write at a time,
+//! and reads its whole body first.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,10 +26,10 @@ use tokio::sync::{Mutex, oneshot};
 
 use super::{BUCKET, KEY, SECRET};
 
-/// The largest body, because bodies are held whole.
+/// The largest body that the server accepts, because it reads a body into memory before it writes.
 const MOST_BYTES: usize = 64 << 20;
 
-/// A running server, which ends when dropped.
+/// A running S3 server, which stops when dropped.
 pub(crate) struct S3Server {
     pub(crate) address: SocketAddr,
     folder: TempDir,
@@ -36,7 +37,7 @@ pub(crate) struct S3Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The handling of `If-None-Match: *` by a server.
+/// The treatment of the condition `If-None-Match: *` by the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Create {
     Honoured,

@@ -1,5 +1,5 @@
-//! The store itself, against a real S3 server: alone, and through a proxy that loses answers, cuts
-//! and hangs.
+//! The object store against a real S3 server, directly and through a proxy that loses answers, cuts
+//! them and hangs.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use zillion_device::{Files, SystemClock};
+use zillion_device::Files;
 use zillion_feature::random::mix64;
-use zillion_registry::Registry;
 use zillion_store::{Environment, Operation, Outcome, Store, StoreStop};
 
 use super::environment;
@@ -32,13 +31,13 @@ fn text(text: &str) -> Bytes {
     Bytes::from(text.to_owned())
 }
 
-/// Makes bytes that differ from place to place.
+/// Returns `length` pseudorandom bytes that depend on `seed`.
 fn noise(seed: u64, length: usize) -> Bytes {
     let words = (0..length.div_ceil(8) as u64).flat_map(|i| mix64(seed ^ (i << 20)).to_le_bytes());
     words.take(length).collect()
 }
 
-/// Returns whether a request creates an object.
+/// Returns whether a request creates an object on the condition that it does not exist.
 fn creates(head: &str) -> bool {
     head.starts_with("PUT ") && head.to_ascii_lowercase().contains("\r\nif-none-match:")
 }
@@ -168,15 +167,14 @@ fn of_many_writers_of_one_object_exactly_one_wins() {
 fn a_store_that_cannot_decide_between_two_writers_is_refused() {
     let server = S3Server::start(Create::Ignored);
     let unsigned = env(server.address, &[("AWS_SKIP_SIGNATURE", "true")]);
-    let clock = || Arc::new(SystemClock::new());
-    let refused = Registry::create_in(&unsigned, URL, Files::new(), clock()).map(drop);
+    let refused = Store::create_in(&unsigned, URL, Files::new()).map(drop);
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("If-None-Match"), "{said}");
     // A reader does not need the guarantee.
-    Registry::open_in(&unsigned, URL, Files::new(), clock()).expect("it can be read");
+    Store::open_in(&unsigned, URL, Files::new()).expect("it can be read");
 }
 
-/// The smallest part of S3; the server takes none that are smaller.
+/// The smallest size of a part of a multipart upload that S3 accepts.
 const PART: usize = 5 << 20;
 
 fn open_for_parts(address: SocketAddr) -> Store {
@@ -252,7 +250,7 @@ fn a_hanging_store_does_not_delay_a_stop() {
     }
     stop.within(Duration::ZERO);
     let said = waiting.join().expect("it ends");
-    assert!(said.contains("this process is stopping"), "{said}");
+    assert!(said.contains("the process is stopping"), "{said}");
 }
 
 #[test]
@@ -267,7 +265,7 @@ fn errors_of_a_bucket_contain_no_secrets() {
         said
     };
     let missing = said("s3://nowhere/x", &[]);
-    assert!(missing.contains("404") && missing.contains("create the bucket first"), "{missing}");
+    assert!(missing.contains("404") && missing.contains("create the bucket, or"), "{missing}");
     let wrong = said(URL, &[("AWS_SECRET_ACCESS_KEY", "hunter33")]);
     assert!(wrong.contains("403") && wrong.contains("check that the credentials"), "{wrong}");
     assert!(wrong.contains(&format!("http://{}", server.address)), "{wrong}");

@@ -1,4 +1,4 @@
-//! A collector of traces: OTLP over HTTP on a free port, as far as these tests need it.
+//! A minimal collector of traces, which receives OTLP over HTTP on a free port.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub(super) struct Span {
     pub(super) name: String,
     pub(super) trace: String,
     pub(super) id: String,
-    /// The id of the parent, or an empty text.
+    /// The id of the parent span, or an empty text.
     pub(super) parent: String,
     pub(super) state: String,
     pub(super) kind: i32,
@@ -23,7 +23,7 @@ pub(super) struct Span {
     pub(super) end: u64,
 }
 
-/// A collector that listens until it is dropped.
+/// A running collector, which stops when dropped.
 pub(super) struct Collector {
     address: SocketAddr,
     spans: Arc<Mutex<Vec<Span>>>,
@@ -53,7 +53,7 @@ impl Collector {
         format!("http://{}", self.address)
     }
 
-    /// Returns all spans so far.
+    /// Returns all spans that were received so far.
     pub(super) fn spans(&self) -> Vec<Span> {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -71,7 +71,7 @@ impl Drop for Collector {
     }
 }
 
-/// Answers the requests of a connection.
+/// Reads the requests of a connection, keeps their spans and answers them.
 fn receive(stream: TcpStream, spans: &Mutex<Vec<Span>>) {
     let mut answers = stream.try_clone().expect("a second handle");
     let mut reader = BufReader::new(stream);
@@ -97,7 +97,7 @@ fn receive(stream: TcpStream, spans: &Mutex<Vec<Span>>) {
     }
 }
 
-/// The few fields of `ExportTraceServiceRequest` that are examined, by their numbers in OTLP.
+/// The fields of `ExportTraceServiceRequest` that the tests need, by their numbers in OTLP.
 #[derive(Clone, PartialEq, Message)]
 struct Request {
     #[prost(message, repeated, tag = "1")]

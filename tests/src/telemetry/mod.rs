@@ -1,5 +1,4 @@
-//! The log and the traces: JSON a line, filters that are refused by name, spans that reach a
-//! collector.
+//! The log and the traces: log lines in JSON, invalid filters, and spans that reach a collector.
 
 mod collector;
 
@@ -9,7 +8,7 @@ use self::collector::{Collector, Span};
 use crate::harness::{Workplace, row, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate};
 
-/// The trace id of a client, as in the specification of W3C's trace context.
+/// The trace id of a client, taken from the specification of W3C's trace context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
@@ -22,7 +21,7 @@ fn published(more: &[&str]) -> Workplace {
     place
 }
 
-/// Sends a request with these headers; returns its status.
+/// Sends a request with these headers, and returns the status of the answer.
 fn infer(server: &Server, headers: &str, body: &str) -> u16 {
     let head = format!(
         "POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
@@ -166,7 +165,7 @@ fn an_invalid_setting_is_a_usage_error_with_its_name() {
     assert!(said.contains("--otlp=nowhere"), "{said}");
 }
 
-/// Checks that a missing collector is no reason to fail, and is reported once.
+/// Checks that a server works without its collector, and reports the missing collector once.
 #[test]
 fn a_missing_collector_is_reported() {
     let place = published(&[]);

@@ -1,7 +1,8 @@
-//! Import circles: files of a crate that import from each other, directly or through others.
+//! The check for import circles: files of a crate that import from each other, directly or through
+//! other files.
 //!
 //! A parent and its child may import from each other, and so may two files that share one idea.
-//! More than that is a knot.
+//! Larger circles are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use super::source::{Source, Token, all_sources, crate_folders};
 /// The largest number of files that may import from each other in a circle.
 const LARGEST_CIRCLE: usize = 2;
 
-/// Words before the name of an item.
+/// The keywords that stand before the name of an item.
 const DEFINES: [&str; 8] = ["fn", "struct", "enum", "trait", "type", "const", "static", "union"];
 
 #[test]
@@ -32,7 +33,7 @@ fn no_circle_of_imports_has_more_than_two_files() {
 /// A module's path inside its crate.
 type ModulePath = Vec<String>;
 
-/// One imported or mentioned path.
+/// A path that a module imports or mentions.
 struct Import {
     is_public: bool,
     path: Vec<String>,
@@ -89,7 +90,7 @@ impl Crate {
         edges
     }
 
-    /// Returns a path from the crate's root, or nothing where the path leaves the crate.
+    /// Converts a path to a path from the root of the crate. Returns `None` if it leaves the crate.
     fn absolute(&self, from: &ModulePath, path: &[String]) -> Option<ModulePath> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
@@ -108,7 +109,8 @@ impl Crate {
         }
     }
 
-    /// Returns the module that defines what a path names, and the name. Re-exports are followed.
+    /// Returns the module that defines the item of a path, and the name of the item. Re-exports are
+    /// followed.
     fn resolve(&self, path: &[String], depth: usize) -> Option<(ModulePath, Option<String>)> {
         if depth > 8 {
             return None;
@@ -144,7 +146,8 @@ impl Crate {
         Some((module_path.to_vec(), Some(name.clone())))
     }
 
-    /// Resolves a name behind a glob, which counts only where the module really defines the name.
+    /// Resolves a name that a glob may import. Returns `None` if the module does not define the
+    /// name.
     fn resolve_definition(
         &self,
         path: &[String],
@@ -156,7 +159,7 @@ impl Crate {
         defined.then_some((module, name))
     }
 
-    /// Returns the strongly connected groups of modules: the sets that reach each other both ways.
+    /// Returns the strongly connected groups of modules.
     fn circles(&self) -> Vec<Vec<ModulePath>> {
         let reach: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
             self.modules.keys().map(|from| (from, self.reachable(from))).collect();
@@ -186,7 +189,7 @@ impl Crate {
         reached
     }
 
-    /// Returns the imports that tie a circle, one line each.
+    /// Returns the imports that form a circle, one in each line.
     fn ties(&self, circle: &[ModulePath]) -> String {
         let mut text = String::new();
         for from in circle {
@@ -241,7 +244,7 @@ impl Module {
         module
     }
 
-    /// Reads one tree of a `use` and returns the position behind it.
+    /// Reads one tree of a `use`, and returns the position after the tree.
     fn read_use(
         &mut self,
         tokens: &[Token],
@@ -285,7 +288,7 @@ impl Module {
     }
 }
 
-/// Returns the module path of a file below `src`: `a/b.rs` and `a/b/mod.rs` are `a::b`.
+/// Returns the module path of a file below `src`, which is `a::b` for `a/b.rs` and `a/b/mod.rs`.
 fn module_path(file: &str) -> ModulePath {
     let stem = file.trim_end_matches(".rs");
     let mut path: ModulePath = stem.split('/').map(str::to_owned).collect();

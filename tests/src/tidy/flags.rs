@@ -1,11 +1,11 @@
-//! Libraries name settings; only the command line knows flags.
+//! The check that libraries name settings, and never options of the command line.
 
 use super::source::all_sources;
 
-/// Crates that define a command line.
+/// The crates that define command lines.
 const COMMAND_LINES: [&str; 4] = ["bench", "cli", "console", "tests"];
 
-/// Commands of other programs that a text names with their flags.
+/// The commands of other programs that texts may name with their options.
 const OTHER_PROGRAMS: [&str; 1] = ["aws configure export-credentials"];
 
 #[test]
@@ -25,7 +25,7 @@ fn no_library_names_a_command_line_flag() {
     assert!(found.is_empty(), "name the setting, the command line maps it to its flag:\n{found}");
 }
 
-/// Returns whether a string has two dashes and a letter where a word begins.
+/// Returns whether a word of a string begins with two dashes and a letter.
 fn names_a_flag(literal: &str) -> bool {
     let is_text =
         literal.starts_with('"') || literal.starts_with("r\"") || literal.starts_with("r#");

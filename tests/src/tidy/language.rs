@@ -1,8 +1,8 @@
-//! The language of comments, held by counts that may only fall (`tests/language.toml`).
+//! The check of the language of comments. The record `tests/language.toml` has the number of faults
+//! of each crate, which may only fall.
 //!
-//! The counts find the worst: docs of three words or fewer, docs that begin with a question word
-//! or a pronoun, and comment lines that are too wide. `docs/STYLE.md` has the rules that a program
-//! cannot check.
+//! The faults are docs of three words or fewer, docs that begin with a question word or a pronoun,
+//! and comment lines that are too wide. `docs/STYLE.md` has the rules that a program cannot check.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,22 +10,22 @@ use std::fmt::Write as _;
 use super::source::{Source, all_sources};
 use crate::harness::root;
 
-/// Words with which no doc comment begins.
+/// The words with which a doc comment must not begin.
 const OPENINGS: [&str; 14] = [
     "What", "Who", "Whose", "Whoever", "Where", "Of", "How", "That", "It", "He", "They", "So",
     "Nobody", "Somebody",
 ];
 
-/// A doc with so few words says nothing that the name does not.
+/// The number of words up to which a doc comment counts as too short.
 const SHORT_DOC: usize = 3;
 
-/// The widest comment line, in characters.
+/// The largest width of a comment line, in characters.
 const WIDEST_COMMENT: usize = 100;
 
-/// The file that keeps the counts of each crate.
+/// The file with the recorded numbers of faults.
 const RECORD: &str = "tests/language.toml";
 
-/// The places of a crate that break a rule.
+/// The places in a crate that break a rule.
 #[derive(Default)]
 struct Faults {
     short_docs: Vec<String>,
@@ -136,7 +136,7 @@ impl Faults {
     }
 }
 
-/// A doc comment: neighbouring lines with the same marker.
+/// A doc comment, which consists of adjacent lines with the same marker.
 struct Doc {
     marker: &'static str,
     place: String,

@@ -1,21 +1,21 @@
-//! Sizes: a file holds one idea and a function fits the eye.
+//! The check of the sizes of files and functions.
 
 use super::source::{Token, all_sources};
 
-/// The largest number of lines of a production file, the tests beside its code apart.
+/// The largest number of lines of a production file, without the tests in the same file.
 const LARGEST_FILE: usize = 500;
 /// The largest number of lines of a function.
 const LARGEST_FUNCTION: usize = 100;
 
-/// Files that may be longer, each with the reason.
+/// The files that may be longer, each with the reason.
 const LONG_FILES: [(&str, &str); 0] = [];
 
-/// Functions that may be longer, each with the reason.
+/// The functions that may be longer, each with the reason.
 const LONG_FUNCTIONS: [(&str, &str, &str); 1] =
     [("cli/src/metrics/trainer/tables.rs", "new", "a list with one entry a metric")];
 
 #[test]
-fn no_file_is_longer_than_its_idea() {
+fn files_are_within_the_limit() {
     let mut long = String::new();
     for source in all_sources().iter().filter(|source| source.is_production()) {
         let lines = source.production_lines();
@@ -29,7 +29,7 @@ fn no_file_is_longer_than_its_idea() {
 }
 
 #[test]
-fn no_function_is_longer_than_the_eye() {
+fn functions_are_within_the_limit() {
     let mut long = String::new();
     for source in all_sources().iter().filter(|source| source.is_production()) {
         for function in functions(&source.tokens()) {
@@ -54,7 +54,7 @@ struct Function {
     lines: usize,
 }
 
-/// Returns the functions with a body that some tokens define, nested ones among them.
+/// Returns all functions with a body that the tokens define, including nested functions.
 fn functions(tokens: &[Token]) -> Vec<Function> {
     let mut found = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
@@ -74,7 +74,7 @@ fn functions(tokens: &[Token]) -> Vec<Function> {
     found
 }
 
-/// Returns the line on which the body of a function ends, or nothing where the function has none.
+/// Returns the line on which the body of a function ends, or `None` if the function has no body.
 fn body_end(tokens: &[Token]) -> Option<usize> {
     let mut depth = 0usize;
     let mut in_body = false;

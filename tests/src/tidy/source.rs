@@ -1,5 +1,4 @@
-//! The workspace's Rust files as tokens, so that rules about code do not trip over comments or
-//! strings.
+//! The Rust files of the workspace as tokens, so that checks of code ignore comments and strings.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,7 +7,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::harness::{root, sources};
 
-/// A token of a file, with the line on which it begins; groups are flattened into their brackets.
+/// A token of a file, with the line on which it begins. Groups are flattened: their brackets are
+/// tokens of their own.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) text: String,
@@ -29,14 +29,15 @@ impl Source {
         self.path.split('/').next().unwrap_or_default()
     }
 
-    /// Returns whether the file ships: it lies in a crate's `src` and is not a file of tests.
+    /// Returns whether the file is production code: it is in the `src` folder of a crate and is not
+    /// a file of tests.
     pub(super) fn is_production(&self) -> bool {
         let below: Vec<&str> = self.path.split('/').collect();
         let is_test = below.iter().any(|name| matches!(*name, "tests" | "tests.rs" | "testing.rs"));
         below.get(1) == Some(&"src") && !is_test
     }
 
-    /// Returns the number of lines before the tests that stand in the same file.
+    /// Returns the number of lines before the tests of the same file.
     pub(super) fn production_lines(&self) -> usize {
         let end = self.text.find("#[cfg(test)]\nmod ").unwrap_or(self.text.len());
         self.text[..end].lines().count()
@@ -126,7 +127,7 @@ fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
     }
 }
 
-/// Returns whether an attribute is `cfg(test)` or a `cfg(all(test, …))`.
+/// Returns whether an attribute is `cfg(test)` or begins with `cfg(all(test, …))`.
 fn names_tests(attribute: &str) -> bool {
     let tight: String = attribute.chars().filter(|c| !c.is_whitespace()).collect();
     tight == "cfg(test)" || tight.starts_with("cfg(all(test,")

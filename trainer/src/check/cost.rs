@@ -7,16 +7,18 @@ use zillion_nn::{Mode, Program, differentiate};
 use zillion_reader::Estimate;
 use zillion_rows::{Admission, TableSpec};
 
+use super::limits::beyond_limit;
 use super::report::{Findings, MemoryCheck, TableCheck};
 use super::sample::Sampled;
 use crate::error::{Error, Result};
+use crate::graph_inputs::find_output;
 use crate::job::Job;
 
 /// The share of the memory that the system and its caches should keep.
 const RESERVED: f64 = 0.1;
 
 /// Estimates the rows and bytes of every table after one epoch.
-pub(super) fn tables(
+pub(super) fn estimate_tables(
     job: &Job,
     sampled: &Sampled,
     rows: Option<u64>,
@@ -35,11 +37,16 @@ pub(super) fn tables(
             Admission::All | Admission::Probability { .. } => None,
         };
         if let Some(at_least) = threshold {
-            estimate =
-                admitted(sampled, index, (scale, job.train.epochs as f64), at_least, estimate);
+            estimate = estimate_admitted(
+                sampled,
+                index,
+                (scale, job.train.epochs as f64),
+                at_least,
+                estimate,
+            );
         }
         let candidates = (ids - estimate.value).round().max(0.0) as u64;
-        let buckets = buckets(job, index);
+        let buckets = bucket_rows(job, index);
         for bound in [&mut estimate.low, &mut estimate.value, &mut estimate.high] {
             *bound += buckets;
         }
@@ -49,14 +56,9 @@ pub(super) fn tables(
                 *bound = bound.min(most as f64);
             }
             if all_rows > most as f64 {
-                let goes = if spec.eviction.is_never() {
-                    "further rows are refused"
-                } else {
-                    "the least important rows are evicted"
-                };
                 findings.note(
                     &format!("tables.{}", spec.name),
-                    format!("holds {most} of about {all_rows:.0} rows: {goes}"),
+                    format!("holds {most} of about {all_rows:.0} rows: {}", beyond_limit(spec)),
                 );
             }
         }
@@ -64,15 +66,8 @@ pub(super) fn tables(
             name: spec.name.clone(),
             sampled: frequencies.distinct,
             candidates,
-            rows_low: 0,
-            rows: 0,
-            rows_high: 0,
             bytes_per_row: spec.bytes_per_row(),
-            bytes: 0,
-            bytes_high: 0,
-            hot_rows: None,
-            spill_bytes: 0,
-            checkpoint_bytes: 0,
+            ..TableCheck::default()
         };
         table.set_rows(estimate);
         if let Some(at_least) = threshold {
@@ -85,21 +80,21 @@ pub(super) fn tables(
                 ),
             );
         }
-        limits(job, index, &estimate, findings);
+        check_vocabulary_limit(job, index, &estimate, findings);
         tables.push(table);
     }
-    super::limits::share(job, &mut tables, findings);
+    super::limits::apply_shared_limit(job, &mut tables, findings);
     for (table, spec) in tables.iter_mut().zip(&job.tables) {
         set_bytes(table, spec, job);
     }
     tables
 }
 
-/// Fills in the memory and disk of a table of this many rows.
+/// Fills in the memory and disk of a table, given its rows.
 fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
     let waiting = spec.candidate_memory(table.candidates);
-    let (bytes, spill) = super::limits::memory(job, spec, table.rows, waiting);
-    let (bytes_high, most) = super::limits::memory(job, spec, table.rows_high, waiting);
+    let (bytes, spill) = super::limits::forecast_memory(job, spec, table.rows, waiting);
+    let (bytes_high, most) = super::limits::forecast_memory(job, spec, table.rows_high, waiting);
     (table.bytes, table.bytes_high) = (bytes, bytes_high);
     table.hot_rows = spill.map(|spill| spill.hot_rows);
     table.spill_bytes = most.map_or(0, |spill| spill.file_bytes);
@@ -111,14 +106,15 @@ fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
         };
 }
 
-/// Estimates the ids that come `at_least` times in `epochs` passes over data of `scale` times the
-/// sample; `all` are the ids that come at all. It is exact where the sample is all of the data.
+/// Estimates the number of ids that occur `at_least` times or more in `epochs` passes over the
+/// data. The data has `scale` times the rows of the sample, and `all` is the estimate of all ids.
+/// The result is exact if the sample is all of the data.
 ///
-/// Where the threshold is more than one occurrence in the sample, an id's occurrences in the sample
-/// are scaled up (within twice the root of the threshold, for the chance of the draw). Below that
-/// the sample cannot tell: the ids that come `n` times are then about as many as come at all in the
-/// `n`th part of the data.
-fn admitted(
+/// If the threshold is more than one occurrence in the sample, the occurrences of each id in the
+/// sample are compared with it (within twice the square root of the threshold, for the error of
+/// sampling). A lower threshold cannot be compared: then about as many ids occur `n` times in the
+/// data as occur at all in an `n`th part of the data.
+fn estimate_admitted(
     sampled: &Sampled,
     table: usize,
     (scale, epochs): (f64, f64),
@@ -148,9 +144,9 @@ fn admitted(
     }
 }
 
-/// Returns the number of rows that the buckets of a table's features make, the one of missing
-/// values included.
-fn buckets(job: &Job, table: usize) -> f64 {
+/// Returns the number of rows for the buckets of a table's features, including the bucket of
+/// missing values.
+fn bucket_rows(job: &Job, table: usize) -> f64 {
     let of_feature = |f: &zillion_feature::FeatureSpec| match &f.kind {
         FeatureKind::Bucketized { buckets, table: own } if own.index() == table => match buckets {
             Buckets::Boundaries(boundaries) => boundaries.len() as f64 + 2.0,
@@ -162,7 +158,7 @@ fn buckets(job: &Job, table: usize) -> f64 {
     job.schema.features.iter().map(of_feature).fold(0.0, f64::max)
 }
 
-fn limits(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings) {
+fn check_vocabulary_limit(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings) {
     let spec = &job.tables[index];
     let Some(limit) = spec.row_limit() else { return };
     let about = format!("tables.{}.max_rows", spec.name);
@@ -171,7 +167,7 @@ fn limits(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings)
         findings.error(
             &about,
             format!(
-                "{limit} rows are fewer than the ids of the table, at least {:.0}; raise the limit, or make the table dynamic \
+                "{limit} rows are fewer than the ids of the table, which are at least {:.0}; raise the limit, or make the table dynamic \
                  (`dense = false`)",
                 estimate.low
             ),
@@ -180,22 +176,22 @@ fn limits(job: &Job, index: usize, estimate: &Estimate, findings: &mut Findings)
         findings.warning(
             &about,
             format!(
-                "{limit} rows may be fewer than the ids of the table, {:.0} by estimate",
+                "{limit} rows may be fewer than the ids of the table, which are about {:.0}; raise the limit",
                 estimate.value
             ),
         );
     }
 }
 
-/// Estimates the memory of the whole job; `None` where the model cannot be built.
-pub(super) fn memory(
+/// Estimates the memory of the whole job. Returns `None` if the model cannot be built.
+pub(super) fn estimate_memory(
     job: &Job,
     tables: &[TableCheck],
     rows: Option<u64>,
     workers: &Workers,
     findings: &mut Findings,
 ) -> Option<MemoryCheck> {
-    let (arenas, parameters) = match buffers(job, workers.threads()) {
+    let (arenas, parameters) = match measure_buffers(job, workers.threads()) {
         Ok(figures) => figures,
         Err(error) => {
             findings.error("model", error.to_string());
@@ -208,8 +204,8 @@ pub(super) fn memory(
         job.schema.features.iter().map(|f| if f.table().is_some() { 8 } else { 4 }).sum();
     let window = (job.data.shuffle_window.get() as u64).min(rows.unwrap_or(u64::MAX));
     let memory = MemoryCheck {
-        tables: super::limits::together(job, tables, |t| t.bytes),
-        tables_high: super::limits::together(job, tables, |t| t.bytes_high),
+        tables: super::limits::sum_capped(job, tables, |t| t.bytes),
+        tables_high: super::limits::sum_capped(job, tables, |t| t.bytes_high),
         arenas,
         windows: 3 * window * (row + 4),
         // Each parameter has a value, a gradient and two moments (partial gradients of lanes are
@@ -239,7 +235,7 @@ pub(super) fn memory(
             findings.warning(
                 "tables",
                 format!(
-                    "by the upper bound {} MiB will be needed of {} MiB",
+                    "up to {} MiB may be needed and the machine has {} MiB; limit the tables (train.max_table_bytes)",
                     mib(needed_high),
                     mib(total)
                 ),
@@ -248,7 +244,7 @@ pub(super) fn memory(
             findings.warning(
                 "tables",
                 format!(
-                    "about {} MiB will be needed and {} MiB are free now",
+                    "about {} MiB will be needed and only {} MiB are free now; end other programs",
                     mib(needed),
                     mib(memory.available.unwrap_or(0))
                 ),
@@ -258,7 +254,8 @@ pub(super) fn memory(
     Some(memory)
 }
 
-/// Returns the number of copies of the dense parameters that not every job has.
+/// Returns the number of optional copies of the dense parameters: the sum over the batches of a
+/// step, and the average.
 fn copies(job: &Job) -> u64 {
     u64::from(job.train.accumulate.get() > 1) + u64::from(job.train.average.is_some())
 }
@@ -268,15 +265,13 @@ const USUAL_LIST: usize = 8;
 
 /// Returns the bytes of the buffers of a step and of scoring, and the number of trained dense
 /// parameters.
-fn buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
+fn measure_buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     if job.schema.labels.is_empty() {
-        return Err(Error::Unsupported("a job needs a label".to_owned()));
+        return Err(Error::Unsupported("`labels` is empty; add at least one label".to_owned()));
     }
     let settings = job.train.settings()?;
     let graph = job.graph(Mode::Train)?;
-    let loss = graph
-        .output(LOSS)
-        .ok_or_else(|| Error::Unsupported("the model has no output for its loss".to_owned()))?;
+    let loss = find_output(&graph, LOSS)?;
     let program = Program::train(&differentiate(&graph, loss)?, settings)?;
     let rows = job.train.batch_size.get();
     let parameters = graph.params.iter().filter(|p| p.trainable);

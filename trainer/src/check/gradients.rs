@@ -1,13 +1,13 @@
 //! A comparison of the gradients of a job's model with finite differences, on rows of its own data.
 //!
-//! The training graph is run forward alone with a parameter moved a little in some direction, and
-//! the change of the loss is compared with the gradient of the backward pass. Directions are the
-//! gradient itself, random halves of it, single elements where it is largest, and one where it is
-//! zero.
+//! A forward pass is run with one parameter changed a little in some direction, and the change of
+//! the loss is compared with the gradient of the backward pass. The directions are the gradient
+//! itself, random halves of the gradient, its largest elements one by one, and the elements where
+//! it is zero.
 //!
-//! Values are drawn anew: at a job's own initial values (vectors of 1e-4, zero biases) most
-//! gradients are too small for differences of 32-bit numbers. The comparison checks the structure
-//! of the model.
+//! The values of parameters are drawn for the comparison: at a job's own initial values (vectors of
+//! 1e-4, zero biases) most gradients are too small for differences of 32-bit numbers. So the
+//! comparison checks the structure of the model, not the initial values of the job.
 
 use std::sync::Arc;
 
@@ -21,9 +21,10 @@ use zillion_nn::{
 use zillion_reader::{BatchOrder, Dataset};
 
 use crate::error::{Error, Result};
+use crate::graph_inputs::find_output;
 use crate::job::Job;
 
-/// The largest relative error that 32-bit numbers explain.
+/// The largest relative error that the rounding of 32-bit numbers can cause.
 const TOLERANCE: f64 = 0.02;
 /// The derivative below which errors are relative to this value, because the loss' rounding hides
 /// smaller ones.
@@ -31,15 +32,15 @@ const FLOOR: f64 = 1e-3;
 /// The lengths of the steps tried along a direction of length 1. Rounding spoils short ones,
 /// curvature long ones; the best one counts.
 const STEPS: [f32; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
-/// The number of single elements that are tried of each parameter and table.
+/// The number of single elements that are tried for each parameter and each table.
 const ELEMENTS: usize = 4;
 
 /// The comparison of gradients with finite differences.
 #[derive(Clone, Debug, Serialize)]
 pub struct GradientCheck {
-    /// The rows of the batch.
+    /// The number of rows in the batch.
     pub rows: usize,
-    /// The loss at the values that were drawn.
+    /// The loss at the drawn values.
     pub loss: f64,
     /// The largest relative error that passes.
     pub tolerance: f64,
@@ -47,7 +48,7 @@ pub struct GradientCheck {
     pub groups: Vec<GradientGroup>,
 }
 
-/// A parameter, or the rows of one table that the batch reads.
+/// The comparison of one parameter, or of the rows of one table that the batch reads.
 #[derive(Clone, Debug, Serialize)]
 pub struct GradientGroup {
     /// The parameter's or the table's name.
@@ -60,7 +61,7 @@ pub struct GradientGroup {
     pub norm: f64,
     /// The number of directions that were compared.
     pub compared: usize,
-    /// The worst relative error among them.
+    /// The largest relative error of the compared directions.
     pub worst: f64,
 }
 
@@ -74,7 +75,7 @@ impl GradientCheck {
 /// Compares the gradients of the job's model with finite differences on the first `rows` rows.
 ///
 /// # Errors
-/// A job or data that could not be trained on.
+/// Returns an error if the job or its data cannot be trained on.
 pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<GradientCheck> {
     let files = job.data.files(&job.data.train)?;
     let mut dataset = Dataset::open(&job.data, &files, &job.schema)?;
@@ -90,15 +91,14 @@ pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<Gradi
     };
     let mut batches = dataset.batches(order, Cursor::default(), workers.clone())?;
     let Some(first) = batches.next() else {
-        return Err(Error::Unsupported("the training data has no rows".to_owned()));
+        let problem = "the training data has no rows; check `data.train`".to_owned();
+        return Err(Error::Unsupported(problem));
     };
     let (batch, _) = first?;
     let plan = LookupPlan::build(&batch, &job.schema, &mut PlanScratch::default());
 
     let graph = job.graph(Mode::Train)?;
-    let loss = graph
-        .output(LOSS)
-        .ok_or_else(|| Error::Unsupported("the model has no output for its loss".to_owned()))?;
+    let loss = find_output(&graph, LOSS)?;
     let mut table_rows = RowBuffer::default();
     let strides = job.tables.iter().map(|t| t.layout().stride);
     let shapes: Vec<_> = plan.tables.iter().map(|t| t.keys.len()).zip(strides).collect();
@@ -122,11 +122,21 @@ fn draw(values: &mut [f32], seed: u64, keep: f32, by: f32) {
     }
 }
 
-/// The place of a group's floats.
+/// The parameter or the table that holds a group's floats.
 #[derive(Clone, Copy)]
 enum Place {
     Param(zillion_nn::ParamId),
     Table(usize),
+}
+
+impl Place {
+    /// Returns the floats of the group.
+    fn values<'a>(self, params: &'a mut Params, rows: &'a mut RowBuffer) -> &'a mut [f32] {
+        match self {
+            Self::Param(id) => params.value_mut(id),
+            Self::Table(index) => &mut rows.tables[index].values,
+        }
+    }
 }
 
 struct Check<'a> {
@@ -234,7 +244,8 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// Computes the loss with one group moved, and puts the group back.
+    /// Computes the loss with one group changed by `step` along `direction`, and restores the
+    /// group.
     fn loss_at(
         &mut self,
         place: Place,
@@ -243,19 +254,13 @@ impl<'a> Check<'a> {
         batch: &zillion_feature::Batch,
         plan: &LookupPlan,
     ) -> Result<f64> {
-        let values = match place {
-            Place::Param(id) => self.params.value_mut(id),
-            Place::Table(index) => &mut self.rows.tables[index].values,
-        };
+        let values = place.values(&mut self.params, &mut self.rows);
         let kept = values.to_vec();
         values.iter_mut().zip(direction).for_each(|(value, d)| *value += step * d);
         let inputs = Inputs::new(batch, plan, &self.rows, true);
         self.forward.infer(self.workers, &inputs, &self.params)?;
         let loss = self.forward.output(self.loss).and_then(|l| l.first()).copied();
-        match place {
-            Place::Param(id) => self.params.value_mut(id).copy_from_slice(&kept),
-            Place::Table(index) => self.rows.tables[index].values.copy_from_slice(&kept),
-        }
+        place.values(&mut self.params, &mut self.rows).copy_from_slice(&kept);
         Ok(loss.map_or(f64::NAN, f64::from))
     }
 }
@@ -264,7 +269,7 @@ fn norm(values: &[f32]) -> f64 {
     values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Returns directions of length 1.
+/// Returns the directions to compare, each of length 1.
 fn directions(gradient: &[f32], seed: u64) -> Vec<Vec<f32>> {
     let mut directions = vec![gradient.to_vec()];
     for half in 0..2 {

@@ -6,9 +6,9 @@ use zillion_nn::optim::Decay;
 use super::report::Findings;
 use crate::job::Job;
 
-/// Notes consequences of learning settings that are easily overlooked. `rows` are those of an
-/// epoch.
-pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
+/// Reports consequences of learning settings that are easily overlooked. `rows` is the number of
+/// rows of an epoch.
+pub(super) fn report_consequences(job: &Job, rows: Option<u64>, findings: &mut Findings) {
     let train = &job.train;
     let step_rows = (train.batch_size.get() * train.accumulate.get()) as u64;
     let steps = rows.map(|rows| rows.div_ceil(step_rows) * train.epochs);
@@ -23,14 +23,14 @@ pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
             findings.warning(
                 "train.schedule.warmup_steps",
                 format!(
-                    "the run has about {steps} steps, so that the rate never reaches its full value; lower the setting below that"
+                    "the run has about {steps} steps, so the rate never reaches its full value; set fewer warm-up steps than that"
                 ),
             );
         } else if whole > steps {
             findings.note(
                 "train.schedule.decay",
                 format!(
-                    "the run has about {steps} steps, fewer than the {whole} of the schedule: it will not reach its end"
+                    "the run has about {steps} steps, but the schedule has {whole}, so the run ends before the schedule"
                 ),
             );
         }
@@ -39,7 +39,7 @@ pub(super) fn notes(job: &Job, rows: Option<u64>, findings: &mut Findings) {
         if !job.loss_of(&label.name).is_plain() {
             findings.note(
                 &format!("train.loss.{}", label.name),
-                "scores rank rows but are no probabilities: their calibration and log loss have no meaning",
+                "scores rank rows but are not probabilities, so their calibration and log loss have no meaning",
             );
         }
     }

@@ -1,8 +1,8 @@
 //! The limits of tables: the sizes that they allow, and the limits that contradict each other.
 //!
 //! Rows are estimated by the forecasts of `zillion_embedding`, which the tables use themselves, so
-//! that a run keeps what a check promises. A setting that a run would refuse is an error, one that
-//! makes its result worse than it reads is a warning, and one without effect is a note.
+//! a run agrees with its check. A setting that a run would refuse is an error, a setting that makes
+//! the result worse than expected is a warning, and a setting without effect is a note.
 
 use zillion_embedding::{SpillForecast, forecast_spill, rows_within_shared_limit};
 use zillion_rows::TableSpec;
@@ -14,8 +14,16 @@ use crate::job::Job;
 /// The key of the limit of all tables together.
 const SHARED: &str = "train.max_table_bytes";
 
+/// Describes the treatment of rows beyond the limit of a table.
+pub(super) fn beyond_limit(spec: &TableSpec) -> &'static str {
+    match spec.eviction.is_never() {
+        true => "further rows are refused",
+        false => "the least important rows are evicted",
+    }
+}
+
 /// Caps the estimated rows of tables by the limit that they share.
-pub(super) fn share(job: &Job, tables: &mut [TableCheck], findings: &mut Findings) {
+pub(super) fn apply_shared_limit(job: &Job, tables: &mut [TableCheck], findings: &mut Findings) {
     let Some(limit) = job.train.max_table_bytes else { return };
     // A table that is empty now has a row soon.
     let of = |rows: fn(&TableCheck) -> u64| {
@@ -29,13 +37,10 @@ pub(super) fn share(job: &Job, tables: &mut [TableCheck], findings: &mut Finding
     };
     for (i, (table, spec)) in tables.iter_mut().zip(&job.tables).enumerate() {
         if rows[i] < table.rows {
-            let goes = match spec.eviction.is_never() {
-                true => "further rows are refused",
-                false => "the least important rows are evicted",
-            };
+            let beyond = beyond_limit(spec);
             findings.note(
                 &format!("tables.{}", spec.name),
-                format!("holds {} of about {} rows within {SHARED}: {goes}", rows[i], table.rows),
+                format!("holds {} of about {} rows within {SHARED}: {beyond}", rows[i], table.rows),
             );
         }
         table.rows_low = table.rows_low.min(low[i]);
@@ -44,9 +49,9 @@ pub(super) fn share(job: &Job, tables: &mut [TableCheck], findings: &mut Finding
     }
 }
 
-/// Returns the memory of a table of this many rows, and the forecast of its spilling. Rows on disk
+/// Returns the memory of a table of `rows` rows, and the forecast of its spilling. Rows on disk
 /// take memory for their keys only.
-pub(super) fn memory(
+pub(super) fn forecast_memory(
     job: &Job,
     spec: &TableSpec,
     rows: u64,
@@ -62,8 +67,8 @@ pub(super) fn memory(
     (spec.max_bytes.map_or(bytes, |limit| bytes.min(limit.0)), None)
 }
 
-/// Returns the memory of all tables, which their shared limit caps.
-pub(super) fn together(job: &Job, tables: &[TableCheck], of: impl Fn(&TableCheck) -> u64) -> u64 {
+/// Returns the sum of a figure in bytes over all tables, capped by their shared limit.
+pub(super) fn sum_capped(job: &Job, tables: &[TableCheck], of: impl Fn(&TableCheck) -> u64) -> u64 {
     let sum = |dense_only: bool| {
         let counted = tables.iter().zip(&job.tables).filter(|(_, spec)| spec.dense || !dense_only);
         counted.map(|(table, _)| of(table)).sum::<u64>()
@@ -75,8 +80,8 @@ pub(super) fn together(job: &Job, tables: &[TableCheck], of: impl Fn(&TableCheck
     }
 }
 
-/// Names settings that contradict each other.
-pub(super) fn contradictions(
+/// Reports limits that contradict each other or the memory of the machine, which is `total`.
+pub(super) fn find_contradictions(
     job: &Job,
     sampled: &Sampled,
     tables: &[TableCheck],
@@ -87,15 +92,15 @@ pub(super) fn contradictions(
         .map(|table| sampled.keys_of_step(table, job.train.batch_size.get()))
         .collect();
     for ((spec, table), &step) in job.tables.iter().zip(tables).zip(&steps) {
-        own(job, spec, step, findings);
-        spilling(job, spec, table, step, findings);
+        check_own_limits(job, spec, step, findings);
+        check_spilling(job, spec, table, step, findings);
     }
-    shared(job, &steps, tables, findings);
+    check_shared_limit(job, &steps, tables, findings);
     let Some(total) = total else { return };
     let mut beyond = |about: &str, bytes: u64| {
         if bytes > total {
             let text = format!(
-                "{} MiB are more than the machine's {} MiB, so that the limit has no effect",
+                "{} MiB are more than the machine's {} MiB, so the limit has no effect; lower it",
                 bytes >> 20,
                 total >> 20
             );
@@ -116,7 +121,7 @@ pub(super) fn contradictions(
 }
 
 /// Compares the limits of one table with its settings and its steps.
-fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
+fn check_own_limits(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
     let Some(most) = spec.most_rows() else { return };
     let by_rows = spec.max_rows == Some(most);
     let key = if by_rows { "max_rows" } else { "max_bytes" };
@@ -135,7 +140,7 @@ fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
         findings.warning(
             &about,
             format!(
-                "the table holds {most} rows, and {} ids are pinned: the rows that come first stay, pinned or not; raise the limit, \
+                "the table holds {most} rows, and {} ids are pinned: the first rows stay, pinned or not; raise the limit, \
                  or pin fewer ids",
                 spec.pinned.len()
             ),
@@ -152,13 +157,19 @@ fn own(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findings) {
     {
         findings.warning(
             &format!("tables.{}.max_bytes", spec.name),
-            format!("{own} are never reached: {SHARED} gives all tables together {all}"),
+            format!("{own} are never reached, because {SHARED} allows {all} for all tables together; lower or remove this limit"),
         );
     }
 }
 
 /// Compares the memory of a spilling table with its rows, its limits and its steps.
-fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings: &mut Findings) {
+fn check_spilling(
+    job: &Job,
+    spec: &TableSpec,
+    table: &TableCheck,
+    step: u64,
+    findings: &mut Findings,
+) {
     let Some(memory) = job.run.spill.get(&spec.name) else { return };
     let about = format!("run.spill.{}", spec.name);
     let forecast = forecast_spill(spec, table.rows_high, memory.bytes(), job.run.shards.get());
@@ -210,14 +221,15 @@ fn spilling(job: &Job, spec: &TableSpec, table: &TableCheck, step: u64, findings
     }
 }
 
-/// Compares the shared limit with what is always needed: vocabularies, and the keys of a step.
-fn shared(job: &Job, steps: &[u64], tables: &[TableCheck], findings: &mut Findings) {
+/// Compares the shared limit with the rows that are always needed: vocabularies, and the keys of a
+/// step.
+fn check_shared_limit(job: &Job, steps: &[u64], tables: &[TableCheck], findings: &mut Findings) {
     let Some(limit) = job.train.max_table_bytes else { return };
     let dense = job.tables.iter().zip(tables).filter(|(spec, _)| spec.dense);
     let vocabularies: u64 = dense.map(|(_, table)| table.bytes).sum();
     if vocabularies >= limit.0 {
         let text = format!(
-            "tables with a vocabulary take {} MiB of {limit}, so that no other table gets a row; raise the limit, or make them dynamic \
+            "tables with a vocabulary take {} MiB of {limit}, so no other table gets a row; raise the limit, or make them dynamic \
              (`dense = false`)",
             vocabularies >> 20
         );

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use zillion_reader::Estimate;
 
+use crate::job::is_zero;
+
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -50,7 +52,7 @@ pub struct DataCheck {
     pub rows_are_exact: bool,
     /// The number of rows in the sample.
     pub sampled: u64,
-    /// The bad rows that were left out of the sample.
+    /// The number of bad rows that were left out of the sample.
     pub rejected: u64,
     /// The figures of the features.
     pub features: Vec<FeatureCheck>,
@@ -58,7 +60,7 @@ pub struct DataCheck {
     pub labels: Vec<LabelCheck>,
 }
 
-/// A feature in the sample.
+/// The figures of one feature in the sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct FeatureCheck {
     /// The name of the feature.
@@ -73,66 +75,67 @@ pub struct FeatureCheck {
     /// The mean length of the lists, for a feature with lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values_per_row: Option<f64>,
-    /// The smallest, mean and largest number.
+    /// The smallest, the mean and the largest value of a numeric feature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numbers: Option<[f64; 3]>,
 }
 
-/// A label in the sample.
+/// The figures of one label in the sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct LabelCheck {
     /// The name of the label.
     pub name: String,
     /// The share of ones among the rows that have the label.
     pub base_rate: Option<f64>,
-    /// The rows that have the label.
+    /// The number of rows that have the label.
     pub rows: u64,
 }
 
 /// The estimated size of a table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct TableCheck {
     /// The name of the table.
     pub name: String,
     /// The number of distinct ids in the sample.
     pub sampled: u64,
-    /// The ids that will not have come often enough to be admitted, by the estimate.
+    /// The estimated number of ids that will not occur often enough to be admitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: u64,
-    /// The lower bound of the rows after an epoch (where ids must be admitted, after the last one).
+    /// The lower bound of the number of rows after one epoch, or after the last epoch if ids must
+    /// be admitted.
     pub rows_low: u64,
-    /// The estimate of these rows.
+    /// The estimated number of rows at the same time.
     pub rows: u64,
-    /// The upper bound of these rows.
+    /// The upper bound of the number of rows at the same time.
     pub rows_high: u64,
-    /// The memory of a row, index included.
+    /// The memory of a row in bytes, including its place in the index.
     pub bytes_per_row: u64,
-    /// The memory by the estimate.
+    /// The estimated memory of the table, in bytes.
     pub bytes: u64,
-    /// The memory by the upper bound.
+    /// The upper bound of the memory of the table, in bytes.
     pub bytes_high: u64,
-    /// The rows that are in memory, of a table of `run.spill`.
+    /// The number of rows in memory, for a table of `run.spill`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot_rows: Option<u64>,
-    /// The disk that the files of the other rows may take, by the upper bound.
+    /// The upper bound of the size of the files with the other rows, in bytes.
     #[serde(skip_serializing_if = "is_zero")]
     pub spill_bytes: u64,
-    /// The disk of one checkpoint by the estimate.
+    /// The estimated size of the table in one checkpoint, in bytes.
     pub checkpoint_bytes: u64,
 }
 
-/// The memory that a job will take.
+/// The memory that a job will take, in bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryCheck {
-    /// The memory of the tables, by the estimate.
+    /// The estimated memory of the tables.
     pub tables: u64,
-    /// The memory of the tables, by the upper bound.
+    /// The upper bound of the memory of the tables.
     pub tables_high: u64,
-    /// The buffers of a training step and of scoring.
+    /// The memory of the buffers of a training step and of scoring.
     pub arenas: u64,
-    /// The decoded rows that wait to be shuffled and batched.
+    /// The memory of the decoded rows that wait to be shuffled and batched.
     pub windows: u64,
-    /// The dense parameters with gradients and optimizer state.
+    /// The memory of the dense parameters with their gradients and optimizer state.
     pub dense: u64,
     /// The memory that is free on this machine.
     pub available: Option<u64>,
@@ -140,12 +143,8 @@ pub struct MemoryCheck {
     pub total: Option<u64>,
 }
 
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
 impl CheckReport {
-    /// Makes the report of a job that could not even be read.
+    /// Makes the report of a job that could not be read, with one error.
     pub fn of_error(about: &str, error: impl ToString) -> Self {
         let finding =
             Finding { severity: Severity::Error, about: about.to_owned(), text: error.to_string() };
@@ -193,7 +192,8 @@ impl Findings {
         }
     }
 
-    /// Returns the findings, the worst first, in the order found.
+    /// Returns the findings from the worst to the least severe. Findings of equal severity stay in
+    /// the order in which they were found.
     pub(super) fn sorted(mut self) -> Vec<Finding> {
         self.0.sort_by_key(|f| f.severity);
         self.0

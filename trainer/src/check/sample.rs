@@ -1,4 +1,5 @@
-//! The sample: rows of row groups in random order, decoded as in training, and the counts of them.
+//! The sample of a check: rows of row groups in random order, decoded as in training, and their
+//! counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,19 +12,20 @@ use super::report::{DataCheck, FeatureCheck, Findings, LabelCheck};
 use crate::error::Result;
 use crate::job::Job;
 
-/// The rows of a batch of the sample.
+/// The number of rows in a batch of the sample.
 const BATCH: usize = 8192;
-/// The size from which a raw number makes a model diverge.
+/// The absolute value above which untransformed numbers are likely to make a model diverge.
 const LARGE: f64 = 100.0;
-/// The number of rows from which it matters that every row has an id of its own.
+/// The smallest number of values for which the check warns that all ids are different.
 const ENOUGH: u64 = 100;
 
 /// The counts of the sample.
+#[derive(Default)]
 pub(super) struct Sampled {
     pub(super) rows: u64,
-    /// The rows that were left out as bad.
+    /// The number of bad rows that were left out.
     rejected: u64,
-    /// The rows of the data that the sample was drawn from.
+    /// The number of rows of the data that were read for the sample.
     passed: u64,
     /// The number of occurrences of each key, by table.
     pub(super) keys: Vec<HashMap<FeatureKey, u64>>,
@@ -43,9 +45,9 @@ struct FeatureCount {
     sum: f64,
 }
 
-/// Reads the sample and reports what is wrong with it. `of_rows` are the rows of the data, where
-/// that is known.
-pub(super) fn take(
+/// Reads a sample of `rows` rows and reports its problems. `of_rows` is the number of rows of the
+/// data, if it is known.
+pub(super) fn draw(
     job: &Job,
     train: &Dataset,
     rows: u64,
@@ -71,7 +73,16 @@ pub(super) fn take(
                 sampled.passed = cursor.row;
             }
             Err(error) => {
-                blame(job, &config, &files, order, rows, workers, findings, &error.to_string());
+                report_bad_columns(
+                    job,
+                    &config,
+                    &files,
+                    order,
+                    rows,
+                    workers,
+                    findings,
+                    &error.to_string(),
+                );
                 break;
             }
         }
@@ -90,9 +101,9 @@ pub(super) fn take(
     Ok(sampled)
 }
 
-/// Finds every column that is refused, not just the first.
+/// Reports every column that the reader refuses, not only the first.
 #[expect(clippy::too_many_arguments, reason = "the second half of one function")]
-fn blame(
+fn report_bad_columns(
     job: &Job,
     config: &DataConfig,
     files: &[std::path::PathBuf],
@@ -132,9 +143,9 @@ fn blame(
     }
 }
 
-/// Returns the schema with transforms that need no first pass. Numbers stay as they are, and a
-/// missing one is NaN. Quantile buckets become two, because only the presence of a value is
-/// counted.
+/// Returns the schema with transforms that need no first pass over the data. Numbers stay as they
+/// are, and a missing number is NaN. Quantile buckets become two buckets, because the check counts
+/// only which values are missing.
 pub(crate) fn without_statistics(schema: &Schema) -> Schema {
     let mut schema = schema.clone();
     for feature in &mut schema.features {
@@ -156,7 +167,7 @@ impl Sampled {
     fn new(schema: &Schema, own: &Schema) -> Self {
         let feature = |f: &zillion_feature::FeatureSpec| FeatureCount {
             name: f.name.clone(),
-            kind: kind(&f.kind),
+            kind: kind_name(&f.kind),
             missing: 0,
             values: 0,
             // Buckets are known without counting.
@@ -169,12 +180,10 @@ impl Sampled {
         };
         let labels = own.labels.iter().map(|l| (l.name.clone(), 0, 0)).collect();
         Self {
-            rows: 0,
-            rejected: 0,
-            passed: 0,
             keys: vec![HashMap::new(); schema.tables.len()],
             features: schema.features.iter().map(feature).collect(),
             labels,
+            ..Self::default()
         }
     }
 
@@ -223,15 +232,15 @@ impl Sampled {
         for (name, rows, ones) in &self.labels {
             let about = format!("labels.{name}");
             match ones {
-                _ if *rows == 0 => findings.stop(&about, "has no value in any row of the sample"),
+                _ if *rows == 0 => findings.stop(&about, "has no value in any row of the sample; check the column of the label"),
                 0 => findings.stop(
                     &about,
-                    format!("is 0 in all {rows} rows of the sample: nothing can be learned"),
+                    format!("is 0 in all {rows} rows of the sample, so nothing can be learned; check the column of the label"),
                 ),
                 n if n == rows => {
                     findings.stop(
                         &about,
-                        format!("is 1 in all {rows} rows of the sample: nothing can be learned"),
+                        format!("is 1 in all {rows} rows of the sample, so nothing can be learned; check the column of the label"),
                     );
                 }
                 _ => {}
@@ -242,7 +251,7 @@ impl Sampled {
         }
     }
 
-    /// Reports whether training can leave out as many bad rows as there are.
+    /// Reports the bad rows, and whether the data has more of them than the job allows.
     fn judge_rejected(
         &self,
         job: &Job,
@@ -262,7 +271,7 @@ impl Sampled {
                 "data.max_bad_rows",
                 format!(
                     "{rejected} of {passed} rows are bad, which makes about {expected:.0} of all rows, and at most {allowed} may \
-                     be left out; the first: {first}"
+                     be left out; clean the data, or raise the limit; the first: {first}"
                 ),
             );
         } else {
@@ -273,7 +282,7 @@ impl Sampled {
         }
     }
 
-    /// Returns the rows that an epoch will train, of `rows` rows of data, and whether that is
+    /// Returns the number of rows of an epoch over `rows` rows of data, and whether this number is
     /// exact.
     pub(super) fn of_data(&self, job: &Job, (rows, exact): (u64, bool)) -> (u64, bool) {
         let drawn = job.data.sample.is_some() || job.data.negatives.is_some();
@@ -309,15 +318,15 @@ impl Sampled {
         }
     }
 
-    /// Estimates the distinct ids of a table in a step of `batch` rows. An id of share `c` of `n`
-    /// rows is in the step with the probability `1 - (1 - batch / n)^c`.
+    /// Estimates the number of distinct ids of a table in a step of `batch` rows. An id that occurs
+    /// `c` times in `n` rows is in the step with the probability `1 - (1 - batch / n)^c`.
     pub(super) fn keys_of_step(&self, table: usize, batch: usize) -> u64 {
         let part = (batch as f64 / self.rows.max(1) as f64).min(1.0);
         let comes = |&count: &u64| 1.0 - (1.0 - part).powf(count as f64);
         self.keys[table].values().map(comes).sum::<f64>().round() as u64
     }
 
-    /// Returns how often the ids of a table occur.
+    /// Returns the frequencies of a table's ids in the sample.
     pub(super) fn frequencies(&self, table: usize) -> Frequencies {
         Frequencies::of(self.keys[table].values().copied())
     }
@@ -380,7 +389,7 @@ impl FeatureCount {
             } else if distinct == self.values && self.values >= ENOUGH {
                 findings.warning(
                     &about,
-                    "has another id in every row of the sample: nothing can be learned from it, and its table \
+                    "has a different id in every row of the sample, so nothing can be learned from it, and its table \
                      grows with every row; remove the feature",
                 );
             }
@@ -388,7 +397,7 @@ impl FeatureCount {
     }
 }
 
-fn kind(kind: &FeatureKind) -> &'static str {
+fn kind_name(kind: &FeatureKind) -> &'static str {
     match kind {
         FeatureKind::Id { .. } => "id",
         FeatureKind::Ids { .. } => "ids",

@@ -1,5 +1,5 @@
-//! Checkpoints that stand on others: each holds the changes since its parent, and the last of the
-//! chain is whole.
+//! The chain of a checkpoint: each checkpoint holds the changes since its parent, and the last one
+//! is whole.
 //!
 //! # Invariants
 //! * A manifest names its parent by folder and by the BLAKE3 that the parent's manifest begins
@@ -14,19 +14,19 @@ use zillion_embedding::SnapshotMark;
 use super::{MANIFEST, Manifest, Parent, RunDir};
 use crate::error::{Error, Result};
 
-/// A checkpoint of this run that the next one can stand on.
+/// A reference to a checkpoint of this run that can be the parent of the next one.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    /// The name by which the next checkpoint refers to it.
+    /// The folder and the hash of the checkpoint, as the manifest of the next one names them.
     pub(crate) parent: Parent,
     /// The mark of the checkpoint in the tables.
     pub(crate) mark: SnapshotMark,
-    /// The number of checkpoints that it stands on itself.
+    /// The number of checkpoints below this one in its chain.
     pub(crate) behind: usize,
 }
 
 impl Link {
-    /// Makes the link of the checkpoint of a step, with the hash of its manifest.
+    /// Makes the link to the checkpoint of a step, whose manifest has the hash `blake3`.
     pub(crate) fn new(
         dir: &RunDir,
         step: u64,
@@ -41,12 +41,12 @@ impl Link {
 }
 
 /// Reads the parent that the manifest in a folder names.
-pub(super) fn parent(folder: &Path) -> Result<Option<Parent>> {
+pub(super) fn read_parent(folder: &Path) -> Result<Option<Parent>> {
     Manifest::read(&folder.join(MANIFEST)).map(|(manifest, _)| manifest.parent)
 }
 
-/// Follows the chain below a checkpoint, and fills the folders of unchanged rows into its entries.
-/// Returns the number of checkpoints that it stands on.
+/// Follows the chain below a checkpoint, and fills the folders of unchanged rows into the entries
+/// of its tables. Returns the number of checkpoints below it.
 pub(super) fn resolve(path: &Path, manifest: &mut Manifest) -> Result<usize> {
     let mut chain: Vec<(PathBuf, Manifest)> = Vec::new();
     let (mut child, mut step, mut next) = (path.to_owned(), manifest.step, manifest.parent.clone());
@@ -68,21 +68,18 @@ pub(super) fn resolve(path: &Path, manifest: &mut Manifest) -> Result<usize> {
     Ok(behind)
 }
 
-/// Opens the parent of a checkpoint.
+/// Opens the manifest of a checkpoint's parent. Returns it with the parent's folder.
 fn open_parent(child: &Path, step: u64, parent: &Parent) -> Result<(PathBuf, Manifest)> {
     let refused = |problem: String| Err(Error::Checkpoint { path: child.join(MANIFEST), problem });
     let name = &parent.folder;
     let mut parts = Path::new(name).components();
     if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-        return refused(format!("its parent `{name}` is no name of a folder beside it"));
+        return refused(format!("its parent `{name}` is not the name of a folder beside it"));
     }
     // The real path is used, so that a link to a checkpoint, or to its folder, leads to the
     // checkpoints beside it.
-    let real = std::fs::canonicalize(child).map_err(|source| Error::Io {
-        action: "cannot find the folder of the checkpoint",
-        path: child.to_owned(),
-        source,
-    })?;
+    let real = std::fs::canonicalize(child)
+        .map_err(Error::io("cannot find the folder of the checkpoint", child))?;
     let folder = real.with_file_name(name);
     if !folder.join(MANIFEST).exists() {
         return refused(format!(
@@ -100,7 +97,7 @@ fn open_parent(child: &Path, step: u64, parent: &Parent) -> Result<(PathBuf, Man
     }
     if manifest.step >= step {
         return refused(format!(
-            "it is of step {step} and stands on `{name}`, which is of step {}",
+            "it has the step {step}, but its parent `{name}` has the step {}, which must be lower",
             manifest.step
         ));
     }

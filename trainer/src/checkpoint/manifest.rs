@@ -1,4 +1,4 @@
-//! The manifest: one line of magic and hash, then JSON.
+//! The manifest of a checkpoint: one line with magic, format and hash, then JSON.
 
 use std::path::Path;
 
@@ -8,6 +8,7 @@ use zillion_nn::optim::Plateau;
 use zillion_rows::TableParts;
 
 use crate::error::{Error, Result};
+use crate::job::is_zero;
 
 const MAGIC: &str = "zillion-checkpoint";
 const FORMAT: u32 = 1;
@@ -16,11 +17,11 @@ const FORMAT: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The hashing rules of its keys.
+    /// The name of the rules by which keys are hashed.
     pub hash: String,
     /// The number of steps done.
     pub step: u64,
-    /// The checkpoint that this one stands on; absent in one that is whole.
+    /// The parent, whose later changes this checkpoint holds; absent in a whole checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
     /// The position in the order of rows.
@@ -42,7 +43,7 @@ pub struct Manifest {
     pub job: toml::Value,
 }
 
-/// The parent of a checkpoint, which lies beside it.
+/// A reference to the parent of a checkpoint, whose folder lies beside the checkpoint's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parent {
@@ -52,7 +53,7 @@ pub struct Parent {
     pub blake3: String,
 }
 
-/// A training file and its size.
+/// The name and the size of a training file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingFile {
@@ -66,31 +67,28 @@ pub struct TrainingFile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// The learning-rate schedule and early stop.
+    /// The state of the learning-rate schedule and the early stop.
     pub plateau: Plateau,
     /// The best epoch so far.
     pub best: Option<Best>,
     /// The sum of the losses of the epoch's rows so far.
     pub loss_sum: f64,
-    /// The rows of the epoch before the position that were not trained: bad, or not drawn.
+    /// The number of rows of the epoch before the position that were not trained on, because they
+    /// were bad or not drawn.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
-    /// The bad rows among them; after the last step of an epoch, all of the epoch's.
+    /// The number of bad rows of the epoch before the position; after the last step of an epoch, of
+    /// the whole epoch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rejected: u64,
     /// The time of the newest event that was trained on, in milliseconds since 1970, where the job
     /// gives the unit of its event times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_event_ms: Option<u64>,
-    /// The step after which the run began, where it began from another's checkpoint: its schedule
-    /// and its averages count from there.
+    /// The step of the other run's checkpoint from which this run began; 0 if it began from
+    /// nothing. The schedule and the averages count from this step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub begun_at: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 /// The best epoch so far.
@@ -99,14 +97,14 @@ fn is_zero(n: &u64) -> bool {
 pub struct Best {
     /// The epoch, counted from 0.
     pub epoch: u64,
-    /// The step after which it was validated, which names its checkpoint.
+    /// The step after which the epoch was validated. The epoch's checkpoint has the same step.
     pub step: u64,
     /// The validation AUC, where there was one.
     pub valid_auc: Option<f64>,
 }
 
 /// The size and hash of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileDigest {
     /// The size in bytes.
@@ -123,7 +121,7 @@ impl FileDigest {
 }
 
 impl Manifest {
-    /// Returns the file's bytes, and the BLAKE3 that they begin with.
+    /// Returns the bytes of the manifest's file, and the BLAKE3 in its first line.
     pub(super) fn to_bytes(&self) -> (Vec<u8>, String) {
         let body = serde_json::to_string_pretty(self)
             .expect("a manifest is plain data with text keys, which JSON can always hold");
@@ -131,18 +129,15 @@ impl Manifest {
         (format!("{MAGIC} {FORMAT} {hash}\n{body}\n").into_bytes(), hash.to_string())
     }
 
-    /// Reads and verifies a manifest. Also returns the BLAKE3 that it begins with.
+    /// Reads and verifies a manifest. Also returns the BLAKE3 in its first line.
     pub(super) fn read(path: &Path) -> Result<(Self, String)> {
         let refused = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
-        let bytes = std::fs::read(path).map_err(|source| Error::Io {
-            action: "cannot read the checkpoint's manifest",
-            path: path.to_owned(),
-            source,
-        })?;
+        let bytes = std::fs::read(path)
+            .map_err(Error::io("cannot read the checkpoint's manifest", path))?;
         let text = std::str::from_utf8(&bytes)
-            .map_err(|_| refused("the manifest is not text any more".into()))?;
+            .map_err(|_| refused("the manifest is not UTF-8 text".into()))?;
         let (head, body) =
-            text.split_once('\n').ok_or_else(|| refused("the manifest is cut short".into()))?;
+            text.split_once('\n').ok_or_else(|| refused("the manifest is truncated".into()))?;
         let mut words = head.split(' ');
         if words.next() != Some(MAGIC) {
             return Err(refused(format!("the manifest does not begin with `{MAGIC}`")));
@@ -150,20 +145,22 @@ impl Manifest {
         let format = words.next().unwrap_or_default();
         if format != FORMAT.to_string() {
             let problem =
-                format!("format {format} is not the format {FORMAT} that this binary reads");
+                format!("the manifest has format {format}, but this binary reads format {FORMAT}");
             return Err(refused(problem));
         }
         let body =
-            body.strip_suffix('\n').ok_or_else(|| refused("the manifest is cut short".into()))?;
+            body.strip_suffix('\n').ok_or_else(|| refused("the manifest is truncated".into()))?;
         let hash = blake3::hash(body.as_bytes()).to_hex();
         if words.next() != Some(hash.as_str()) || words.next().is_some() {
-            return Err(refused("the manifest's bytes are not those that were written".into()));
+            return Err(refused("the hash in the manifest does not match its bytes".into()));
         }
         let manifest: Self = serde_json::from_str(body)
             .map_err(|e| refused(format!("the manifest does not parse: {e}")))?;
         if manifest.hash != HASH_ID {
-            let problem = format!("keys are hashed by {}, this binary by {HASH_ID}", manifest.hash);
-            return Err(refused(problem));
+            return Err(refused(format!(
+                "its keys are hashed by {}, but this binary hashes them by {HASH_ID}",
+                manifest.hash
+            )));
         }
         Ok((manifest, hash.to_string()))
     }

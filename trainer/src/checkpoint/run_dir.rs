@@ -1,4 +1,4 @@
-//! The folder of a run: its checkpoints, the newest of them, and those that are kept.
+//! The folder of a run, which holds its checkpoints.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use zillion_device::Files;
 
-use super::chain::parent;
+use super::chain::read_parent;
 use super::{Best, Checkpoint};
 use crate::error::{Error, Result};
 
 const CHECKPOINTS: &str = "checkpoints";
 const PREFIX: &str = "step-";
 
-/// The folder of a run.
+/// The folder of a run, which may not exist yet.
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
 }
 
 impl RunDir {
-    /// Names a run's folder. Nothing is read or made yet.
+    /// Makes a handle to a run's folder without reading or creating anything.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -35,7 +35,7 @@ impl RunDir {
         self.checkpoints().join(format!("{PREFIX}{step:012}"))
     }
 
-    /// Makes the folder ready for writing and removes half-written files of a killed run.
+    /// Creates the folder of checkpoints durably, and removes half-written files of a killed run.
     pub(crate) fn prepare(&self, files: &Files) -> Result<()> {
         let checkpoints = self.checkpoints();
         // The names of new folders must be durable too, or a power cut takes the checkpoints with
@@ -51,14 +51,10 @@ impl RunDir {
         Ok(())
     }
 
-    /// Lists the steps of the existing checkpoints, ascending.
+    /// Returns the steps of the existing checkpoints in ascending order.
     pub fn steps(&self) -> Result<Vec<u64>> {
         let path = self.checkpoints();
-        let read = |source| Error::Io {
-            action: "cannot list the checkpoints",
-            path: path.clone(),
-            source,
-        };
+        let read = Error::io("cannot list the checkpoints", &path);
         let entries = match std::fs::read_dir(&path) {
             Ok(entries) => entries,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -66,7 +62,7 @@ impl RunDir {
         };
         let mut steps = Vec::new();
         for entry in entries {
-            let name = entry.map_err(read)?.file_name();
+            let name = entry.map_err(&read)?.file_name();
             steps.extend(name.to_str().and_then(step_of));
         }
         steps.sort_unstable();
@@ -81,7 +77,8 @@ impl RunDir {
         }
     }
 
-    /// Opens the checkpoint to use: that of the best epoch if one was validated, else the newest.
+    /// Opens the checkpoint of the best epoch if an epoch was validated, else the newest
+    /// checkpoint.
     pub fn best(&self) -> Result<Checkpoint> {
         let newest =
             self.newest()?.ok_or_else(|| Error::NoCheckpoint { path: self.path.clone() })?;
@@ -93,8 +90,8 @@ impl RunDir {
         }
     }
 
-    /// Removes all checkpoints but the newest `keep` and the best one, and those that they stand
-    /// on.
+    /// Removes all checkpoints except the newest `keep`, the best one, and the parents that these
+    /// need.
     pub(crate) fn retain(&self, keep: usize, best: Option<Best>, files: &Files) -> Result<()> {
         let steps = self.steps()?;
         let (old, newest) = steps.split_at(steps.len().saturating_sub(keep));
@@ -120,7 +117,7 @@ impl RunDir {
     /// Returns the step of the parent of a checkpoint. A checkpoint that cannot be read any more
     /// has no parent.
     fn parent_of(&self, step: u64) -> Result<Option<u64>> {
-        match parent(&self.checkpoint_path(step)) {
+        match read_parent(&self.checkpoint_path(step)) {
             Ok(parent) => Ok(parent.and_then(|parent| step_of(&parent.folder))),
             Err(Error::Checkpoint { .. }) => Ok(None),
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),

@@ -17,9 +17,10 @@ use crate::frequencies;
 /// The sizes of a table before and after rows were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shrunk {
-    /// The size in this checkpoint.
+    /// The size of the table in this checkpoint.
     pub before: TableSize,
-    /// The size in the new checkpoint, or without one, the size that it would have.
+    /// The size of the table in the new checkpoint, or the size that it would have if none is
+    /// written.
     pub after: TableSize,
 }
 
@@ -27,12 +28,12 @@ impl Checkpoint {
     /// Writes this checkpoint to the folder `out`, which must not exist (or be empty), without some
     /// rows of one table. Without `out`, only the sizes are computed.
     ///
-    /// The new checkpoint is at the same position of the same training: it is evaluated, published
-    /// and trained on like any other.
+    /// The new checkpoint has the same position in the same training. It can be evaluated,
+    /// published and resumed like any other.
     ///
     /// # Errors
-    /// A dense table, or one whose files cannot be trusted; where the disk refuses. Nothing is left
-    /// then.
+    /// Returns an error if the table is dense, if a file does not have the listed hash, or if the
+    /// disk cannot be written. The new folder is removed then.
     pub fn shrink(
         &self,
         spec: &TableSpec,
@@ -47,18 +48,19 @@ impl Checkpoint {
         let stage = files.stage(out)?;
         let mut tables = Vec::with_capacity(self.manifest.tables.len());
         for listed in &self.manifest.tables {
-            if listed.table == spec.name {
-                tables.push(view.write_shrunk(workers, stage.path(), files, &shrink, listed)?);
-                self.copy_files(filter_of(listed).collect(), stage.path(), files, workers)?;
-                continue;
-            }
-            tables.push(match listed.changes {
-                None => {
-                    self.copy_table(listed, stage.path(), files, workers)?;
-                    listed.clone()
-                }
-                Some(_) => self.write_whole(listed, stage.path(), files, workers)?,
-            });
+            let copied: Vec<&PartInfo> = if listed.table != spec.name && listed.changes.is_none() {
+                files.create_dir(stage.path().join("tables").join(&listed.table))?;
+                tables.push(listed.clone());
+                listed.files().collect()
+            } else {
+                tables.push(match listed.table == spec.name {
+                    true => view.write_shrunk(workers, stage.path(), files, &shrink, listed)?,
+                    false => self.write_whole(listed, stage.path(), files, workers)?,
+                });
+                // The files of the Bloom filter that counts the keys of the table do not change.
+                listed.filter.iter().flat_map(|filter| &filter.parts).collect()
+            };
+            self.copy_files(&copied, stage.path(), files, workers)?;
         }
         stage.write_bytes(DENSE, &self.dense()?)?;
         if let Some(digest) = &self.manifest.frequencies {
@@ -67,13 +69,13 @@ impl Checkpoint {
         }
         let manifest = Manifest { tables, parent: None, ..self.manifest.clone() };
         stage.write_bytes(MANIFEST, &manifest.to_bytes().0)?;
-        // The written checkpoint is read back: hashes, order of keys, and that every row is in its
-        // part.
+        // The written checkpoint is read back, to verify the hashes, the order of keys, and the
+        // number of rows.
         let written = Self::open(stage.path())?;
         let rows = TableView::open(workers, stage.path(), spec.clone(), &written.manifest.tables)?;
         if rows.rows() != shrink.after.rows {
             let problem = format!(
-                "table {} has {} rows instead of {}",
+                "table `{}` has {} rows instead of {}",
                 spec.name,
                 rows.rows(),
                 shrink.after.rows
@@ -85,20 +87,8 @@ impl Checkpoint {
         Ok(shrunk)
     }
 
-    /// Copies the files of a table, verified.
-    fn copy_table(
-        &self,
-        listed: &TableParts,
-        folder: &Path,
-        files: &Files,
-        workers: &Workers,
-    ) -> Result<()> {
-        files.create_dir(folder.join("tables").join(&listed.table))?;
-        self.copy_files(listed.files().collect(), folder, files, workers)
-    }
-
-    /// Writes all rows of a table whose changes this checkpoint holds, as a whole checkpoint has
-    /// them.
+    /// Writes all rows of a table as in a whole checkpoint, for a table of which this checkpoint
+    /// holds only the changes.
     fn write_whole(
         &self,
         listed: &TableParts,
@@ -108,19 +98,18 @@ impl Checkpoint {
     ) -> Result<TableParts> {
         let specs = self.job()?.tables;
         let spec = specs.into_iter().find(|spec| spec.name == listed.table).ok_or_else(|| {
-            let problem = format!("the job in it has no table `{}`", listed.table);
+            let problem = format!("its job has no table `{}`", listed.table);
             Error::Checkpoint { path: self.path.join(MANIFEST), problem }
         })?;
         let view = self.table(spec, workers)?;
         let everything = view.plan_whole(workers);
-        let written = view.write_shrunk(workers, folder, files, &everything, listed)?;
-        self.copy_files(filter_of(listed).collect(), folder, files, workers)?;
-        Ok(written)
+        Ok(view.write_shrunk(workers, folder, files, &everything, listed)?)
     }
 
+    /// Verifies and copies files of tables.
     fn copy_files(
         &self,
-        parts: Vec<&PartInfo>,
+        parts: &[&PartInfo],
         folder: &Path,
         files: &Files,
         workers: &Workers,
@@ -131,7 +120,7 @@ impl Checkpoint {
             let bytes = mmap::map(&path)?;
             let digest = FileDigest { bytes: part.bytes, blake3: part.blake3.clone() };
             if FileDigest::of(&bytes) != digest {
-                let problem = "its bytes are not the bytes that were written".to_owned();
+                let problem = "its bytes differ from the bytes that were written".to_owned();
                 return Err(Error::Checkpoint { path, problem });
             }
             files.create_file(folder.join(&part.file), |file| file.write_all(&bytes))?;
@@ -139,9 +128,4 @@ impl Checkpoint {
         });
         copied.into_iter().collect()
     }
-}
-
-/// Lists the files of the filter that a table counts keys in.
-fn filter_of(listed: &TableParts) -> impl Iterator<Item = &PartInfo> {
-    listed.filter.iter().flat_map(|filter| &filter.parts)
 }

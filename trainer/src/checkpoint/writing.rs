@@ -1,16 +1,14 @@
 //! The writing of a checkpoint while training goes on.
 //!
-//! At its beginning, everything but the tables is copied; the tables' rows are written in small
-//! pieces beside the steps (see
-//! [`Checkpointing::begin_checkpoint`](zillion_ps::Checkpointing::begin_checkpoint)). When the rows
-//! are written, a background task writes the rest, gives the folder its name, and removes the
+//! At the beginning of a checkpoint, everything except the tables is copied. The rows of tables are
+//! written in small pieces while steps go on (see
+//! [`Checkpointing::begin_checkpoint`](zillion_ps::Checkpointing::begin_checkpoint)). Then a
+//! background task writes the rest, renames the folder to its final name, and removes the
 //! checkpoints that are not kept any more.
 //!
 //! # Crash consistency
 //! Until the folder is renamed, all earlier checkpoints exist, and a killed run resumes from the
 //! newest of them. A checkpoint that is dropped is abandoned, and its folder is removed.
-
-use std::path::Path;
 
 use zillion_device::durable::Stage;
 use zillion_device::{Files, Task, Workers};
@@ -20,25 +18,18 @@ use zillion_nn::optim::{Average, DenseOptimizer, write_dense_with};
 use zillion_ps::{CheckpointTicket, TrainClient};
 use zillion_rows::TableParts;
 
-use super::{DENSE, FileDigest, MANIFEST, Manifest};
+use super::{DENSE, FileDigest, MANIFEST, Manifest, RunDir};
 use crate::error::Result;
 use crate::frequencies::{self, Frequencies};
 
-/// The work to do when the folder has its name.
-pub(crate) type Then = Box<dyn FnOnce() -> Result<()> + Send>;
-
-/// A function that makes the manifest of what was written.
-pub(crate) type MakeManifest =
-    Box<dyn FnOnce(FileDigest, Option<FileDigest>, Vec<TableParts>) -> Manifest + Send>;
-
-/// A checkpoint that was written.
+/// The size, the hash and the mark of a checkpoint that was written.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// The bytes of all its files.
+    /// The size of all files of the checkpoint, in bytes.
     pub(crate) bytes: u64,
-    /// The BLAKE3 of its manifest.
+    /// The BLAKE3 of the checkpoint's manifest.
     pub(crate) blake3: String,
-    /// The mark that the next one can stand on, where checkpoints are followed.
+    /// The mark from which the next checkpoint can hold changes; absent if changes are not tracked.
     pub(crate) mark: Option<SnapshotMark>,
 }
 
@@ -52,44 +43,51 @@ enum State {
     Closing(Task<Result<Written>>),
 }
 
-/// The parts of a checkpoint beside its tables, as they were at its beginning.
+/// The contents of a checkpoint other than its tables, copied at its beginning.
+#[derive(Debug)]
 struct Rest {
     stage: Stage,
     dense: Vec<u8>,
     frequencies: Option<Vec<u8>>,
-    manifest: MakeManifest,
-    then: Then,
+    /// The manifest, still without the digests of files and the entries of tables.
+    manifest: Manifest,
+    retention: Retention,
 }
 
-impl std::fmt::Debug for Rest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rest").field("stage", &self.stage).finish_non_exhaustive()
-    }
+/// The checkpoints of a run that are kept after a new one is complete.
+#[derive(Debug)]
+pub(crate) struct Retention {
+    pub(crate) dir: RunDir,
+    /// The number of newest checkpoints that are kept in addition to the best one.
+    pub(crate) keep: usize,
+    pub(crate) files: Files,
 }
 
 impl Writing {
-    /// Begins a checkpoint of this moment, which becomes `target`. With `since` it holds the
-    /// changes since another one.
+    /// Begins a checkpoint of the present state, of the step in `manifest`. With `since`, the
+    /// checkpoint holds the changes since that mark. Digests and entries of tables are filled into
+    /// the manifest later.
     pub(crate) fn begin(
-        target: &Path,
-        files: &Files,
         client: &mut dyn TrainClient,
         since: Option<SnapshotMark>,
         (params, optimizer, average): (&Params, &DenseOptimizer, Option<&Average>),
         frequencies: Option<&Frequencies>,
-        (manifest, then): (MakeManifest, Then),
+        manifest: Manifest,
+        retention: Retention,
     ) -> Result<Self> {
-        let stage = files.stage(target)?;
+        let files = &retention.files;
+        let stage = files.stage(retention.dir.checkpoint_path(manifest.step))?;
         let dense = write_dense_with(params, optimizer, average)?;
         let frequencies = frequencies.map(Frequencies::to_bytes);
         let ticket = match since {
             None => client.begin_checkpoint(stage.path(), files)?,
             Some(mark) => client.begin_changes(stage.path(), files, mark)?,
         };
-        Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, then })))
+        Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, retention })))
     }
 
-    /// Continues without waiting. Returns `true` where [`Writing::finish`] would not wait either.
+    /// Continues the checkpoint without waiting. Returns `true` if [`Writing::finish`] would not
+    /// wait either.
     pub(crate) fn poll(
         self,
         client: &mut dyn TrainClient,
@@ -112,7 +110,7 @@ impl Writing {
         }
     }
 
-    /// Writes the rest of the checkpoint.
+    /// Writes everything that is left of the checkpoint, and waits for it.
     pub(crate) fn finish(self, client: &mut dyn TrainClient) -> Result<Written> {
         match self.0 {
             State::Tables(ticket, rest) => {
@@ -123,7 +121,7 @@ impl Writing {
         }
     }
 
-    /// Abandons the checkpoint: nothing is written any more, and its folder is removed.
+    /// Abandons the checkpoint: stops writing and removes its folder.
     pub(crate) fn abandon(self, client: &mut dyn TrainClient) {
         match self.0 {
             State::Tables(ticket, _) => client.abandon_checkpoint(ticket),
@@ -133,22 +131,25 @@ impl Writing {
 }
 
 impl Rest {
-    /// Writes the parts of a checkpoint beside its tables, and gives the folder its name.
+    /// Writes the contents of a checkpoint other than its tables, and renames the folder to its
+    /// final name.
     fn write(self, tables: Vec<TableParts>, mark: Option<SnapshotMark>) -> Result<Written> {
-        let Self { stage, dense, frequencies, manifest, then } = self;
+        let Self { stage, dense, frequencies, mut manifest, retention } = self;
         stage.write_bytes(DENSE, &dense)?;
-        let mut counted = None;
-        if let Some(bytes) = frequencies {
-            stage.write_bytes(frequencies::FILE, &bytes)?;
-            counted = Some(FileDigest::of(&bytes));
-        }
         let parts = tables.iter().flat_map(TableParts::files);
         let mut bytes = dense.len() as u64 + parts.map(|part| part.bytes).sum::<u64>();
-        bytes += counted.as_ref().map_or(0, |digest| digest.bytes);
-        let (manifest, blake3) = manifest(FileDigest::of(&dense), counted, tables).to_bytes();
+        manifest.dense = FileDigest::of(&dense);
+        manifest.tables = tables;
+        if let Some(counts) = frequencies {
+            stage.write_bytes(frequencies::FILE, &counts)?;
+            manifest.frequencies = Some(FileDigest::of(&counts));
+            bytes += counts.len() as u64;
+        }
+        let best = manifest.progress.best;
+        let (manifest, blake3) = manifest.to_bytes();
         stage.write_bytes(MANIFEST, &manifest)?;
         stage.commit()?;
-        then()?;
+        retention.dir.retain(retention.keep, best, &retention.files)?;
         Ok(Written { bytes: bytes + manifest.len() as u64, blake3, mark })
     }
 }

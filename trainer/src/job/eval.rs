@@ -1,7 +1,8 @@
-//! The `[eval]` section: the figures of a validation and an evaluation besides those of each label.
+//! The `[eval]` section: the figures to measure in addition to those of each label.
 //!
-//! `ndcg_at` and `recall_at` give the lengths of the head of each list that counts. Lists are the
-//! rows of each group, or with `candidates`, for each row all rows of that side table.
+//! `ndcg_at` and `recall_at` give the numbers of first items of a ranked list that count. A list
+//! has the rows of a group or, with `candidates`, all rows of that side table for each row of the
+//! data.
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
@@ -12,7 +13,7 @@ use zillion_nn::zoo::{ModelSpec, TwoTowerSpec};
 use super::Job;
 use crate::error::Result;
 
-/// The length of a list's head where the job gives none.
+/// The number of first items that count if the job gives no number.
 const DEFAULT_CUTOFF: u32 = 10;
 
 /// The `[eval]` section: the figures to measure.
@@ -22,13 +23,13 @@ pub struct EvalConfig {
     /// The side table whose rows are ranked for each row of the data; for `two_tower`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<String>,
-    /// The feature that lists the items which are not ranked for its row: the history.
+    /// The feature with the items that are not ranked for a row: its history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude: Option<String>,
-    /// The lengths k of each `ndcg@k`.
+    /// The values of k for which `ndcg@k` is measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ndcg_at: Vec<u32>,
-    /// The lengths k of each `recall@k`.
+    /// The values of k for which `recall@k` is measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recall_at: Vec<u32>,
 }
@@ -36,18 +37,18 @@ pub struct EvalConfig {
 /// The columns of a ranking, as positions in the schema and in a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Retrieved {
-    /// The side table of the candidates.
+    /// The position of the candidates' side table in the schema.
     pub(crate) side: usize,
     /// The sparse column of a batch that holds the item.
     pub(crate) item: usize,
-    /// The other features of the item's tower, in the schema.
+    /// The positions of the other features of the item's tower in the schema.
     pub(crate) attributes: Vec<usize>,
-    /// The sparse column of items that are excluded.
+    /// The sparse column of a batch that holds the excluded items.
     pub(crate) exclude: Option<usize>,
 }
 
 impl EvalConfig {
-    /// Fills in the defaults that depend on other settings.
+    /// Returns the settings with the defaults that depend on other settings.
     pub(super) fn resolve(mut self) -> Self {
         if self.candidates.is_some() && self.ndcg_at.is_empty() && self.recall_at.is_empty() {
             self.ndcg_at.push(DEFAULT_CUTOFF);
@@ -56,7 +57,7 @@ impl EvalConfig {
         self
     }
 
-    /// Returns the first ranking figure, which judges where there is no label.
+    /// Returns the first ranking figure, which chooses the best epoch if there is no label.
     fn first_metric(&self) -> Option<PlateauMetric> {
         let recall = self.recall_at.first().map(|&k| PlateauMetric::Recall(k));
         recall.or_else(|| self.ndcg_at.first().map(|&k| PlateauMetric::Ndcg(k)))
@@ -72,7 +73,7 @@ impl EvalConfig {
 }
 
 impl Job {
-    /// Checks the settings that depend on each other.
+    /// Checks the settings of `[eval]` that depend on other settings.
     pub(super) fn check_eval(&self) -> Result<()> {
         let eval = &self.eval;
         for (key, cutoffs) in [("eval.ndcg_at", &eval.ndcg_at), ("eval.recall_at", &eval.recall_at)]
@@ -86,10 +87,10 @@ impl Job {
                 return Err(ConfigError::at(key, message).into());
             }
         }
-        self.retrieved()?;
+        self.resolve_retrieval()?;
         if self.schema.labels.is_empty() && eval.candidates.is_none() && !self.data.valid.is_empty()
         {
-            let message = "is needed, because a job without labels is validated by retrieval; name the side table of the \
+            let message = "is missing, and a job without labels is validated by retrieval; name the side table of the \
                            items, or remove `data.valid`";
             return Err(ConfigError::at("eval.candidates", message).into());
         }
@@ -105,7 +106,7 @@ impl Job {
             && !matches!(metric, PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_))
         {
             let message = format!(
-                "is {metric}, which needs labels, and the job has none; set it to \"recall@10\""
+                "is {metric}, which needs labels, and the job has no labels; set it to \"recall@10\""
             );
             return Err(ConfigError::at("train.plateau.metric", message).into());
         }
@@ -121,25 +122,25 @@ impl Job {
         }
     }
 
-    /// Returns the position in the schema of the feature that tells a retrieval model's items
-    /// apart.
+    /// Returns the position of a retrieval model's item feature in the schema.
     pub(crate) fn item_feature(&self) -> Option<usize> {
         let ModelSpec::TwoTower(spec) = &self.model else { return None };
         self.schema.features.iter().position(|f| f.name == spec.item_feature())
     }
 
-    /// Returns the position of that feature among the sparse columns of a batch.
+    /// Returns the position of a retrieval model's item feature among the sparse columns of a
+    /// batch.
     pub(crate) fn item_column(&self) -> Option<usize> {
         let ModelSpec::TwoTower(spec) = &self.model else { return None };
         self.schema.sparse().position(|f| f.name == spec.item_feature())
     }
 
-    /// Returns the columns of the ranking; `None` where nothing is ranked.
-    pub(crate) fn retrieved(&self) -> Result<Option<Retrieved>> {
+    /// Returns the columns of the ranking, or `None` if nothing is ranked.
+    pub(crate) fn resolve_retrieval(&self) -> Result<Option<Retrieved>> {
         let Some(name) = &self.eval.candidates else {
             return match self.eval.exclude {
                 Some(_) => {
-                    let message = "excludes items from `eval.candidates`, which is not set; set that, or remove this";
+                    let message = "excludes items from `eval.candidates`, which is not set; set `eval.candidates`, or remove `eval.exclude`";
                     Err(ConfigError::at("eval.exclude", message).into())
                 }
                 None => Ok(None),
@@ -160,7 +161,8 @@ impl Job {
         let raw = self.schema.sides[side].raw;
         if raw_type(id) != Some(raw) || id.side.is_some() {
             let message = format!(
-                "its keys are the ids of `{}`, so both must be of one `type` and `{}` a column of the data",
+                "differs from the item: the keys of this side table are the ids of feature `{}`; give both the same `type`, \
+                 and make `{}` a column of the data",
                 id.name, id.name
             );
             return Err(ConfigError::at(&format!("side.{name}.type"), message).into());
@@ -169,11 +171,12 @@ impl Job {
             side,
             item,
             attributes: self.attributes(spec, side, id)?,
-            exclude: self.excluded(raw)?,
+            exclude: self.resolve_excluded(raw)?,
         }))
     }
 
-    /// Lists the features of the item's tower without its id. The side table must have all of them.
+    /// Returns the features of the item's tower except the item's id. All of them must be columns
+    /// of the side table.
     fn attributes(&self, spec: &TwoTowerSpec, side: usize, id: &FeatureSpec) -> Result<Vec<usize>> {
         let mut attributes = Vec::new();
         for name in spec.item.iter().filter(|name| **name != id.name) {
@@ -184,8 +187,8 @@ impl Job {
             if !from.is_some_and(|from| from.side == side && from.by == id.column) {
                 let table = &self.schema.sides[side].name;
                 let message = format!(
-                    "is in the item's tower, but is no column of side table `{table}` joined by `{}`; add it there, because \
-                     a candidate has no other columns",
+                    "is in the item's tower, but is not a column of side table `{table}` joined by `{}`; add the column there, \
+                     because a candidate has no other columns",
                     id.column
                 );
                 return Err(ConfigError::at(&format!("features.{name}"), message).into());
@@ -195,7 +198,7 @@ impl Job {
         Ok(attributes)
     }
 
-    fn excluded(&self, raw: RawType) -> Result<Option<usize>> {
+    fn resolve_excluded(&self, raw: RawType) -> Result<Option<usize>> {
         let Some(name) = &self.eval.exclude else { return Ok(None) };
         let (column, feature) = self.sparse_feature(name, "eval.exclude")?;
         if raw_type(feature) != Some(raw) {

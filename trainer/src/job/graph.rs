@@ -11,7 +11,8 @@ impl Job {
     /// Builds the job's model for training or for inference.
     ///
     /// # Errors
-    /// Settings of the model that do not fit the features, tables or labels of the job.
+    /// Returns an error if the settings of the model do not fit the features, the tables or the
+    /// labels of the job.
     pub fn graph(&self, mode: Mode) -> Result<Graph> {
         let mut inputs = model_inputs(&self.schema, &self.tables, |label| self.loss_of(label));
         if let Some((label, keep)) = self.data.negatives(&self.schema)? {

@@ -1,7 +1,7 @@
-//! The differences between two jobs that forbid to continue one from the other's checkpoint.
+//! The differences between two jobs that prevent one from continuing the other's checkpoint.
 //!
-//! A job may differ in the place of its data, the length of training, and the frequency of
-//! checkpoints. Every other difference would silently make a third job of the two.
+//! The jobs can differ in the place of the data, the length of training, and the frequency of
+//! checkpoints. Any other difference would silently mix two jobs in one result.
 
 use toml::Value;
 
@@ -31,14 +31,14 @@ const FREE: [&str; 14] = [
     "name",
 ];
 
-/// Returns the first key (dotted) in which two portable jobs differ in a way that matters, with
-/// both values.
+/// Returns the first dotted key in which two portable jobs differ, with both values. Keys that a
+/// resumed run may change are left out.
 pub(crate) fn difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {
-    differ("", Some(saved), Some(given)).or_else(|| order_differs(saved, given))
+    find_difference("", Some(saved), Some(given)).or_else(|| find_order_difference(saved, given))
 }
 
-/// Returns the first difference outside of the sections that a run from another's checkpoint
-/// decides anew: its data, its training and its evaluation.
+/// Returns the first difference outside of the sections that a new run from another run's
+/// checkpoint can change: data, training and evaluation.
 pub(crate) fn difference_of_model(
     saved: &Value,
     given: &Value,
@@ -53,9 +53,9 @@ pub(crate) fn difference_of_model(
     difference(&model(saved), &model(given))
 }
 
-/// Compares the order of features, which is the order of the model's inputs. Equal tables may
-/// differ in it.
-fn order_differs(saved: &Value, given: &Value) -> Option<(String, String, String)> {
+/// Compares the order of features and of labels, which is the order of the model's inputs. TOML
+/// tables are equal even if their order differs.
+fn find_order_difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {
     ["features", "labels"].into_iter().find_map(|section| {
         let names = |job: &Value| -> Vec<String> {
             let table = job.get(section).and_then(Value::as_table);
@@ -63,10 +63,10 @@ fn order_differs(saved: &Value, given: &Value) -> Option<(String, String, String
         };
         let (saved, given) = (names(saved), names(given));
         let at = (0..saved.len()).find(|&i| saved.get(i) != given.get(i))?;
-        let shown = |names: &[String]| {
+        let describe = |names: &[String]| {
             names.get(at).map_or_else(|| "absent".into(), |n| format!("`{n}` at place {}", at + 1))
         };
-        Some((format!("the order of {section}"), shown(&saved), shown(&given)))
+        Some((format!("the order of {section}"), describe(&saved), describe(&given)))
     })
 }
 
@@ -75,7 +75,7 @@ fn is_free(path: &str) -> bool {
     FREE.contains(&path) || (path.starts_with("side.") && path.ends_with(".path"))
 }
 
-fn differ(
+fn find_difference(
     path: &str,
     saved: Option<&Value>,
     given: Option<&Value>,
@@ -84,18 +84,18 @@ fn differ(
         return None;
     }
     let (Some(Value::Table(a)), Some(Value::Table(b))) = (saved, given) else {
-        return Some((path.to_owned(), shown(saved), shown(given)));
+        return Some((path.to_owned(), format_value(saved), format_value(given)));
     };
     let mut keys: Vec<&String> = a.keys().chain(b.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
     keys.into_iter().find_map(|key| {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        differ(&path, a.get(key), b.get(key))
+        find_difference(&path, a.get(key), b.get(key))
     })
 }
 
-fn shown(value: Option<&Value>) -> String {
+fn format_value(value: Option<&Value>) -> String {
     value.map_or_else(|| "absent".to_owned(), Value::to_string)
 }
 

@@ -1,9 +1,9 @@
-//! The settings of how the parts of a model learn: rates by name, frozen parts, averages, losses of
-//! labels.
+//! The settings of learning for the parts of a model: rates by name, frozen parts, and the losses
+//! of labels.
 //!
 //! Names are those of dense parameters (`zillion model graph` lists them) and of tables; in a
-//! pattern `*` stands for any text. A pattern that matches nothing is an error, because it was
-//! meant to match.
+//! pattern `*` stands for any text. A pattern that matches nothing is an error, because it is
+//! probably misspelt.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +19,17 @@ use crate::error::Result;
 /// The name that stands for every label in `[train.loss]`.
 const EVERY_LABEL: &str = "*";
 
-/// The learning rate of some dense parameters.
+/// The learning rate of the dense parameters that a pattern matches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateConfig {
-    /// The names of the parameters, with `*` for any text.
+    /// The pattern of the parameters' names, with `*` for any text.
     #[serde(rename = "match")]
     pub pattern: String,
-    /// The factor of the optimizer's rate; either this or `lr`.
+    /// The factor of the optimizer's learning rate; an alternative to `lr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
-    /// The learning rate before any schedule.
+    /// The learning rate before any schedule; an alternative to `scale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
 }
@@ -43,10 +43,10 @@ pub struct WarmStart {
     /// The name of the model in the registry; absent: the job's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The number of the version; either this or `pointer`.
+    /// The number of the version; an alternative to `pointer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// The pointer to the version when the run begins; absent: `stable`.
+    /// The pointer that stands on the version when the run begins; absent: `stable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pointer: Option<String>,
 }
@@ -55,11 +55,11 @@ pub struct WarmStart {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemCounts {
-    /// A first pass over the training data, frozen before the first step.
+    /// A first pass over the training data counts the items, before the first step.
     #[default]
     Data,
-    /// The items' rows, which count the steps that have pushed each. It needs no pass, and moves
-    /// with the data.
+    /// The rows of the items count the steps that pushed them. This needs no first pass, and the
+    /// counts change with the steps.
     Table,
 }
 
@@ -71,12 +71,12 @@ impl ItemCounts {
 }
 
 impl RateConfig {
-    /// Returns the factor of a base rate, or the key that is wrong and the problem.
+    /// Returns the factor of the learning rate `base`, or the wrong key and its problem.
     fn factor(&self, base: f64) -> std::result::Result<f32, (&'static str, String)> {
         let (key, factor) = match (self.scale, self.lr) {
             (Some(scale), None) => ("scale", scale),
             (None, Some(lr)) => ("lr", lr / base),
-            _ => return Err(("match", "needs either `scale` or `lr` beside it".to_owned())),
+            _ => return Err(("match", "needs either `scale` or `lr`".to_owned())),
         };
         let factor = factor as f32;
         if factor.is_finite() && factor > 0.0 {
@@ -110,7 +110,7 @@ impl Job {
         self.rate_factors(&graph.params)?;
         let learns = graph.params.iter().any(|param| param.trainable);
         if !learns && frozen_tables.len() == self.tables.len() {
-            let message = "nothing is left to learn: every parameter and every table is frozen";
+            let message = "leaves nothing to learn: every parameter and every table is frozen; freeze fewer of them";
             return Err(ConfigError::at("train.freeze", message).into());
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Job {
         let name = &self.tables[table.index()].name;
         if self.schema.sparse().filter(|feature| feature.table() == Some(table)).count() > 1 {
             return refuse(format!(
-                "counts the rows of table `{name}`, which other features use too, so that their ids would be counted \
+                "counts the rows of table `{name}`, which other features use too, so their ids would be counted \
                  as items; give the items a table of their own, or set \"data\""
             ));
         }
@@ -159,8 +159,8 @@ impl Job {
                 return Err(ConfigError::unknown_key("train.loss", label, &known).into());
             }
             if loss.is_nothing() {
-                let message = "has two weights of 0, so that nothing would be learned; to judge a label without \
-                               learning it set `weight = 0` of the label";
+                let message = "has two weights of 0, so nothing would be learned; to evaluate a label without \
+                               learning it, set `weight = 0` for the label";
                 return Err(ConfigError::at(&path(label), message).into());
             }
         }
@@ -173,21 +173,19 @@ impl Job {
         losses.get(label).or_else(|| losses.get(EVERY_LABEL)).copied().unwrap_or_default()
     }
 
-    /// Freezes the dense parameters that the job names: they get no gradient and keep no state.
-    /// Running statistics are not learned and go on following the data.
+    /// Freezes the dense parameters that match the job's patterns: they get no gradient and have no
+    /// optimizer state. Running statistics are not learned, and continue to follow the data.
     pub(crate) fn freeze(&self, graph: &mut Graph) -> Result<()> {
         for pattern in &self.train.freeze {
-            let mut params = graph.params.iter_mut();
-            let known = params.by_ref().filter(|param| answers(pattern, &param.name));
             let mut found = false;
-            known.for_each(|param| {
+            for param in graph.params.iter_mut().filter(|param| matches(pattern, &param.name)) {
                 found |= param.trainable;
                 param.trainable = false;
-            });
+            }
             // A parameter that an earlier pattern has frozen may match this one too.
             let earlier = self.train.freeze.iter().take_while(|other| *other != pattern);
             let again = earlier.into_iter().any(|other| {
-                graph.params.iter().any(|p| answers(other, &p.name) && answers(pattern, &p.name))
+                graph.params.iter().any(|p| matches(other, &p.name) && matches(pattern, &p.name))
             });
             if !found && !again {
                 return Err(no_parameter("train.freeze", pattern, &graph.params));
@@ -196,8 +194,8 @@ impl Job {
         Ok(())
     }
 
-    /// Returns the factor of each parameter's learning rate, in order: that of the first pattern
-    /// that matches its name.
+    /// Returns the factor of each parameter's learning rate, in order. The first pattern that
+    /// matches the name of a parameter gives its factor.
     pub(crate) fn rate_factors(&self, params: &[ParamSpec]) -> Result<Vec<f32>> {
         let base = self.train.optimizer.lr();
         let mut factors = vec![None; params.len()];
@@ -207,7 +205,7 @@ impl Job {
                 rate.factor(base).map_err(|(key, message)| ConfigError::at(&path(key), message))?;
             let mut found = false;
             for (own, param) in factors.iter_mut().zip(params) {
-                if param.trainable && own.is_none() && answers(&rate.pattern, &param.name) {
+                if param.trainable && own.is_none() && matches(&rate.pattern, &param.name) {
                     (*own, found) = (Some(factor), true);
                 }
             }
@@ -221,18 +219,18 @@ impl Job {
     /// Returns whether the job freezes the table of this name.
     ///
     /// # Errors
-    /// [`ConfigError`] for a pattern of `train.freeze_tables` that no table matches.
+    /// Returns an error if a pattern of `train.freeze_tables` matches no table.
     pub fn is_frozen(&self, table: &str) -> Result<bool> {
         let frozen = self.frozen_tables()?;
         Ok(frozen.iter().any(|id| self.tables[id.index()].name == table))
     }
 
-    /// Lists the tables that the job freezes.
+    /// Returns the tables that the job freezes.
     pub(crate) fn frozen_tables(&self) -> Result<Vec<TableId>> {
         let mut frozen = Vec::new();
         for pattern in &self.train.freeze_tables {
             let tables = (0..).map(TableId).zip(&self.tables);
-            let found = tables.filter(|(_, spec)| answers(pattern, &spec.name));
+            let found = tables.filter(|(_, spec)| matches(pattern, &spec.name));
             let found: Vec<TableId> = found.map(|(id, _)| id).collect();
             if found.is_empty() {
                 let names: Vec<&str> = self.tables.iter().map(|t| t.name.as_str()).collect();
@@ -247,20 +245,20 @@ impl Job {
     }
 }
 
-/// Makes the error of a pattern that matches no parameter, with the names of the parameters.
+/// Makes the error for a pattern that matches no parameter, with the names of the parameters.
 fn no_parameter(path: &str, pattern: &str, params: &[ParamSpec]) -> crate::error::Error {
     let names = params.iter().filter(|param| param.trainable).map(|param| param.name.as_str());
     let names: Vec<&str> = names.collect();
     let message = format!(
-        "no trained parameter matches {pattern:?}, or an earlier pattern matches all of them; the \
-         parameters are {}",
+        "{pattern:?} matches no trained parameter that no earlier pattern matches; use one of the parameters \
+         {}",
         names.join(", ")
     );
     ConfigError::at(path, message).into()
 }
 
-/// Returns whether a name matches a pattern, in which `*` stands for any text, also an empty one.
-fn answers(pattern: &str, name: &str) -> bool {
+/// Returns whether a name matches a pattern, in which `*` stands for any text, even an empty one.
+fn matches(pattern: &str, name: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else { return false };
@@ -274,11 +272,6 @@ fn answers(pattern: &str, name: &str) -> bool {
         }
     }
     rest.ends_with(last)
-}
-
-/// Returns whether serde can leave the setting out.
-pub(super) fn is_one(n: &std::num::NonZeroUsize) -> bool {
-    n.get() == 1
 }
 
 /// The losses of a job by label.
@@ -311,7 +304,7 @@ mod tests {
             ("a*a", "a", false),
             ("", "a", false),
         ] {
-            assert_eq!(answers(pattern, name), yes, "{pattern} {name}");
+            assert_eq!(matches(pattern, name), yes, "{pattern} {name}");
         }
     }
 
@@ -356,7 +349,7 @@ mod tests {
         for (settings, words) in [
             ("[train]\nfreeze = ['mpl.*']", "train.freeze"),
             ("[train]\nfreeze_tables = ['usr']", "did you mean `user`"),
-            ("[train]\nfreeze = ['*']\nfreeze_tables = ['*']", "nothing is left to learn"),
+            ("[train]\nfreeze = ['*']\nfreeze_tables = ['*']", "leaves nothing to learn"),
             ("[[train.rates]]\nmatch = 'mlp.9.*'\nscale = 2", "train.rates[0].match"),
             ("[[train.rates]]\nmatch = 'mlp.*'", "needs either `scale` or `lr`"),
             ("[[train.rates]]\nmatch = 'mlp.*'\nscale = 0", "train.rates[0].scale"),

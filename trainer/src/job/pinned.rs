@@ -1,7 +1,7 @@
-//! The ids whose rows are never evicted, given in the job or in a file with one id a line.
+//! The ids whose rows are never evicted, given in the job or in a file with one id on each line.
 //!
-//! The file is read together with the job. A checkpoint or a version carries the ids, so that it
-//! needs no file, and a changed file makes another job.
+//! The file is read together with the job. A checkpoint or a version holds the ids, so it does not
+//! need the file. A job whose file has changed is a different job.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use zillion_rows::PinnedId;
 
 use crate::error::Result;
 
-/// The largest number of ids in a file. More are taken for a mistake.
+/// The largest number of ids in a file. A file with more ids is refused.
 const MOST_IDS: usize = 1_000_000;
 
-/// The kinds of ids that a table has.
+/// The kinds of ids that the features of a table have.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kinds {
     numbers: bool,
@@ -41,34 +41,35 @@ impl Kinds {
     }
 }
 
-/// Checks that ids are of a kind that the table's features have. Other ids would pin nothing.
+/// Checks that pinned ids are of a kind that the table's features have. Other ids would have no
+/// effect.
 pub(super) fn check(schema: &Schema, table: usize, ids: &[PinnedId]) -> Result<()> {
     let kinds = Kinds::of(schema, TableId(table as u16));
     let name = &schema.tables[table];
     let problem = ids.iter().find_map(|id| match id {
-        PinnedId::Number(id) if !kinds.numbers => {
-            Some(format!("has the number {id}, and no feature of this table has numbers for ids"))
-        }
-        PinnedId::Text(id) if !kinds.texts => {
-            Some(format!("has the text `{id}`, and no feature of this table has texts for ids"))
-        }
+        PinnedId::Number(id) if !kinds.numbers => Some(format!(
+            "has the number {id}, but no feature of this table has ids that are numbers"
+        )),
+        PinnedId::Text(id) if !kinds.texts => Some(format!(
+            "has the text `{id}`, but no feature of this table has ids that are texts"
+        )),
         _ => None,
     });
     match problem {
         Some(problem) => {
-            let message = format!("{problem} (see the feature's `type`)");
+            let message = format!("{problem}; remove the id, or change the feature's `type`");
             Err(ConfigError::at(&format!("tables.{name}.pinned"), message).into())
         }
         None => Ok(()),
     }
 }
 
-/// Reads the ids of a file, one a line. Empty lines are skipped.
+/// Reads the ids of a file with one id on each line. Empty lines are skipped.
 pub(super) fn read(schema: &Schema, table: usize, path: &Path) -> Result<Vec<PinnedId>> {
     let key = format!("tables.{}.pinned_file", schema.tables[table]);
     let refuse = |message: String| ConfigError::at(&key, message);
     let text = std::fs::read_to_string(path)
-        .map_err(|e| refuse(format!("cannot be read: {e}: {}", path.display())))?;
+        .map_err(|e| refuse(format!("`{}` cannot be read: {e}", path.display())))?;
     let kinds = Kinds::of(schema, TableId(table as u16));
     let mut ids = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -82,16 +83,20 @@ pub(super) fn read(schema: &Schema, table: usize, path: &Path) -> Result<Vec<Pin
             Some(id) => PinnedId::Number(id),
             None if kinds.texts => PinnedId::Text(line.to_owned()),
             None => {
-                let message = format!("line {} is not a number: {}", number + 1, path.display());
+                let message = format!(
+                    "line {} of `{}` is not a number, but the ids of this table are numbers; correct the line",
+                    number + 1,
+                    path.display()
+                );
                 return Err(refuse(message).into());
             }
         });
     }
     if ids.len() > MOST_IDS {
         let message = format!(
-            "has {} ids, and every checkpoint would carry them; pin at most {MOST_IDS}: {}",
-            ids.len(),
-            path.display()
+            "`{}` has {} ids, which every checkpoint would hold; pin at most {MOST_IDS}",
+            path.display(),
+            ids.len()
         );
         return Err(refuse(message).into());
     }

@@ -1,12 +1,12 @@
-//! The `[publish]` section: versions of the model, while it trains. Like `[run]` it does not change
-//! what training computes, so that no checkpoint remembers it.
+//! The `[publish]` section: the versions that are published while a model trains. Like `[run]`, the
+//! section does not change what training computes, so a checkpoint does not store it.
 
 use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 use zillion_registry::STABLE;
 
-/// The place and time of the versions that a run publishes.
+/// The settings of the versions that a run publishes: their registry, interval and contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishConfig {
@@ -15,25 +15,25 @@ pub struct PublishConfig {
     /// The name of the model in the registry; absent: the job's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The steps between two versions; absent: one version at the end of each epoch that is the
-    /// best so far. With this setting every epoch also ends with a version.
+    /// The number of steps between two versions; absent: one version at the end of each epoch that
+    /// is the best so far. With this setting, every epoch also ends with a version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<NonZeroUsize>,
     /// The pointer that is moved to each version; empty: none.
     #[serde(default = "default_promote")]
     pub promote: String,
-    /// The number of rows that a version carries with their scores, which a server must reproduce
-    /// before it serves the version.
+    /// The number of parity rows in a version. A server must reproduce their scores before it
+    /// serves the version.
     #[serde(default = "default_parity_rows")]
     pub parity_rows: NonZeroUsize,
-    /// The number of deltas on top of each other before a new base is published. A server that
-    /// starts reads them all.
+    /// The largest number of deltas on a base before a new base is published. A server that starts
+    /// reads all of them.
     #[serde(default = "default_max_deltas")]
     pub max_deltas: u64,
 }
 
 impl PublishConfig {
-    /// Returns the section with defaults for all but the registry.
+    /// Returns the section with the default of every setting except the registry.
     pub fn new(registry: &str) -> Self {
         Self {
             registry: registry.to_owned(),
@@ -45,7 +45,7 @@ impl PublishConfig {
         }
     }
 
-    /// Returns the pointer that is moved, if there is one.
+    /// Returns the pointer that is moved to each version, if there is one.
     pub fn pointer(&self) -> Option<&str> {
         Some(self.promote.as_str()).filter(|pointer| !pointer.is_empty())
     }

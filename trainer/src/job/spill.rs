@@ -1,7 +1,7 @@
-//! The setting `run.spill`: tables that may take less memory than their rows need.
+//! The setting `run.spill`: the tables that keep only a part of their rows in memory.
 //!
-//! It stands in `[run]` because it changes no byte of the result: a run may go on with another
-//! memory limit, or with all rows in memory again.
+//! The setting is in `[run]` because it changes no byte of the result: a run can be resumed with a
+//! different limit, or with all rows in memory.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -56,12 +56,12 @@ impl fmt::Display for Memory {
 }
 
 impl Job {
-    /// Returns the folder of the rows that leave memory.
+    /// Returns the folder of the files with spilled rows.
     pub(crate) fn spill_folder(&self) -> PathBuf {
         self.run.spill_folder.clone().unwrap_or_else(|| self.output().join("spill"))
     }
 
-    /// Checks that the tables that spill exist and are of a kind that can.
+    /// Checks that the tables of `run.spill` exist and can be spilled.
     pub(super) fn check_spill(&self) -> Result<()> {
         for name in self.run.spill.keys() {
             let Some(table) = self.tables.iter().find(|table| table.name == *name) else {

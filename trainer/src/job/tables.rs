@@ -1,8 +1,8 @@
-//! The `[tables]` section: the rows of each table, given what the model reads of them.
+//! The `[tables]` section: the settings of each table.
 //!
 //! The section `[tables."*"]` holds settings for every table; a table's own section overrides them
-//! key by key. A model that has a wide part reads a second segment of one float, `linear`. It
-//! learns by the same rules as the vector unless the job sets others in `linear = { .. }`.
+//! key by key. A model that has a wide part reads a second segment of one float, `linear`. This
+//! segment has the settings of the vector unless the job sets others in `linear = { .. }`.
 
 use std::path::{Path, PathBuf};
 
@@ -66,10 +66,10 @@ pub struct TableConfig {
     /// The ids whose rows are never evicted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<PinnedId>,
-    /// A file with more pinned ids, one a line, relative to `data.root`.
+    /// The path of a file with more pinned ids, one on each line, relative to `data.root`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned_file: Option<PathBuf>,
-    /// The statistics of shows and clicks of each row.
+    /// The settings of the statistics of shows and clicks of each row; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<UseStatistics>,
     /// The rule by which narrow rows become full.
@@ -90,13 +90,13 @@ pub struct LinearConfig {
     /// The optimizer of the linear weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<OptimizerSpec>,
-    /// The strength of the regulariser.
+    /// The strength of the linear weights' regulariser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2: Option<f32>,
-    /// The clip of the gradient.
+    /// The clip of the linear weight's gradient.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<ClipSpec>,
-    /// The bounds of the weights.
+    /// The bounds of the linear weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bounds: Option<Bounds>,
 }
@@ -134,21 +134,14 @@ pub(super) fn resolve(
     needs: Needs,
     seed: impl Fn(&str) -> u64,
 ) -> Result<Vec<TableSpec>> {
-    let empty = Table::new();
-    let sections = match job.get("tables") {
-        None => &empty,
-        Some(Value::Table(table)) => table,
-        Some(other) => {
-            let message = format!("expected a table, found {}", other.type_str());
-            return Err(ConfigError::at("tables", message).into());
-        }
-    };
+    let sections = table_at(job.get("tables"), "tables")?;
     if let Some(key) = sections.keys().find(|k| *k != EVERY_TABLE && !schema.tables.contains(k)) {
         let mut valid: Vec<&str> = schema.tables.iter().map(String::as_str).collect();
         valid.push(EVERY_TABLE);
         return Err(ConfigError::unknown_key("tables", key, &valid).into());
     }
-    let defaults = section(sections, EVERY_TABLE)?;
+    let section = |name: &str| table_at(sections.get(name), &format!("tables.{name}"));
+    let defaults = section(EVERY_TABLE)?;
     let root = job.get("data").and_then(|data| data.get("root")).and_then(Value::as_str);
     let root = Path::new(root.unwrap_or_default());
     let is_shared = job.get("train").is_some_and(|train| train.get("max_table_bytes").is_some());
@@ -157,7 +150,7 @@ pub(super) fn resolve(
         .iter()
         .enumerate()
         .map(|(index, name)| {
-            let own = section(sections, name)?;
+            let own = section(name)?;
             refuse_unread(name, &own, needs)?;
             let mut merged = defaults.clone();
             merge(&mut merged, own);
@@ -170,8 +163,8 @@ pub(super) fn resolve(
             let spec = config.spec(name, needs, seed(name));
             spec.validate()?;
             if spec.eviction_needs_limit() && spec.most_rows().is_none() && !is_shared {
-                let message = "rows are evicted only at a limit, and nothing limits the table; set `max_rows` or \
-                               `max_bytes` for it (or `train.max_table_bytes`), or `below` where the kind has it";
+                let message = "evicts rows only at a limit, and the table has no limit; set `max_rows` or \
+                               `max_bytes` for the table (or `train.max_table_bytes`), or set `below` if the kind has it";
                 return Err(ConfigError::at(&format!("tables.{name}.eviction"), message).into());
             }
             Ok(spec)
@@ -194,13 +187,14 @@ fn refuse_unread(name: &str, own: &Table, needs: Needs) -> Result<()> {
     Ok(())
 }
 
-fn section(sections: &Table, name: &str) -> Result<Table> {
-    match sections.get(name) {
+/// Returns a copy of the table at a path of the job. An absent table is empty.
+fn table_at(value: Option<&Value>, path: &str) -> Result<Table> {
+    match value {
         None => Ok(Table::new()),
         Some(Value::Table(table)) => Ok(table.clone()),
         Some(other) => {
             let message = format!("expected a table, found {}", other.type_str());
-            Err(ConfigError::at(&format!("tables.{name}"), message).into())
+            Err(ConfigError::at(path, message).into())
         }
     }
 }
@@ -247,8 +241,8 @@ impl TableConfig {
     }
 }
 
-/// Returns the tables as a job would write them, every default included.
-pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
+/// Returns the `[tables]` section of these tables, with every default.
+pub(super) fn to_section(tables: &[TableSpec]) -> Result<Value> {
     let mut sections = Table::new();
     for table in tables {
         let shared = &table.segments[0];
@@ -282,7 +276,7 @@ pub(super) fn in_force(tables: &[TableSpec]) -> Result<Value> {
         };
         let mut section = Table::try_from(&config).map_err(Error::Print)?;
         if shared.name != "vector" {
-            // The job would be refused with a setting that its model does not read.
+            // A job with a setting that its model does not read would be refused.
             section.remove("dim");
         }
         sections.insert(table.name.clone(), section.into());
@@ -327,7 +321,7 @@ mod tests {
         assert_eq!(linear.optimizer.lr(), 0.2, "segments have learning rates of their own");
 
         // The printed settings are read as the same tables.
-        let printed = in_force(std::slice::from_ref(&spec)).unwrap();
+        let printed = to_section(std::slice::from_ref(&spec)).unwrap();
         let again = printed.get("user").unwrap().to_string();
         let Value::Table(section) = printed.get("user").unwrap().clone() else { panic!("{again}") };
         let config: TableConfig = from_value(&Value::Table(section), "tables.user").unwrap();
@@ -336,7 +330,7 @@ mod tests {
 
     #[test]
     fn tables_that_say_nothing_of_it_are_printed_as_before() {
-        let printed = in_force(&[read("").unwrap()]).unwrap().to_string();
+        let printed = to_section(&[read("").unwrap()]).unwrap().to_string();
         for key in ["dtype", "clip", "bounds", "l21", "nesterov"] {
             assert!(!printed.contains(key), "{key} in {printed}");
         }
@@ -395,7 +389,7 @@ mod tests {
             ("[tables.item]\npinned = [1]", "set an `eviction`"),
             (
                 "[tables.item]\neviction = { kind = 'unseen', steps = 5 }\npinned = ['x']",
-                "no feature of this table has texts",
+                "no feature of this table has ids that are texts",
             ),
             (
                 "[tables.user]\neviction = { kind = 'unseen', steps = 5 }\npinned = [7]",
@@ -439,7 +433,7 @@ mod tests {
         assert_eq!(keys(with("user", "names").unwrap(), 0), users);
         assert!(!with("user", "names").unwrap().in_force().unwrap().contains("pinned_file"));
         let error = with("item", "names").unwrap_err().to_string();
-        assert!(error.contains("line 1 is not a number"), "{error}");
+        assert!(error.contains("line 1 of `") && error.contains("is not a number"), "{error}");
         let error = with("item", "none").unwrap_err().to_string();
         assert!(error.contains("tables.item.pinned_file"), "{error}");
     }

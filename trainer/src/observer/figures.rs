@@ -1,7 +1,7 @@
-//! The counts of a run while it goes on, for metrics and not for a person.
+//! The counts of a run while it trains, for metrics.
 //!
-//! They are plain numbers at one moment. A count only grows, from 0 at the start of the session, so
-//! that a caller with counters of its own can follow by differences.
+//! Counts only grow, from 0 at the start of the process, so a caller can add their differences to
+//! counters of its own.
 
 use zillion_embedding::TableStatistics;
 use zillion_feature::Cursor;
@@ -9,39 +9,42 @@ use zillion_reader::ReadCounts;
 
 use crate::stage_seconds::StageSeconds;
 
-/// The counts of a run at one moment. They are of this session.
+/// The counts of a run at one moment, since the process started or resumed it.
 #[derive(Clone, Debug, Default)]
 pub struct RunFigures {
-    /// The number of steps done, over all sessions.
+    /// The number of steps done since the beginning of the run, also in earlier processes.
     pub step: u64,
     /// The position in the order of rows.
     pub cursor: Cursor,
     /// The largest number of epochs of the job.
     pub epochs: u64,
-    /// The number of rows trained.
+    /// The number of rows that were trained on.
     pub samples: u64,
-    /// The rows of the training data that training has gone over: trained, bad, or not drawn.
+    /// The number of rows of the training data that were read: trained on, bad, or not drawn.
     pub passed_rows: u64,
-    /// The bad rows among them.
+    /// The number of bad rows of the training data that were read.
     pub bad_rows: u64,
-    /// The steps that moved no weight, because the gradient's norm was not finite.
+    /// The number of steps that changed no weight, because the norm of the gradients was not
+    /// finite.
     pub skipped_steps: u64,
-    /// The mean loss of the rows trained since the last figures; absent where there were none.
+    /// The mean loss of the rows that were trained on since the last figures; absent if there were
+    /// none.
     pub loss: Option<f64>,
-    /// The AUC of each task's most recent predictions, made before each batch was learned from.
+    /// The AUC of the most recent predictions of each task, each made before its batch was trained
+    /// on.
     pub aucs: Vec<(String, Option<f64>)>,
     /// The learning-rate multiplier of the schedule.
     pub rate_scale: f32,
-    /// The seconds of each step since the last figures, without waiting for its rows.
+    /// The duration of each step since the last figures in seconds, without the wait for its batch.
     pub step_seconds: Vec<f64>,
-    /// The time by stage.
+    /// The time of each stage, in seconds.
     pub seconds: StageSeconds,
     /// The counts of rows read and left out, by data set: `train`, `valid`, `test` where the job
     /// has them.
     pub read: Vec<(&'static str, ReadCounts)>,
-    /// The rows trained whose key a side table does not have, by side table of the job.
+    /// The number of rows that were trained on and whose key is not in a side table, by side table.
     pub missing_side_rows: Vec<(String, u64)>,
-    /// The tables, with their counters.
+    /// The sizes and counters of the tables.
     pub tables: Vec<TableStatistics>,
     /// The time of the newest event that was trained on, in milliseconds since 1970, where the job
     /// gives the unit of its event times.

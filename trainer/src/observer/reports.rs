@@ -1,4 +1,4 @@
-//! The reports that a run makes while it goes on.
+//! The reports that a run makes while it trains.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::evaluate::EvalReport;
 use crate::fetch::Fetched;
 use crate::publish::Published;
 
-/// The values that an observer wants to see of each step.
+/// The values of each step that an observer requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
-    /// The nodes of the training graph whose values are copied out.
+pub struct InspectOptions {
+    /// The names of the nodes of the training graph whose values are copied.
     pub nodes: Vec<String>,
-    /// Whether every step is shown: its loss, scores and the norms of its gradients.
+    /// Whether the norms of the gradients are computed in every step.
     pub steps: bool,
 }
 
-/// One step, with values from before and after it.
+/// The requested values of one step.
 #[derive(Clone, Copy, Debug)]
-pub struct Stepped<'a> {
-    /// The number of steps done, this one included.
+pub struct InspectedStep<'a> {
+    /// The number of steps done, including this one.
     pub step: u64,
     /// The epoch, counted from 0.
     pub epoch: u64,
@@ -28,19 +28,20 @@ pub struct Stepped<'a> {
     pub first_row: u64,
     /// The mean loss before the step.
     pub loss: f64,
-    /// The meaning of the rows.
+    /// The schema of the rows.
     pub schema: &'a Schema,
     /// The rows of the batch.
     pub batch: &'a Batch,
     /// The log odds of the first label before the step, one for each row.
     pub logits: &'a [f32],
-    /// The norm of the gradient of the dense parameters, their regulariser included; 0 where
-    /// [`Look::steps`] is not set.
+    /// The norm of the gradient of the dense parameters, including their regulariser; 0 if
+    /// [`InspectOptions::steps`] is not set.
     pub dense_norm: f64,
-    /// The norm of the loss' gradient in each table, in the schema's order; empty where
-    /// [`Look::steps`] is not set.
+    /// The norm of the gradient of the loss for each table, in the schema's order; empty if
+    /// [`InspectOptions::steps`] is not set.
     pub table_norms: &'a [f64],
-    /// The values before the step, in the order of [`Look::nodes`].
+    /// The values of the requested nodes before the step, in the order of
+    /// [`InspectOptions::nodes`].
     pub fetched: &'a [Fetched<'a>],
 }
 
@@ -51,15 +52,16 @@ pub struct StepReport {
     pub step: u64,
     /// The position in the order of rows.
     pub cursor: Cursor,
-    /// The rows of an epoch, rows that are left out included, where known.
+    /// The number of rows of an epoch, including those that are left out, if it is known.
     pub epoch_rows: Option<u64>,
     /// The mean loss since the last report.
     pub loss: f64,
-    /// The AUC of each task's most recent predictions, made before each batch was learned from.
+    /// The AUC of the most recent predictions of each task, each made before its batch was trained
+    /// on.
     pub aucs: Vec<(String, Option<f64>)>,
-    /// The rows trained a second since the last report.
+    /// The number of rows trained on in a second, since the last report.
     pub samples_per_second: f64,
-    /// The time to the end of the epoch at this speed, where the number of rows is known.
+    /// The time to the end of the epoch at this speed, if the number of rows is known.
     pub eta: Option<Duration>,
 }
 
@@ -68,37 +70,37 @@ pub struct StepReport {
 pub struct EpochReport {
     /// The epoch, counted from 0.
     pub epoch: u64,
-    /// The mean training loss over the epoch's rows, each before it was learned from.
+    /// The mean training loss of the epoch's rows, each computed before its batch was trained on.
     pub mean_loss: f64,
-    /// The loss that the regularisers add, with the weights at the end of the epoch.
+    /// The loss of the regularisers, with the weights at the end of the epoch.
     pub regulariser: f64,
-    /// The validation, where there is one.
+    /// The figures of the validation, if there is one.
     pub valid: Option<EvalReport>,
-    /// The learning-rate multiplier of the epoch that follows.
+    /// The learning-rate multiplier of the next epoch.
     pub rate_scale: f32,
-    /// The seconds that the epoch took, validation and checkpoint included.
+    /// The duration of the epoch in seconds, including validation and checkpoint.
     pub seconds: f64,
     /// Whether the weights are the best so far.
     pub is_best: bool,
 }
 
-/// A checkpoint that was written.
+/// The report of a checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CheckpointReport {
-    /// The number of steps done.
+    /// The number of steps done when the checkpoint began.
     pub step: u64,
-    /// The seconds from its beginning to its end. Training went on meanwhile, except at the end of
-    /// an epoch or a run.
+    /// The duration of writing the checkpoint, in seconds. Training went on meanwhile, except at
+    /// the end of an epoch or a run.
     pub seconds: f64,
-    /// The bytes of its files.
+    /// The size of the checkpoint's files, in bytes.
     pub bytes: u64,
 }
 
-/// An attempt to publish a version.
+/// The report of an attempt to publish a version.
 #[derive(Clone, Copy, Debug)]
 pub struct PublishReport<'a> {
-    /// The version; absent where the attempt failed, which ends no run.
+    /// The version; absent if the attempt failed, which does not end the run.
     pub published: Option<&'a Published>,
-    /// The seconds that the attempt took.
+    /// The duration of the attempt, in seconds.
     pub seconds: f64,
 }

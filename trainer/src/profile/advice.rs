@@ -1,4 +1,4 @@
-//! The bound of a job and the advice on what to change, in words.
+//! The bound of a job, and the advice on settings to change.
 
 use serde::Serialize;
 
@@ -12,7 +12,8 @@ pub enum Bound {
     Table,
     /// The steps compute matrix products.
     Products,
-    /// The steps move values in kernels that do not multiply, and in the dense optimizer.
+    /// The steps read and write values, in kernels without matrix products and in the dense
+    /// optimizer.
     Memory,
     /// The threads have no work.
     Waiting,
@@ -31,11 +32,11 @@ impl Bound {
     }
 }
 
-/// The shares of the steps' time, or of all threads' time where the threads work side by side. They
-/// add up to one.
+/// The shares of the steps' time, which add up to one. For work that all threads share, the time of
+/// all threads counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
-    /// The share of reading: waiting for batches, and decoding beside the model.
+    /// The share of reading: waiting for batches, and decoding while the model runs.
     pub reader: f64,
     /// The share of pulling and pushing rows.
     pub table: f64,
@@ -43,12 +44,13 @@ pub struct Shares {
     pub products: f64,
     /// The share of other kernels and of the dense optimizer.
     pub memory: f64,
-    /// The share of threads without work in the model, and of the driver's own work between steps.
+    /// The share of threads without work while the model runs, and of the driver's work between
+    /// steps.
     pub waiting: f64,
 }
 
 impl Shares {
-    /// Returns the shares with their kinds, largest first.
+    /// Returns the shares with their kinds, from the largest to the smallest.
     pub fn sorted(&self) -> [(Bound, f64); 5] {
         let mut shares = [
             (Bound::Reader, self.reader),
@@ -61,131 +63,108 @@ impl Shares {
         shares
     }
 
-    /// Returns the bound of the job: the largest share.
+    /// Returns the bound of the job, which is the kind of work with the largest share.
     pub fn bound(&self) -> Bound {
         self.sorted()[0].0
     }
 }
 
-/// The figures that advice depends on beside the shares.
+/// The figures that the advice depends on, in addition to the shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Circumstances {
-    /// The threads of the pool.
+    /// The number of threads in the pool.
     pub threads: usize,
-    /// The lanes that share a batch.
+    /// The number of lanes that share a batch.
     pub lanes: usize,
-    /// The part of the best rate that the products reach, where there are any.
+    /// The rate of the matrix products divided by the best rate; absent if there are no products.
     pub products_of_limit: Option<f64>,
-    /// The part of the rate of random reads that pulls reach.
+    /// The rate of pulls divided by the rate of random reads; absent if there are no rows.
     pub pulls_of_limit: Option<f64>,
-    /// The share of the run's time that checkpoints took.
+    /// The share of checkpoints in the time of the run.
     pub checkpoint: f64,
-    /// The share of the run's time that versions took.
+    /// The share of publishing versions in the time of the run.
     pub publish: f64,
-    /// The share of the run's time that validations took.
+    /// The share of validation in the time of the run.
     pub validate: f64,
 }
 
-/// The share of a run's time from which work beside the steps is mentioned.
+/// The smallest share of a run's time for which work outside of steps is mentioned.
 const WORTH_A_WORD: f64 = 0.2;
-/// The part of a probed rate from which only less work makes a job faster.
+/// The part of a probed rate above which only less work makes a job faster.
 const NEAR_THE_LIMIT: f64 = 0.6;
 
-/// Writes advice, most useful first: the bound of the job, and settings by their names.
+/// Returns lines of advice with the names of settings, the most useful line first. The first line
+/// names the bound of the job.
 pub fn advice(shares: &Shares, known: &Circumstances) -> Vec<String> {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let [(bound, share), ..] = shares.sorted();
     let share = percent(share);
-    let mut lines = Vec::new();
-    match bound {
-        Bound::Reader => {
-            lines.push(format!(
-                "the reader bounds this job: {share} of the steps' time goes to reading, decoding and planning batches"
-            ));
-            lines.push(
-                "convert text to Parquet once (`zillion data convert`), and leave columns out that no feature reads"
-                    .to_owned(),
-            );
-            lines.push(format!(
-                "decoding runs beside the model: more threads than {} (`run.threads`) help where the machine has them",
+    let mut lines = match bound {
+        Bound::Reader => vec![
+            format!("the reader bounds this job: {share} of the steps' time goes to reading, decoding and planning batches"),
+            "convert text to Parquet once (`zillion data convert`), and leave out columns that no feature reads".to_owned(),
+            format!(
+                "decoding runs while the model computes: set more threads than {} (`run.threads`) if the machine has more cores",
                 known.threads
-            ));
-        }
-        Bound::Table => {
-            lines.push(format!(
-                "the tables bound this job: {share} of the steps' time goes to pulling and pushing rows"
-            ));
-            lines.push(
-                "larger batches (`train.batch_size`) look every frequent row up once for more samples; \
-                 `admission` in `[tables.X]` keeps rows of rare keys from being made"
-                    .to_owned(),
-            );
-            lines.push(
-                "smaller rows move less: `dim`, or `dtype = \"bf16\"`, in `[tables.X]`; `rowwise_adagrad` has the least state"
-                    .to_owned(),
-            );
-            if let Some(part) = known.pulls_of_limit {
-                lines.push(format!(
-                    "pulls reach {} of the rate at which this machine reads random rows",
-                    percent(part)
-                ));
-            }
-        }
+            ),
+        ],
+        Bound::Table => vec![
+            format!("the tables bound this job: {share} of the steps' time goes to pulling and pushing rows"),
+            "set a larger `train.batch_size`, which looks up each frequent row once for more samples; set \
+             `admission` in `[tables.X]`, which makes no rows for rare keys"
+                .to_owned(),
+            "make rows smaller: a smaller `dim` or `dtype = \"bf16\"` in `[tables.X]`; `rowwise_adagrad` has the least state".to_owned(),
+        ],
         Bound::Products => {
-            lines.push(format!(
-                "matrix products bound this job: {share} of all threads' time in the steps"
-            ));
-            match known.products_of_limit {
-                Some(part) if part >= NEAR_THE_LIMIT => lines.push(format!(
-                    "they run at {} of the best product rate: only fewer products (narrower `model.hidden`) or more \
-                     threads (`run.threads`) are faster",
-                    percent(part)
-                )),
-                Some(part) => lines.push(format!(
-                    "they run at {} of the best product rate: layers too narrow for their kernels (widths in \
-                     `model.hidden` that are multiples of 16 use them whole), or tiles too short (`train.tile_rows`)",
-                    percent(part)
-                )),
-                None => {}
-            }
+            vec![format!("matrix products bound this job: {share} of all threads' time in the steps")]
         }
-        Bound::Memory => {
-            lines.push(format!(
-                "moving values bounds this job: {share} of the steps' time goes to kernels that are no products, and to \
-                 the dense optimizer"
-            ));
-            lines.push(
-                "see that no pass is left out (`train.passes_off`), and that a tile's values fit the cache (`train.tile_rows`)"
-                    .to_owned(),
-            );
-            lines.push(
-                "the dense optimizer costs the same for any batch: larger `train.batch_size`, or `train.accumulate`, have \
-                 fewer of its steps"
-                    .to_owned(),
-            );
-        }
-        Bound::Waiting => {
-            lines.push(format!(
-                "waiting bounds this job: in {share} of the steps' time threads have no work"
-            ));
+        Bound::Memory => vec![
+            format!(
+                "memory bandwidth bounds this job: {share} of the steps' time goes to kernels without matrix products, \
+                 and to the dense optimizer"
+            ),
+            "leave out no pass (`train.passes_off`), and choose `train.tile_rows` so that the values of a tile fit the cache".to_owned(),
+            "raise `train.batch_size` or `train.accumulate`: the dense optimizer costs the same for any batch, so \
+             fewer steps take less time"
+                .to_owned(),
+        ],
+        Bound::Waiting => vec![
+            format!("waiting bounds this job: in {share} of the steps' time threads have no work"),
             match known.threads > known.lanes {
-                true => lines.push(format!(
+                true => format!(
                     "{} lanes occupy {} of {} threads: raise `train.lanes` (it is part of the result), or take fewer `run.threads`",
                     known.lanes, known.lanes, known.threads
-                )),
-                false => lines.push(format!(
-                    "batches are too small for {} threads: raise `train.batch_size`, or take fewer `run.threads`; see also \
-                     that no other program has the processors",
+                ),
+                false => format!(
+                    "batches are too small for {} threads: raise `train.batch_size`, or take fewer `run.threads`; check also \
+                     that no other program uses the processors",
                     known.threads
-                )),
-            }
-        }
+                ),
+            },
+        ],
+    };
+    match (bound, known.pulls_of_limit, known.products_of_limit) {
+        (Bound::Table, Some(part), _) => lines.push(format!(
+            "pulls reach {} of the rate at which this machine reads random rows",
+            percent(part)
+        )),
+        (Bound::Products, _, Some(part)) if part >= NEAR_THE_LIMIT => lines.push(format!(
+            "the products run at {} of the best rate: only fewer products (narrower `model.hidden`) or more \
+             threads (`run.threads`) are faster",
+            percent(part)
+        )),
+        (Bound::Products, _, Some(part)) => lines.push(format!(
+            "the products run at {} of the best rate: layers may be too narrow (set widths in `model.hidden` \
+             that are multiples of 16), or tiles may be too short (raise `train.tile_rows`)",
+            percent(part)
+        )),
+        _ => {}
     }
     lines.extend(advise_beside_steps(known));
     lines
 }
 
-/// Writes advice on the work beside the steps that takes a large share of the run.
+/// Returns lines of advice on the work outside of steps that takes a large share of the run.
 fn advise_beside_steps(known: &Circumstances) -> Vec<String> {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let mut lines = Vec::new();
@@ -193,15 +172,15 @@ fn advise_beside_steps(known: &Circumstances) -> Vec<String> {
         (
             known.checkpoint,
             "checkpoints",
-            "write fewer: `train.checkpoint_every`; or changes only: `train.full_every`",
+            "write fewer checkpoints (`train.checkpoint_every`), or only changes (`train.full_every`)",
         ),
-        (known.publish, "versions", "publish less often: `publish.every`"),
-        (known.validate, "validation", "validate on fewer rows: `data.valid`"),
+        (known.publish, "versions", "publish less often (`publish.every`)"),
+        (known.validate, "validation", "validate on fewer rows (`data.valid`)"),
     ];
     for (share, what, change) in beside {
         if share >= WORTH_A_WORD {
             lines.push(format!(
-                "beside the steps, {what} took {} of the run: {change}",
+                "outside of the steps, {what} took {} of the run: {change}",
                 percent(share)
             ));
         }
@@ -213,7 +192,7 @@ fn advise_beside_steps(known: &Circumstances) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Makes shares of which one is large.
+    /// Returns shares in which that of `bound` is the largest.
     fn mostly(bound: Bound) -> Shares {
         let share = |other: Bound| if other == bound { 0.6 } else { 0.1 };
         Shares {
@@ -232,7 +211,7 @@ mod tests {
             (Bound::Reader, "the reader bounds", "`run.threads`"),
             (Bound::Table, "the tables bound", "`admission`"),
             (Bound::Products, "matrix products bound", "60 %"),
-            (Bound::Memory, "moving values bounds", "`train.passes_off`"),
+            (Bound::Memory, "memory bandwidth bounds", "`train.passes_off`"),
             (Bound::Waiting, "waiting bounds", "`train.batch_size`"),
         ] {
             let shares = mostly(bound);

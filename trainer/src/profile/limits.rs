@@ -1,4 +1,4 @@
-//! The best rates of the machine, measured in the run that is compared with them.
+//! The best rates of the machine, measured in the process that is profiled.
 
 use std::time::Duration;
 
@@ -8,34 +8,34 @@ use zillion_device::probe::{RowProbe, cached_bytes_per_second, gemm_flops_per_se
 
 use crate::error::Result;
 
-/// The time that each rate is measured at once.
+/// The duration of one measurement of a rate.
 const MOMENT: Duration = Duration::from_millis(50);
-/// The number of rounds in which all rates are measured in turn. The best of each counts: a job is
-/// bound by what the machine can do, and not by its other work in that moment.
+/// The number of rounds in which all rates are measured in turn. The best measurement of each rate
+/// counts, because other work on the machine only makes a measurement slower.
 const ROUNDS: usize = 4;
-/// The rows of 64 bytes that are probed, over all threads: more than caches hold.
+/// The number of rows of 64 bytes that all threads probe together. They do not fit into the caches.
 const ROWS: u32 = 1 << 21;
 
-/// The rates of all threads together, side by side.
+/// The rates of the machine when all threads work at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// The number of threads that were measured at once.
     pub threads: usize,
-    /// The floating-point operations a second of a large product.
+    /// The number of floating-point operations in a second of a large matrix product.
     pub product_flops: f64,
-    /// The bytes a second between registers and the near caches.
+    /// The number of bytes moved between registers and the near caches in a second.
     pub cached_bytes: f64,
-    /// The random rows of 64 bytes read a second.
+    /// The number of random rows of 64 bytes that are read in a second.
     pub row_reads: f64,
-    /// The random rows of 64 bytes changed and written back a second.
+    /// The number of random rows of 64 bytes that are changed and written back in a second.
     pub row_updates: f64,
 }
 
 impl Limits {
-    /// Measures this machine, for less than a second.
+    /// Measures the rates of this machine, which takes about a second.
     ///
     /// # Errors
-    /// Memory or threads that the system refuses.
+    /// Returns an error if the system refuses memory or a thread.
     pub fn probe(threads: usize) -> Result<Self> {
         let rows = (ROWS / threads.max(1) as u32).max(1 << 14);
         let mut probes = Vec::new();
@@ -45,10 +45,10 @@ impl Limits {
         let mut best = [0.0f64; 4];
         for _ in 0..ROUNDS {
             let reached = [
-                together(&mut probes, |_| gemm_flops_per_second(MOMENT))?,
-                together(&mut probes, |_| cached_bytes_per_second(MOMENT))?,
-                together(&mut probes, |probe| probe.reads_per_second(MOMENT))?,
-                together(&mut probes, |probe| probe.updates_per_second(MOMENT))?,
+                measure_all(&mut probes, |_| gemm_flops_per_second(MOMENT))?,
+                measure_all(&mut probes, |_| cached_bytes_per_second(MOMENT))?,
+                measure_all(&mut probes, |probe| probe.reads_per_second(MOMENT))?,
+                measure_all(&mut probes, |probe| probe.updates_per_second(MOMENT))?,
             ];
             best.iter_mut().zip(reached).for_each(|(best, reached)| *best = best.max(reached));
         }
@@ -58,7 +58,7 @@ impl Limits {
 }
 
 /// Returns the sum of the rates that all threads reach at the same time.
-fn together(probes: &mut [RowProbe], rate: impl Fn(&mut RowProbe) -> f64 + Sync) -> Result<f64> {
+fn measure_all(probes: &mut [RowProbe], rate: impl Fn(&mut RowProbe) -> f64 + Sync) -> Result<f64> {
     let rate = &rate;
     std::thread::scope(|scope| {
         let mut running = Vec::new();

@@ -1,10 +1,10 @@
-//! The summary of a timeline: time, rates and distance from the machine's limits by kind of kernel,
-//! the share of each part of the work, and the bound of the job.
+//! The summary of a timeline: the time and the rates of each kind of kernel, compared with the
+//! limits of the machine, the share of each part of the work, and the bound of the job.
 //!
-//! A kernel's limit is its roofline: the time that its operations take at the best product rate
-//! (probed, or reached by a product of the run itself), or its bytes at the probed rate of the near
-//! caches, whichever is longer. Tiles stay in those caches, so that both rates can be reached. Work
-//! that reads rows of tables has the limit of random rows instead.
+//! The limit of a kernel is its roofline: the time of its operations at the best product rate (as
+//! probed, or as reached by a product of the run itself), or the time of its bytes at the probed
+//! rate of the near caches, whichever is longer. Tiles stay in those caches, so both rates can be
+//! reached. Work that reads rows of tables has the rate of random rows as its limit instead.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,28 @@ use zillion_device::Activity;
 use zillion_nn::timeline::{Work, moved_bytes};
 use zillion_nn::{Op, cost};
 
-use super::timeline::{Sampled, Stage, Timeline, What, kind_of};
+use super::timeline::{Sampled, SpanKind, Stage, Timeline, kind_of};
 use super::{Bound, Limits, Shares, advice, is_kernel};
 use crate::profile::advice::Circumstances;
 use crate::stage_seconds::StageSeconds;
 
-/// The figures of kernels of one kind, for each batch.
+/// The figures of all kernels of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct KernelFigures {
-    /// The operation, with the operations fused to it.
+    /// The name of the operation, with the operations fused to it.
     pub kind: String,
     /// The number of nodes of this kind.
     pub nodes: usize,
-    /// The milliseconds for each batch, over all threads.
+    /// The time for each batch in milliseconds, summed over all threads.
     pub ms: f64,
-    /// The share of all kernels' time.
+    /// The share of these kernels in the time of all kernels.
     pub share: f64,
-    /// The floating-point operations a second and thread, in billions.
+    /// The number of floating-point operations in a second of one thread, in billions.
     pub gflops: f64,
-    /// The least number of bytes moved a second and thread, in billions.
+    /// The least number of bytes moved in a second of one thread, in billions.
     pub gbytes: f64,
-    /// The part of the limit that is reached, where 1 is the roofline; absent where nothing is
-    /// counted.
+    /// The part of the limit that is reached, where 1 is the roofline; absent if the kernels have
+    /// no counted operations or bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of_limit: Option<f64>,
     /// Whether the kernel is a matrix product.
@@ -44,45 +44,46 @@ pub struct KernelFigures {
 /// The figures of the tables' rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TableFigures {
-    /// The rows that a batch pulls.
+    /// The mean number of rows that a batch pulls.
     pub rows: f64,
-    /// The millions of rows that are pulled a second.
+    /// The number of rows that are pulled in a second, in millions.
     pub pull_mrows_s: f64,
-    /// The part of the rate at which random cache lines are read.
+    /// The rate of pulled cache lines divided by the probed rate of random reads.
     pub pull_of_limit: f64,
-    /// The millions of rows that are pushed a second.
+    /// The number of rows that are pushed in a second, in millions.
     pub push_mrows_s: f64,
-    /// The part of the rate at which cache lines are changed; optimizer state comes on top.
+    /// The rate of pushed cache lines divided by the probed rate of random updates. The lines of
+    /// optimizer state are not counted.
     pub push_of_limit: f64,
 }
 
 /// The summary of a profile.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// The batches of this session.
+    /// The number of batches since the process started.
     pub batches: u64,
-    /// The distance between recorded batches.
+    /// The interval of recorded batches, in batches.
     pub every: u64,
-    /// The recorded batches that are counted here. The first one, whose buffers grow, is counted
-    /// only where there is no other.
+    /// The number of recorded batches that are counted in this summary. The first batch, whose
+    /// buffers grow, is counted only if there is no other.
     pub counted: usize,
-    /// The milliseconds for each batch, by stage of the thread that drives the run.
+    /// The time of each stage of the thread that drives the run, in milliseconds for each batch.
     pub stages: Vec<(&'static str, f64)>,
-    /// The kernels by their time.
+    /// The figures of the kernels, in descending order of their time.
     pub kernels: Vec<KernelFigures>,
     /// The figures of the tables' rows.
     pub tables: TableFigures,
-    /// The limits of the machine.
+    /// The best rates of the machine.
     pub limits: Limits,
-    /// The samples a second if the model's operations all ran at the best product rate and nothing
-    /// else took time.
+    /// The number of samples in a second if all operations of the model ran at the best product
+    /// rate and nothing else took time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_samples_per_second: Option<f64>,
-    /// The shares of the steps' time.
+    /// The shares of the kinds of work in the time of the steps.
     pub shares: Shares,
-    /// The bound of the job.
+    /// The kind of work with the largest share.
     pub bound: Bound,
-    /// The advice on what to change.
+    /// The lines of advice on settings to change.
     pub advice: Vec<String>,
 }
 
@@ -96,14 +97,15 @@ struct Sum {
 }
 
 impl Timeline {
-    /// Summarises the timeline on a machine of these limits, in a run whose stages took this long.
+    /// Summarises the timeline. `probed` has the rates of the machine, and `seconds` the time of
+    /// the stages of the whole run.
     pub fn summary(&self, probed: &Limits, seconds: &StageSeconds) -> Summary {
         let later = self.sampled.get(1..).filter(|later| !later.is_empty());
         let counted = later.unwrap_or(&self.sampled);
         let batches = counted.len().max(1) as f64;
         let sums = self.sums(counted);
         let all: u64 = sums.values().map(|sum| sum.nanos).sum();
-        let limits = &at_least_reached(probed, &sums, self.lanes);
+        let limits = &raise_to_reached(probed, &sums, self.lanes);
         let threads = limits.threads.max(1) as f64;
         let flops: u64 = sums.values().map(|sum| sum.flops).sum();
         let figures = |(kind, sum): (&String, &Sum)| {
@@ -170,13 +172,13 @@ impl Timeline {
         }
     }
 
-    /// Sums the kernels by kind.
+    /// Sums the time and the cost of the kernels by kind.
     fn sums(&self, counted: &[Sampled]) -> BTreeMap<String, Sum> {
         let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
         for sampled in counted {
             let mut met = std::collections::BTreeSet::new();
             for span in &sampled.spans {
-                let What::Kernel(work) = span.what else { continue };
+                let SpanKind::Kernel(work) = span.kind else { continue };
                 if !is_kernel(work) {
                     continue;
                 }
@@ -203,8 +205,8 @@ impl Timeline {
         sums
     }
 
-    /// Computes the shares of the steps' time: of the model, all threads' time; of the other
-    /// stages, the driver's.
+    /// Computes the shares of the steps' time. The time of all threads counts for the model, and
+    /// the time of the driver for the other stages.
     fn shares(&self, counted: &[Sampled], sums: &BTreeMap<String, Sum>) -> Shares {
         let stage = |stage: Stage| nanos_of(counted, stage) as f64;
         let threads = self.workers.max(1) as f64;
@@ -231,9 +233,9 @@ impl Timeline {
     }
 }
 
-/// Returns the probed limits, or the rate of the run's products where these were faster on the
-/// threads that the lanes keep busy: another process may have had the processors during the probe.
-fn at_least_reached(probed: &Limits, sums: &BTreeMap<String, Sum>, lanes: usize) -> Limits {
+/// Returns the probed limits with the product rate raised to the rate that the run's products
+/// reached. The probe may be too slow if another process used the processors.
+fn raise_to_reached(probed: &Limits, sums: &BTreeMap<String, Sum>, lanes: usize) -> Limits {
     let products = sums.values().filter(|sum| sum.is_product && sum.nanos > 0);
     let rates = products.map(|sum| sum.flops as f64 / (sum.nanos as f64 / 1e9));
     let reached = rates.fold(0.0, f64::max) * probed.threads.min(lanes).max(1) as f64;
@@ -242,14 +244,14 @@ fn at_least_reached(probed: &Limits, sums: &BTreeMap<String, Sum>, lanes: usize)
 
 fn nanos_of(counted: &[Sampled], stage: Stage) -> u64 {
     let spans = counted.iter().flat_map(|sampled| &sampled.spans);
-    spans.filter(|span| span.what == What::Stage(stage)).map(|span| span.nanos).sum()
+    spans.filter(|span| span.kind == SpanKind::Stage(stage)).map(|span| span.nanos).sum()
 }
 
 fn table_figures(counted: &[Sampled], limits: &Limits) -> TableFigures {
     let rows: u64 = counted.iter().map(|sampled| sampled.unique_rows).sum();
     let lines: u64 = counted.iter().map(|sampled| sampled.row_lines).sum();
     // The time of a push is unknown in a step whose optimizer took longer.
-    let is_push = |span: &super::Span| span.what == What::Stage(Stage::Push);
+    let is_push = |span: &super::Span| span.kind == SpanKind::Stage(Stage::Push);
     let known = counted.iter().filter(|sampled| sampled.spans.iter().any(is_push));
     let (pushed_rows, pushed_lines) = known
         .map(|sampled| (sampled.unique_rows, sampled.row_lines))
@@ -265,15 +267,16 @@ fn table_figures(counted: &[Sampled], limits: &Limits) -> TableFigures {
     }
 }
 
-/// Returns the nanoseconds, over all threads, of decoding, planning and other background tasks
-/// while the model ran.
+/// Returns the time of decoding, planning and other background tasks while the model ran, in
+/// nanoseconds summed over all threads.
 fn decoding_beside_the_model(sampled: &Sampled) -> u64 {
-    let of_model = |span: &&super::Span| span.what == What::Stage(Stage::Model);
-    let in_background =
-        |what: What| matches!(what, What::Decode | What::Plan | What::Pool(Activity::Task, _));
+    let of_model = |span: &&super::Span| span.kind == SpanKind::Stage(Stage::Model);
+    let in_background = |kind: SpanKind| {
+        matches!(kind, SpanKind::Decode | SpanKind::Plan | SpanKind::Pool(Activity::Task, _))
+    };
     let mut nanos = 0;
     for model in sampled.spans.iter().filter(of_model) {
-        let beside = sampled.spans.iter().filter(|span| in_background(span.what));
+        let beside = sampled.spans.iter().filter(|span| in_background(span.kind));
         let mut stretches: Vec<(u32, u64, u64)> = beside
             .map(|s| (s.thread, s.begin.max(model.begin), s.end().min(model.end())))
             .filter(|&(_, begin, end)| begin < end)
@@ -297,21 +300,21 @@ mod tests {
     use super::*;
     use crate::profile::Span;
 
-    fn span(what: What, thread: u32, begin: u64, end: u64) -> Span {
-        Span { what, thread, lane: None, begin, nanos: end - begin }
+    fn span(kind: SpanKind, thread: u32, begin: u64, end: u64) -> Span {
+        Span { kind, thread, lane: None, begin, nanos: end - begin }
     }
 
     #[test]
     fn background_work_is_counted_once_and_only_beside_the_model() {
         let spans = vec![
-            span(What::Stage(Stage::Pull), 0, 0, 100),
-            span(What::Stage(Stage::Model), 0, 100, 200),
+            span(SpanKind::Stage(Stage::Pull), 0, 0, 100),
+            span(SpanKind::Stage(Stage::Model), 0, 100, 200),
             // One task lasts from before the model to its middle, seen as a task and as decoding;
             // another one lies inside of the first.
-            span(What::Pool(Activity::Task, 1), 1, 50, 150),
-            span(What::Decode, 1, 60, 140),
-            span(What::Plan, 1, 140, 150),
-            span(What::Decode, 2, 190, 260),
+            span(SpanKind::Pool(Activity::Task, 1), 1, 50, 150),
+            span(SpanKind::Decode, 1, 60, 140),
+            span(SpanKind::Plan, 1, 140, 150),
+            span(SpanKind::Decode, 2, 190, 260),
         ];
         let sampled = Sampled { spans, ..Sampled::default() };
         assert_eq!(decoding_beside_the_model(&sampled), 50 + 10);

@@ -1,4 +1,4 @@
-//! The timeline of a run: the recorded spans, as data.
+//! The timeline of a run: the data of its recorded spans.
 
 use zillion_device::Activity;
 use zillion_nn::timeline::{Work, kind};
@@ -15,14 +15,14 @@ pub enum Stage {
     Pull,
     /// The run computes the forward and backward pass of the dense model.
     Model,
-    /// The run keeps row gradients until the norm of all gradients is known, and computes that
-    /// norm, where it clips.
+    /// The run stages row gradients until the norm of all gradients is known, and computes that
+    /// norm if it clips gradients.
     Staging,
-    /// The run pushes row gradients, and beside it runs the dense optimizer, where that is the
-    /// shorter.
+    /// The run pushes row gradients. If the dense optimizer runs at the same time and takes less
+    /// time than the push, its time is included.
     Push,
-    /// The run computes the norm of the dense gradients and runs the dense optimizer, and beside it
-    /// pushes, where that is the shorter.
+    /// The run computes the norm of the dense gradients and runs the dense optimizer. If the push
+    /// runs at the same time and takes less time than the optimizer, its time is included.
     Optimizer,
     /// The run computes the figures of the progress line.
     Other,
@@ -66,7 +66,7 @@ impl Stage {
 
 /// The activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum What {
+pub enum SpanKind {
     /// A step, from the wait for its batch to its end.
     Step(u64),
     /// A stage of the thread that drives the run.
@@ -81,44 +81,44 @@ pub enum What {
     Pool(Activity, u32),
 }
 
-/// A stretch of a thread's time.
+/// A recorded stretch of a thread's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
     /// The activity of the thread.
-    pub what: What,
+    pub kind: SpanKind,
     /// The number of the thread in [`Timeline::threads`].
     pub thread: u32,
-    /// The lane that a kernel worked on.
+    /// The lane that a kernel worked on; absent for other spans.
     pub lane: Option<u32>,
-    /// The nanoseconds from the beginning of the run.
+    /// The beginning of the span, in nanoseconds since the beginning of the run.
     pub begin: u64,
-    /// The length in nanoseconds.
+    /// The length of the span, in nanoseconds.
     pub nanos: u64,
 }
 
 impl Span {
-    /// Returns the nanoseconds from the beginning of the run to its end.
+    /// Returns the end of the span, in nanoseconds since the beginning of the run.
     pub fn end(&self) -> u64 {
         self.begin + self.nanos
     }
 }
 
-/// A batch that was recorded.
+/// A recorded batch with its spans.
 #[derive(Clone, Debug, Default)]
 pub struct Sampled {
-    /// The number among the batches of this session, from 0.
+    /// The number of the batch among those since the process started, counted from 0.
     pub batch: u64,
-    /// The step of the batch.
+    /// The number of the batch's step.
     pub step: u64,
-    /// The number of rows.
+    /// The number of rows in the batch.
     pub rows: usize,
-    /// The values a row of each sparse column, rounded up.
+    /// The mean number of values in a row of each sparse column, rounded up.
     pub list_len: Vec<usize>,
-    /// The rows of tables that were pulled.
+    /// The number of rows of tables that were pulled.
     pub unique_rows: u64,
-    /// The cache lines of these rows.
+    /// The number of cache lines of the pulled rows.
     pub row_lines: u64,
-    /// The spans of the batch, and of the work beside it.
+    /// The spans of the batch, and of other work at the same time.
     pub spans: Vec<Span>,
 }
 
@@ -127,9 +127,10 @@ impl Sampled {
         Self { batch, ..Self::default() }
     }
 
-    /// Adds the span of the whole step, from its stages.
+    /// Adds the span of the whole step, from the begin of its first stage to the end of its last
+    /// one.
     pub(super) fn add_step(&mut self) {
-        let stages = self.spans.iter().filter(|span| matches!(span.what, What::Stage(_)));
+        let stages = self.spans.iter().filter(|span| matches!(span.kind, SpanKind::Stage(_)));
         let (mut first, mut last): (Option<Span>, u64) = (None, 0);
         for stage in stages {
             first = first.filter(|f| f.begin <= stage.begin).or(Some(*stage));
@@ -137,11 +138,11 @@ impl Sampled {
         }
         if let Some(first) = first {
             let nanos = last - first.begin;
-            self.spans.push(Span { what: What::Step(self.step), nanos, ..first });
+            self.spans.push(Span { kind: SpanKind::Step(self.step), nanos, ..first });
         }
     }
 
-    /// Returns the size of the batch, for counting the cost of its kernels.
+    /// Returns the sizes of the batch, from which the cost of its kernels is computed.
     pub fn sizes(&self) -> Sizes {
         Sizes { rows: self.rows, list_len: self.list_len.clone() }
     }
@@ -150,28 +151,28 @@ impl Sampled {
 /// The recorded spans of a run.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// The names of the threads, by number.
+    /// The names of the threads, in the order of their numbers.
     pub threads: Vec<String>,
-    /// The graph of the nodes that kernels run.
+    /// The graph whose nodes the kernels compute.
     pub graph: Graph,
-    /// The lanes that share a batch.
+    /// The number of lanes that share a batch.
     pub lanes: usize,
-    /// The threads of the pool.
+    /// The number of threads in the pool.
     pub workers: usize,
-    /// The distance between recorded batches. The first one is recorded.
+    /// The interval of recorded batches, in batches. The first batch is recorded.
     pub every: u64,
-    /// The number of batches of this session.
+    /// The number of batches since the process started.
     pub batches: u64,
-    /// The batches that were recorded.
+    /// The recorded batches.
     pub sampled: Vec<Sampled>,
-    /// The stages beside the steps.
+    /// The spans of stages outside of steps.
     pub beside: Vec<Span>,
-    /// The number of stages beside the steps that were left out, because there were too many.
+    /// The number of stages outside of steps that have no span, because there were too many.
     pub left_out: u64,
 }
 
 impl Timeline {
-    /// Returns all spans, by thread and time, with a span before those inside of it.
+    /// Returns all spans, sorted by thread and time. A span comes before the spans inside of it.
     pub fn spans(&self) -> Vec<&Span> {
         let steps = self.sampled.iter().flat_map(|sampled| &sampled.spans);
         let mut spans: Vec<&Span> = steps.chain(&self.beside).collect();
@@ -181,36 +182,38 @@ impl Timeline {
 
     /// Returns the name of a span.
     pub fn name(&self, span: &Span) -> String {
-        match span.what {
-            What::Step(step) => format!("step {step}"),
-            What::Stage(stage) => stage.name().to_owned(),
-            What::Decode => "decode".to_owned(),
-            What::Plan => "plan".to_owned(),
-            What::Kernel(Work::Pass(number)) => format!("pass {number}"),
-            What::Kernel(Work::Node(id)) => self.graph.node(id).name.clone(),
-            What::Kernel(work) => kind_of(&self.graph, work),
-            What::Pool(Activity::Wait, _) => "wait for threads".to_owned(),
-            What::Pool(Activity::Task, _) => "background task".to_owned(),
-            What::Pool(Activity::Phase, starter) => format!("phase of {}", self.thread(starter)),
+        match span.kind {
+            SpanKind::Step(step) => format!("step {step}"),
+            SpanKind::Stage(stage) => stage.name().to_owned(),
+            SpanKind::Decode => "decode".to_owned(),
+            SpanKind::Plan => "plan".to_owned(),
+            SpanKind::Kernel(Work::Pass(number)) => format!("pass {number}"),
+            SpanKind::Kernel(Work::Node(id)) => self.graph.node(id).name.clone(),
+            SpanKind::Kernel(work) => kind_of(&self.graph, work),
+            SpanKind::Pool(Activity::Wait, _) => "wait for threads".to_owned(),
+            SpanKind::Pool(Activity::Task, _) => "background task".to_owned(),
+            SpanKind::Pool(Activity::Phase, starter) => {
+                format!("phase of {}", self.thread(starter))
+            }
         }
     }
 
     /// Returns the category of a span.
     pub fn category(&self, span: &Span) -> &'static str {
-        match span.what {
-            What::Step(_) => "step",
-            What::Stage(Stage::Wait) | What::Pool(Activity::Wait, _) => "wait",
-            What::Stage(_) | What::Decode | What::Plan => "stage",
-            What::Kernel(Work::Pass(_)) => "pass",
-            What::Kernel(_) => "kernel",
-            What::Pool(..) => "pool",
+        match span.kind {
+            SpanKind::Step(_) => "step",
+            SpanKind::Stage(Stage::Wait) | SpanKind::Pool(Activity::Wait, _) => "wait",
+            SpanKind::Stage(_) | SpanKind::Decode | SpanKind::Plan => "stage",
+            SpanKind::Kernel(Work::Pass(_)) => "pass",
+            SpanKind::Kernel(_) => "kernel",
+            SpanKind::Pool(..) => "pool",
         }
     }
 
-    /// Returns the kind that a kernel is counted as; `None` for other spans.
+    /// Returns the kind of a kernel, or `None` for other spans.
     pub fn kind(&self, span: &Span) -> Option<String> {
-        match span.what {
-            What::Kernel(work) if super::is_kernel(work) => Some(kind_of(&self.graph, work)),
+        match span.kind {
+            SpanKind::Kernel(work) if super::is_kernel(work) => Some(kind_of(&self.graph, work)),
             _ => None,
         }
     }
@@ -220,7 +223,7 @@ impl Timeline {
     }
 }
 
-/// Returns the kind that the times of a kernel are summed by.
+/// Returns the kind of work by which times are summed.
 pub(super) fn kind_of(graph: &Graph, work: Work) -> String {
     match work {
         Work::Node(id) => kind(&graph.node(id).op),

@@ -1,4 +1,4 @@
-//! The choice of the version that a new one stands on.
+//! The choice of a new version's parent.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use zillion_registry::{Error as RegistryError, Model, MoveKind, VersionId, Versi
 use super::RunId;
 use crate::error::Result;
 
-/// The number of versions that are searched, from the newest, for those of a run.
+/// The number of newest versions among which the versions of a run are searched.
 const LOOKED_AT: usize = 64;
 
 /// Finds the version that a run published last, among the newest versions.
@@ -15,9 +15,8 @@ fn last_of_run(model: &Model, run: &RunId) -> Result<Option<VersionManifest>> {
     find(model, |version| version.origin.run == run.0)
 }
 
-/// Finds the version that a run published of a step and that `is_it` accepts, among the newest
-/// versions.
-pub(super) fn of_step(
+/// Finds the version of a run's step that `is_it` accepts, among the newest versions.
+pub(super) fn find_step(
     model: &Model,
     run: &RunId,
     step: u64,
@@ -41,7 +40,8 @@ fn find(
     Ok(None)
 }
 
-/// Returns the chain that a new version of the run continues; `None` where it has to be a base.
+/// Returns the chain that a new version of the run continues, or `None` if the new version must be
+/// a base.
 pub(super) fn chain_to_continue(
     model: &Model,
     run: &RunId,
@@ -56,7 +56,7 @@ pub(super) fn chain_to_continue(
         }
         parent = version;
     }
-    // A version whose files were collected or lost cannot carry another.
+    // A version whose files were collected or lost cannot be a parent.
     match model.check_files(parent) {
         Err(RegistryError::File { .. }) => return Ok(None),
         checked => checked?,
@@ -66,8 +66,8 @@ pub(super) fn chain_to_continue(
     Ok((!is_long).then_some(chain))
 }
 
-/// Returns the version that the pointer was rolled back to after `since_ms`, if that was its last
-/// move.
+/// Returns the version to which the pointer was rolled back after `since_ms`, if that was the
+/// pointer's last move.
 fn rolled_back_to(model: &Model, pointer: &str, since_ms: u64) -> Result<Option<VersionId>> {
     match model.pointer(pointer) {
         Ok(last) if last.kind == MoveKind::Rollback && last.at_ms >= since_ms => {
@@ -78,7 +78,7 @@ fn rolled_back_to(model: &Model, pointer: &str, since_ms: u64) -> Result<Option<
     }
 }
 
-/// Returns whether reading the deltas has become much more work than reading a base would be.
+/// Returns whether reading the deltas of a chain is much more work than reading a base.
 fn rows_outgrow_base(chain: &[Arc<VersionManifest>]) -> bool {
     const FACTOR: u64 = 4;
     const FLOOR: u64 = 1 << 20;

@@ -9,23 +9,28 @@ use zillion_scorer::{ParityRows, Scorer};
 use crate::error::{Error, Result};
 use crate::job::Job;
 
-/// Raw rows, encoded as a server encodes them.
+/// The parity rows of a job, raw and encoded as a server encodes them.
 pub(super) struct Parity {
     columns: RawColumns<'static>,
-    /// The rows, each in a batch of its own, because they are replayed like that.
+    /// The encoded rows, each in a batch of its own, because a server replays them one by one.
     rows: Vec<(Batch, LookupPlan)>,
 }
 
 impl Parity {
-    /// Reads the first rows of the job's validation data, or where it has none of its test data, or
-    /// of its training data.
+    /// Reads the first rows of the job's validation data; without validation data, of its test
+    /// data; without both, of its training data.
     pub(super) fn read(job: &Job, encoder: &Encoder, limit: usize) -> Result<Self> {
         let data = &job.data;
         let has = |paths: &&Paths| !paths.is_empty();
         let paths = [&data.valid, &data.test, &data.train].into_iter().find(has);
         let paths = paths.unwrap_or(&data.train);
         let files = data.files(paths)?;
-        let none = || Error::Unsupported("the data has no rows to check a version with".to_owned());
+        let none = || {
+            Error::Unsupported(
+                "the data has no rows for the parity check of a version; add rows to `data.valid`"
+                    .to_owned(),
+            )
+        };
         let block = RawRows::open(data, &files, &job.schema)?.next_block(limit)?;
         let columns = block.ok_or_else(none)?.columns;
         let mut single = RawRows::open(data, &files, &job.schema)?;
@@ -43,7 +48,7 @@ impl Parity {
         Ok(Self { columns, rows })
     }
 
-    /// Scores the rows and returns them with their scores, as a version carries them.
+    /// Scores the rows, and returns them with their scores in the form of a version's parity rows.
     pub(super) fn score(
         &self,
         scorer: &mut Scorer,

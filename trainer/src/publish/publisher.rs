@@ -1,12 +1,11 @@
-//! The publisher of versions: their parents, rows and parity scores, and the moves of the pointer.
+//! The publisher of a run's versions, which writes them and moves the pointer.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zillion_device::{Clock, Files, Workers};
-use zillion_feature::{Cursor, Encoder, Schema, Statistics};
+use zillion_feature::{Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
 use zillion_ps::{Publishing, Since};
 use zillion_reader::SideTables;
@@ -20,43 +19,34 @@ use zillion_scorer::Scorer;
 use zillion_store::StoreSums;
 
 use super::RunId;
-use super::parent::{chain_to_continue, of_step};
+use super::parent::{chain_to_continue, find_step};
 use super::parity::Parity;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
 
-/// The number of versions whose later changes are remembered. A rollback to one of them needs no
-/// comparison of all rows.
+/// The number of versions since which the tables track changes. A rollback to one of these versions
+/// needs no comparison of all rows.
 pub(crate) const REMEMBERED: usize = 16;
 
-/// The folder of a run for the files of a version that is being made.
+/// The name of the folder for the files of a version that is being made.
 const FOLDER: &str = "publish";
 
-/// The moment of a training that is published.
-#[derive(Clone, Debug)]
-pub(crate) struct Moment {
-    pub(crate) step: u64,
-    pub(crate) cursor: Cursor,
-    pub(crate) newest_event_ms: Option<u64>,
-    pub(crate) metrics: BTreeMap<String, f64>,
-}
-
-/// A version that was published, and where its rows came from.
+/// The outcome of a publication.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// The version that was published.
     pub version: Arc<VersionManifest>,
-    /// The move of the pointer, if one was made.
+    /// The move of the pointer, if it was moved.
     pub moved: Option<PointerMove>,
-    /// Whether it had been published before: a step is published once.
+    /// Whether the version had been published before, because a step is published once.
     pub was_there: bool,
-    /// The operations on the store since the publisher was opened.
+    /// The counts of operations on the store since the publisher was opened.
     pub store: StoreSums,
 }
 
-/// The parts of a version that stay the same from one to the next.
+/// The parts of a version that are the same in all versions of a publisher.
 struct Frame {
     schema: Schema,
     tables: Vec<TableSpec>,
@@ -77,7 +67,7 @@ impl fmt::Display for Published {
             Some(parent) => {
                 write!(f, "{} rows changed since version {}", layer.rows() - gone, parent.version)?;
                 if gone > 0 {
-                    write!(f, ", {gone} left")?;
+                    write!(f, ", {gone} removed")?;
                 }
             }
         }
@@ -94,10 +84,10 @@ impl fmt::Display for Published {
 /// The options of one publication.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
-    /// Whether the version has every row, even where a delta would do.
+    /// Whether the version is a base, even if a delta is possible.
     pub(crate) base: bool,
-    /// Whether a command asks for this very state: the pointer then moves to it, wherever it was
-    /// moved since.
+    /// Whether a command requests this version: the pointer then moves to the version, even if the
+    /// pointer was moved since the version was published.
     pub(crate) is_command: bool,
 }
 
@@ -112,11 +102,11 @@ pub(crate) struct Publisher {
     scorer: Scorer,
     parity: Parity,
     frame: Frame,
-    /// The versions with the dirty epoch that their rows end, the newest last.
+    /// The versions that this publisher made, with the last dirty epoch of each, the newest last.
     known: Vec<(VersionId, u32)>,
 }
 
-/// The parts that a publisher is opened with.
+/// The arguments of [`Publisher::open`].
 pub(crate) struct Opening<'a> {
     pub(crate) job: &'a Job,
     pub(crate) config: &'a PublishConfig,
@@ -173,35 +163,36 @@ impl Publisher {
         })
     }
 
-    /// Publishes the state at `moment`, unless that was done before, and moves the pointer to it.
+    /// Publishes the state of the step that `origin` names, unless it was published before, and
+    /// moves the pointer to the version. The publisher fills in the run and the dirty epoch.
     pub(crate) fn publish(
         &mut self,
-        moment: &Moment,
+        origin: Origin,
         rows: &mut dyn Publishing,
         params: &Params,
         wish: Wish,
     ) -> Result<Published> {
-        let _span = span!("publish", step = moment.step).entered();
+        let _span = span!("publish", step = origin.step).entered();
         let dense = params.to_safetensors()?;
         let Self { parity, scorer, .. } = self;
         let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
-        // Runs that begin from the same checkpoint share a name and count steps alike; the learned
-        // weights tell them apart.
+        // Runs that begin from the same checkpoint share a run id and step numbers. Their weights
+        // differ.
         let is_this = |version: &VersionManifest| {
             version.dense == VersionFile::of("safetensors", &dense)
                 && version.parity == VersionFile::of("json", &parity)
                 && (version.is_base() || !wish.base)
                 && self.model.check_files(version.version).is_ok()
         };
-        let there = of_step(&self.model, &self.run, moment.step, is_this)?;
-        if let Some(version) = there.map(Arc::new) {
+        let existing = find_step(&self.model, &self.run, origin.step, is_this)?;
+        if let Some(version) = existing.map(Arc::new) {
             let moved = match wish.is_command {
                 true => self.point_to(&version)?,
-                false => self.point_to_what_was_there(&version)?,
+                false => self.point_to_existing(&version)?,
             };
             return Ok(Published { version, moved, was_there: true, store: self.store() });
         }
-        let outcome = self.publish_new(moment, rows, (dense, parity), wish.base);
+        let outcome = self.publish_new(origin, rows, (dense, parity), wish.base);
         // The files are in the registry now, or will be made again.
         let cleared = self.clear();
         let version = Arc::new(outcome?);
@@ -212,7 +203,7 @@ impl Publisher {
 
     fn publish_new(
         &mut self,
-        moment: &Moment,
+        origin: Origin,
         rows: &mut dyn Publishing,
         (dense, parity): (Vec<u8>, Vec<u8>),
         is_base: bool,
@@ -241,14 +232,7 @@ impl Publisher {
             layer,
             dense,
             parity,
-            origin: Origin {
-                run: self.run.0.clone(),
-                step: moment.step,
-                cursor: moment.cursor,
-                dirty_epoch: epoch,
-                newest_event_ms: moment.newest_event_ms,
-                metrics: moment.metrics.clone(),
-            },
+            origin: Origin { run: self.run.0.clone(), dirty_epoch: epoch, ..origin },
         };
         let version = self.model.publish(draft)?;
         self.known.push((version.version, epoch));
@@ -257,8 +241,8 @@ impl Publisher {
         Ok(version)
     }
 
-    /// Writes the layer of a version that continues `chain` in one of the three ways that the
-    /// module describes.
+    /// Writes the layer of a version that continues `chain`, in one of the three ways that the
+    /// documentation of [`publish`](super) describes.
     fn rows(
         &self,
         chain: Option<&[Arc<VersionManifest>]>,
@@ -286,9 +270,9 @@ impl Publisher {
         Ok(difference(&self.files, folder, &layouts, &old, &new, &mut Unthrottled)?)
     }
 
-    /// Moves the pointer to an existing version of this run, which was perhaps killed before it
-    /// did. Where an operator has moved the pointer since, it stays.
-    fn point_to_what_was_there(&self, version: &VersionManifest) -> Result<Option<PointerMove>> {
+    /// Moves the pointer to a version that this run published earlier, because the run may have
+    /// been killed before the move. If the pointer was moved since, it stays.
+    fn point_to_existing(&self, version: &VersionManifest) -> Result<Option<PointerMove>> {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
         match self.model.pointer(pointer) {
             Ok(last) if last.at_ms >= version.published_ms => Ok(None),
@@ -304,12 +288,12 @@ impl Publisher {
         Ok(Some(moved?))
     }
 
-    /// Returns the operations on the store so far.
+    /// Returns the counts of operations on the store so far.
     fn store(&self) -> StoreSums {
         self.model.store().stats().sums()
     }
 
-    /// Returns the folder of the files of the version's rows.
+    /// Returns the folder for the files of the version's layer.
     fn layer_folder(&self) -> PathBuf {
         self.folder.join("rows")
     }
@@ -322,12 +306,13 @@ impl Publisher {
     }
 }
 
-/// Publishes a checkpoint, given by its own folder or by a run's folder (then the best epoch's).
-/// `force_base` publishes all rows even where a delta would do. `job` is the checkpoint's job with
-/// the caller's changes of its data.
+/// Publishes a checkpoint as a version. `force_base` publishes all rows even if a delta is
+/// possible. `job` is the checkpoint's job, in which the caller may have changed the place of the
+/// data.
 ///
 /// # Errors
-/// A checkpoint that cannot be trusted, missing data, or a refusal of the registry.
+/// Returns an error if the checkpoint is damaged, if data is missing, or if the registry cannot be
+/// written.
 pub fn publish_checkpoint(
     checkpoint: &Checkpoint,
     job: &Job,
@@ -359,21 +344,22 @@ pub fn publish_checkpoint(
     let mut rows = CheckpointRows { checkpoint, job, workers };
     let best = manifest.progress.best.filter(|best| best.step == manifest.step);
     let metrics = best.and_then(|best| best.valid_auc).map(|auc| ("valid_auc".to_owned(), auc));
-    let moment = Moment {
+    let origin = Origin {
         step: manifest.step,
         cursor: manifest.cursor,
         newest_event_ms: manifest.progress.newest_event_ms,
         metrics: metrics.into_iter().collect(),
+        ..Origin::default()
     };
     let wish = Wish { base: force_base, is_command: true };
-    let published = publisher.publish(&moment, &mut rows, &params, wish);
+    let published = publisher.publish(origin, &mut rows, &params, wish);
     if scratch.exists() {
         files.remove_dir(&scratch)?;
     }
     published
 }
 
-/// The rows of a checkpoint.
+/// A source of a checkpoint's rows for a publisher.
 struct CheckpointRows<'a> {
     checkpoint: &'a Checkpoint,
     job: &'a Job,
@@ -392,21 +378,13 @@ impl Publishing for CheckpointRows<'_> {
         files: &Files,
     ) -> zillion_ps::Result<Option<LayerManifest>> {
         if let Since::Epoch(_) = since {
-            // A checkpoint remembers no lists of changes.
+            // A checkpoint has no lists of changes.
             return Ok(None);
         }
         let Self { checkpoint, job, workers } = self;
         let (tables, parts) = (&job.tables, &checkpoint.manifest.tables);
-        let path = checkpoint.path();
-        Ok(Some(layer_of_checkpoint(
-            workers,
-            path,
-            tables,
-            parts,
-            files,
-            folder,
-            &mut Unthrottled,
-        )?))
+        let (path, pace) = (checkpoint.path(), &mut Unthrottled);
+        Ok(Some(layer_of_checkpoint(workers, path, tables, parts, files, folder, pace)?))
     }
 
     fn end_dirty_epoch(&mut self) -> zillion_ps::Result<u32> {
@@ -420,8 +398,13 @@ impl Publishing for CheckpointRows<'_> {
     }
 }
 
-/// Writes all rows below `folder`.
+/// Writes all rows into the layer of a base, below `folder`.
 fn write_base(rows: &mut dyn Publishing, folder: &Path, files: &Files) -> Result<LayerManifest> {
     let layer = rows.write_layer(Since::Base, folder, files)?;
-    layer.ok_or_else(|| Error::Unsupported("the tables wrote no base".to_owned()))
+    layer.ok_or_else(|| {
+        Error::Unsupported(
+            "the parameter service did not write a base; publish from a checkpoint instead"
+                .to_owned(),
+        )
+    })
 }

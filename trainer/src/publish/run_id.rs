@@ -1,4 +1,4 @@
-//! The name of a training in the versions that come from it.
+//! The id of a run, which its versions name as their origin.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,15 +8,15 @@ use zillion_device::Files;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 
-/// The name of the file in a run's folder.
+/// The name of the file with the id in a run's folder.
 const FILE: &str = "RUN";
 
-/// A training, from its first step over all its resumptions.
+/// The id of a run, which stays the same when the run is resumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunId(pub(crate) String);
 
 impl RunId {
-    /// Returns the run of a folder, and names it if it has no name yet.
+    /// Returns the id of the run in a folder. If the run has no id yet, makes one and writes it.
     pub(crate) fn of(folder: &Path, files: &Files) -> Result<Self> {
         if let Some(id) = Self::find(folder)? {
             return Ok(id);
@@ -30,8 +30,9 @@ impl RunId {
         Self::inherit(folder, Self(id), files)
     }
 
-    /// Returns the run of a folder that begins from another's checkpoint. If it has no name yet, it
-    /// gets the other's, so that its versions are deltas on the other's.
+    /// Returns the id of the run in a folder, which begins from another run's checkpoint. If the
+    /// run has no id yet, it gets the id `other`, so its versions can be deltas on those of the
+    /// other run.
     pub(crate) fn inherit(folder: &Path, other: Self, files: &Files) -> Result<Self> {
         if let Some(id) = Self::find(folder)? {
             return Ok(id);
@@ -40,27 +41,25 @@ impl RunId {
         Ok(other)
     }
 
-    /// Returns the run that a checkpoint comes from.
+    /// Returns the id of the run that wrote a checkpoint.
     pub(crate) fn of_checkpoint(checkpoint: &Checkpoint) -> Result<Self> {
         let folder = checkpoint.path().parent().and_then(Path::parent);
         if let Some(id) = folder.map(Self::find).transpose()?.flatten() {
             return Ok(id);
         }
-        // A checkpoint that was copied elsewhere is named by its contents.
+        // The id of a checkpoint that was copied elsewhere is made from its contents.
         let manifest = &checkpoint.manifest;
         let digest = format!("{}-{}", manifest.dense.blake3, manifest.step);
         Ok(Self(blake3::hash(digest.as_bytes()).to_hex().chars().take(16).collect()))
     }
 
-    /// Returns the run of a folder, if it has a name.
+    /// Reads the id of the run in a folder. Returns `None` if the run has no id yet.
     fn find(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         match std::fs::read_to_string(&path) {
             Ok(id) => Ok(Some(Self(id.trim().to_owned()))),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => {
-                Err(Error::Io { action: "cannot read the name of the run", path, source })
-            }
+            Err(error) => Err(Error::io("cannot read the id of the run", &path)(error)),
         }
     }
 }

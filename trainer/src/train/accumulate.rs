@@ -1,16 +1,16 @@
-//! The sum of several batches' gradients, which `train.accumulate` makes one step of.
+//! The accumulation of the gradients of several batches into one step (`train.accumulate`).
 //!
-//! A step of N batches equals the step that one batch of all their rows would make. The gradient is
-//! that of the mean loss over all rows, with each batch weighted by its rows; the gradient of a
-//! table's row is the sum over its occurrences in any of them; counts, shows and clicks are added.
-//! Every batch of a step reads the same weights. Values that belong to a batch and not to a row
-//! stay so: batch norm's statistics, a loss that is averaged by weights or labels, the items that a
-//! softmax tells apart.
+//! A step of N batches equals the step of one batch with all their rows. The gradient is that of
+//! the mean loss over all rows, so each batch is weighted by its rows. The gradient of a table's
+//! row is the sum over its occurrences in all batches; counts, shows and clicks are added. Every
+//! batch of a step reads the same weights. Values of a batch are still computed from one batch: the
+//! statistics of batch norm, a loss that is averaged by weights or labels, and the items of a
+//! softmax.
 //!
 //! # Invariants
-//! Sums are in the order of the batches. Keys come by slot, and inside a slot by their first
-//! occurrence over the batches, as in a plan, so that nothing depends on shards and threads. A
-//! checkpoint is between steps and never holds a part of one.
+//! Sums are in the order of the batches. Keys are sorted by slot, and inside a slot by their first
+//! occurrence over the batches, as in a lookup plan, so the result does not depend on shards and
+//! threads. A checkpoint is written between steps and never holds a part of a step.
 
 use std::collections::HashMap;
 
@@ -20,17 +20,17 @@ use zillion_feature::{
 };
 use zillion_nn::{Executor, ParamId};
 
-/// The gradients of the batches of a step so far.
+/// The sums of the gradients of a step's batches so far.
 #[derive(Debug, Default)]
 pub(super) struct Accumulated {
     batches: u64,
     rows: usize,
-    /// The gradients by parameter; empty where the loss does not depend on it.
+    /// The gradient of each parameter; empty if the loss does not depend on the parameter.
     dense: Vec<Vec<f32>>,
     tables: Vec<Summed>,
 }
 
-/// The gradients of one table's rows, by first occurrence.
+/// The gradients of one table's rows, in the order of the first occurrences of their keys.
 #[derive(Debug, Default)]
 struct Summed {
     place: HashMap<FeatureKey, u32, MixedHasher>,
@@ -48,13 +48,13 @@ impl Accumulated {
         self.batches
     }
 
-    /// Returns the seed of the next batch's random numbers, which differ between two batches of a
-    /// step.
+    /// Returns the seed for the random numbers of the next batch. Each batch of a step has another
+    /// seed.
     pub(super) fn seed(&self, seed: u64) -> u64 {
         if self.batches == 0 { seed } else { combine(seed, self.batches) }
     }
 
-    /// Adds the gradients of a batch that was just run.
+    /// Adds the gradients of the batch that `executor` ran last.
     pub(super) fn add(&mut self, plan: &LookupPlan, grads: &RowBuffer, executor: &Executor) {
         let weight = plan.rows as f32;
         for (param, grad) in executor.param_grads() {
@@ -89,8 +89,8 @@ impl Accumulated {
         }
     }
 
-    /// Returns the step's plan and fills `buffer` with the gradients of its rows. The gradients of
-    /// parameters are left to [`Accumulated::param_grad`].
+    /// Returns the lookup plan of the step, and fills `buffer` with the gradients of its rows.
+    /// [`Accumulated::param_grad`] then returns the gradients of parameters.
     pub(super) fn finish(&mut self, buffer: &mut RowBuffer) -> LookupPlan {
         let share = 1.0 / self.rows.max(1) as f32;
         self.dense.iter_mut().flatten().for_each(|g| *g *= share);
@@ -109,12 +109,12 @@ impl Accumulated {
         LookupPlan { rows: self.rows, tables: tables.collect(), columns: Vec::new() }
     }
 
-    /// Returns the gradient of a parameter, once [`Accumulated::finish`] has ended the step.
+    /// Returns the gradient of a parameter, after [`Accumulated::finish`] has ended the step.
     pub(super) fn param_grad(&self, id: ParamId) -> Option<&[f32]> {
         self.dense.get(id.0 as usize).filter(|sum| !sum.is_empty()).map(Vec::as_slice)
     }
 
-    /// Forgets the step and keeps its memory.
+    /// Resets the sums for the next step, and keeps the memory of the buffers.
     pub(super) fn clear(&mut self) {
         self.batches = 0;
         self.rows = 0;
@@ -150,15 +150,15 @@ impl Summed {
         }
     }
 
-    /// Returns the places by slot, and inside a slot by first occurrence.
+    /// Returns the places of the keys, sorted by slot, and inside a slot by first occurrence.
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_by_key(|&place| self.keys[place].slot());
         order
     }
 
-    /// Makes the plan of a push: its keys, slots and counts. The positions in a batch are not
-    /// needed there.
+    /// Makes the table's lookup plan for a push: its keys, slots and counts. A push does not need
+    /// the positions in a batch.
     fn plan(&self, table: usize, order: &[usize]) -> TablePlan {
         let keys: Vec<FeatureKey> = order.iter().map(|&place| self.keys[place]).collect();
         let mut slots: Vec<(u16, u32)> = Vec::new();
@@ -189,7 +189,8 @@ mod tests {
         ids.iter().map(|&id| FeatureKey::from_i64(id)).collect()
     }
 
-    /// Makes a batch of one table, with gradients that are a function of key and batch.
+    /// Makes the plan and the gradients of a batch of one table. The gradients are a function of
+    /// key and `times`.
     fn batch(ids: &[i64], times: f32) -> (LookupPlan, RowBuffer) {
         let plan = LookupPlan { rows: ids.len(), ..plan_of(&[keys(ids)]) };
         let mut grads = RowBuffer::default();

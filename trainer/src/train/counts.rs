@@ -1,6 +1,7 @@
 //! The counts of a run, for observers ([`RunFigures`]) and for its report.
 //!
-//! Nothing here is part of a result: an observer that wants no figures costs a branch a step.
+//! Counts are not part of the result. If the observer needs no figures, they cost one branch in
+//! each step.
 
 use std::time::Instant;
 
@@ -11,39 +12,39 @@ use crate::error::Result;
 use crate::observer::{Observer, RunFigures};
 use crate::pipeline::Planned;
 
-/// The counts of this session of a run.
+/// The counts of a run since the process started.
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// The moment at which the caller asked for the run.
+    /// The moment at which the caller started the run.
     began: Instant,
-    /// The seconds from then to the end of the first step.
+    /// The seconds from the start of the run to the end of the first step.
     pub(super) first_step_seconds: Option<f64>,
     is_wanted: bool,
     step_seconds: Vec<f64>,
-    /// The rows that training has gone over.
+    /// The number of rows that were read: trained on, bad, or not drawn.
     passed_rows: u64,
-    /// The bad rows among them.
+    /// The number of bad rows that were read.
     bad_rows: u64,
-    /// The rows that were trained.
+    /// The number of rows that were trained on.
     pub(super) rows_trained: u64,
-    /// The trained rows whose key a side table does not have, one entry for each side table.
+    /// The number of trained rows whose key is not in a side table, for each side table.
     pub(super) missing_sides: Vec<u64>,
-    /// The steps whose gradients had no finite norm.
+    /// The number of steps that were skipped because the norm of the gradients was not finite.
     pub(super) skipped_steps: u64,
-    /// The trained rows of the last epoch that ended.
+    /// The number of trained rows of the last epoch that ended.
     pub(super) epoch_trained: Option<u64>,
 }
 
-/// The loss and the AUCs of the rows trained since the last figures.
+/// The loss and the AUCs of the rows that were trained on since the last figures.
 pub(super) struct RecentFigures {
     /// The mean loss of these rows.
     pub(super) loss: f64,
-    /// The AUC of each task's most recent predictions.
+    /// The AUC of the most recent predictions of each task.
     pub(super) aucs: Vec<(String, Option<f64>)>,
 }
 
 impl Counts {
-    /// Returns the counts of a session that has trained nothing yet.
+    /// Returns the counts of a run before its first step.
     pub(super) fn new(began: Instant, is_wanted: bool, side_tables: usize) -> Self {
         Self {
             began,
@@ -61,8 +62,8 @@ impl Counts {
 }
 
 impl Run {
-    /// Makes a step and counts it.
-    pub(super) fn counted_step(
+    /// Trains on a batch and updates the counts. Returns the mean loss of the batch.
+    pub(super) fn train_and_count(
         &mut self,
         planned: &Planned,
         next: Option<&LookupPlan>,
@@ -88,7 +89,7 @@ impl Run {
         Ok(loss)
     }
 
-    /// Reports the counts to the observer, where it wants them.
+    /// Reports the counts to the observer, if it needs them.
     pub(super) fn report_figures(
         &mut self,
         recent: Option<RecentFigures>,

@@ -1,4 +1,5 @@
-//! The data of a run: its three data sets, and what is learned of them before the first step.
+//! The data of a run: its three data sets, and the statistics that are computed before the first
+//! step.
 
 use std::path::Path;
 
@@ -12,33 +13,36 @@ use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::rejects::RejectFile;
 
-/// The data of a run.
+/// The data sets of a run, with their statistics.
 pub(super) struct Data {
     pub(super) train: Dataset,
     pub(super) valid: Option<Dataset>,
     pub(super) test: Option<Dataset>,
     /// The statistics of numeric features.
     pub(super) statistics: Statistics,
-    /// The frequency of each item in the training data, where the model reads it.
+    /// The frequency of each item in the training data, if the model reads it.
     pub(super) frequencies: Option<Frequencies>,
-    /// The training files, as the order of rows depends on them.
+    /// The training files, on which the order of rows depends.
     pub(super) files: Vec<TrainingFile>,
-    /// The file of rows that are left out as bad.
+    /// The file of rejected rows, if the job asks for one.
     pub(super) rejects: Option<RejectFile>,
-    /// The rows of an epoch, once one has been read to its end.
+    /// The number of rows of an epoch, after the first one has ended.
     pub(super) epoch_rows: Option<u64>,
 }
 
 impl Data {
-    /// Opens the data sets of a job. A run that goes on from `checkpoint` needs the same training
-    /// files.
+    /// Opens the data sets of a job. If the run resumes from `checkpoint`, verifies that the
+    /// training files are the same.
     pub(super) fn open(
         job: &Job,
         sides: &SideTables,
         checkpoint: Option<&Checkpoint>,
     ) -> Result<Self> {
         let train = open_dataset(job, &job.data.train, sides)?.ok_or_else(|| {
-            Error::Unsupported("`data.train` names no files: a job needs training data".to_owned())
+            Error::Unsupported(
+                "`data.train` names no files, but a job needs training data; name at least one file"
+                    .to_owned(),
+            )
         })?;
         let train = train.thinned(&job.data, job.seed)?;
         let files = training_files(job, &train)?;
@@ -64,7 +68,7 @@ impl Data {
         })
     }
 
-    /// Gives every data set these statistics.
+    /// Sets the statistics of every data set.
     pub(super) fn use_statistics(&mut self, statistics: Statistics) {
         let datasets = [Some(&mut self.train), self.valid.as_mut(), self.test.as_mut()];
         for dataset in datasets.into_iter().flatten() {
@@ -73,7 +77,7 @@ impl Data {
         self.statistics = statistics;
     }
 
-    /// Writes the file of rejected rows, where the job asks for one.
+    /// Writes the file of rejected rows, if the job asks for one.
     pub(super) fn save_rejects(&mut self, files: &Files) -> Result<()> {
         let Some(rejects) = &mut self.rejects else { return Ok(()) };
         let datasets = [Some(&self.train), self.valid.as_ref(), self.test.as_ref()];
@@ -101,8 +105,8 @@ fn open_dataset(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<D
     Ok(Some(dataset))
 }
 
-/// Lists the training files by their names below `data.root`, with their sizes, and the side tables
-/// that are joined to them. Side tables go by their names in the job, because they may move.
+/// Returns the names below `data.root` and the sizes of the training files and of the side tables.
+/// A side table has its name in the job instead, because its file may move.
 fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
     let mut files = Vec::new();
     for path in dataset.paths() {
@@ -120,10 +124,6 @@ fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
 }
 
 fn file_size(path: &Path) -> Result<u64> {
-    let failed = |source| Error::Io {
-        action: "cannot read the size of the file",
-        path: path.to_owned(),
-        source,
-    };
+    let failed = Error::io("cannot read the size of the file", path);
     Ok(std::fs::metadata(path).map_err(failed)?.len())
 }

@@ -1,4 +1,4 @@
-//! One epoch: its batches, the work between its steps, and its end.
+//! One epoch of a run: its batches, the work between its steps, and its end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ struct EpochBatches {
 }
 
 impl Run {
-    /// Trains from the cursor to the end of its epoch, validates and checkpoints.
+    /// Trains from the position of the run to the end of the epoch. Then validates the epoch and
+    /// writes a checkpoint.
     pub(super) fn train_epoch(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let began = Instant::now();
         let epoch = self.position.cursor.epoch;
@@ -39,16 +40,16 @@ impl Run {
         self.profile_next_batch();
         let mut next = self.next_batch(&mut batches)?;
         while let Some(planned) = next {
-            // Where rows lie on disk the next plan is worth waiting for, and a step of several
-            // batches ends with the last one that there is. An error of the next batch is reported
-            // when its turn comes.
+            // The next plan is needed to read rows from disk early, and to know whether a step of
+            // several batches ends with this one. An error of the next batch is reported after this
+            // step.
             let is_ahead = self.job.train.accumulate.get() > 1 || self.client.looks_ahead();
             let following = is_ahead.then(|| self.next_batch(&mut batches));
             let next_plan = match &following {
                 Some(Ok(Some(planned))) => Some(planned.plan.as_ref()),
                 _ => None,
             };
-            let loss = self.counted_step(&planned, next_plan)?;
+            let loss = self.train_and_count(&planned, next_plan)?;
             self.stage(Stage::Other, |run| run.observe_step(planned, loss, &mut window, observer))?;
             self.profile_next_batch();
             next = match following {
@@ -56,7 +57,7 @@ impl Run {
                 None => self.next_batch(&mut batches)?,
             };
             if self.work_between_steps(next.is_none(), observer)? {
-                observer.note("stopped after a whole batch; a checkpoint is written");
+                observer.note("the run stops after this batch and writes a checkpoint");
                 return Ok(());
             }
         }
@@ -72,7 +73,7 @@ impl Run {
         self.end_epoch(epoch, began, observer)
     }
 
-    /// Opens the batches from the cursor to the end of its epoch.
+    /// Opens the batches from the position of the run to the end of the epoch.
     fn open_batches(&mut self) -> Result<EpochBatches> {
         let order = BatchOrder {
             seed: self.job.seed,
@@ -96,13 +97,13 @@ impl Run {
         Ok(EpochBatches { pipeline, decoded_before: self.timing.seconds.decode_and_plan })
     }
 
-    /// Waits for the next batch; `None` at the end of the epoch.
+    /// Waits for the next batch. Returns `None` at the end of the epoch.
     fn next_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
         let pipeline = &mut batches.pipeline;
         let next = self.stage(Stage::Wait, |_| pipeline.next());
         self.timing.seconds.decode_and_plan = batches.decoded_before + pipeline.seconds;
         if let Some(profiler) = &mut self.timing.profiler {
-            profiler.decoded(pipeline.decoding);
+            profiler.record_decoding(pipeline.decoding);
         }
         next
     }
@@ -118,7 +119,7 @@ impl Run {
         let rows = planned.batch.rows as u64;
         self.position.progress.loss_sum += loss * rows as f64;
         window.add(rows, loss, &self.batch_logits(), &planned.batch);
-        self.show_step(&planned, loss, observer);
+        self.report_step_values(&planned, loss, observer);
         if let Some(report) = window.report(self.position.step, self.position.cursor) {
             observer.step(&report);
             let StepReport { loss, aucs, .. } = report;
@@ -128,11 +129,12 @@ impl Run {
         Ok(())
     }
 
-    /// Checkpoints and publishes where that is due. Returns whether the run was stopped and has to
-    /// end here.
+    /// Writes a checkpoint and publishes a version if they are due. Returns whether the run was
+    /// stopped and must end now.
     ///
-    /// The last step of an epoch is checkpointed with the result of its validation, not before. Nor
-    /// is the last one of a run that is stopped, whose checkpoint is whole.
+    /// No checkpoint is begun here after the last step of an epoch, because that checkpoint holds
+    /// the result of the validation. Nor is one begun if the run is stopped, because that
+    /// checkpoint is whole.
     fn work_between_steps(&mut self, is_last: bool, observer: &mut dyn Observer) -> Result<bool> {
         let is_between = self.buffers.accumulated.batches() == 0;
         let is_stopped = is_between && self.is_stopped();
@@ -151,7 +153,7 @@ impl Run {
         every.is_some_and(|n| self.position.step.is_multiple_of(n.get() as u64))
     }
 
-    /// Validates, checkpoints, publishes and reports an epoch that has ended.
+    /// Ends an epoch: validates it, writes a checkpoint, publishes a version and reports the epoch.
     fn end_epoch(&mut self, epoch: u64, began: Instant, observer: &mut dyn Observer) -> Result<()> {
         self.finish_checkpoint(observer)?;
         let rows = self.position.cursor.row - self.position.progress.left_out;
@@ -168,7 +170,7 @@ impl Run {
         if let Some(report) = &valid {
             let spec = self.position.progress.plateau.spec();
             let task = spec.task.as_deref();
-            let metric = report.judged(spec.metric, task);
+            let metric = report.metric_value(spec.metric, task);
             if metric.is_none() && self.job.train.plateau.is_some() {
                 return Err(Error::OneClass { rows: report.task(task).rows });
             }
@@ -195,8 +197,9 @@ impl Run {
         self.report_figures(None, observer)
     }
 
-    /// Returns what the regularisers add to the loss with the weights as they are: of whole tables
-    /// where those are dense, else of the rows of the last batch, and of the dense parameters.
+    /// Returns the loss of the regularisers with the present weights. It is the sum over the dense
+    /// parameters, all rows of tables with a whole-table regulariser, and the rows of the last
+    /// batch in other tables.
     fn regulariser(&mut self) -> Result<f64> {
         let tables = match &self.buffers.last_plan {
             Some(plan) => self.client.regulariser_loss(plan)?,
@@ -205,7 +208,7 @@ impl Run {
         Ok(tables + self.model.optimizer.regulariser(&self.model.params))
     }
 
-    /// Validates the epoch, where the job has validation data.
+    /// Validates the epoch. Returns `None` if the job has no validation data.
     fn validate(&mut self) -> Result<Option<EvalReport>> {
         let Self { job, options, data, client, model, .. } = self;
         let Some(dataset) = &data.valid else { return Ok(None) };

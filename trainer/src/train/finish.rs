@@ -11,7 +11,8 @@ use crate::profile::Stage;
 use crate::train_report::{TableReport, TrainReport};
 
 impl Run {
-    /// Tests the best epoch, from its checkpoint as an evaluation does, and reports the run.
+    /// Tests the best epoch, which is loaded from its checkpoint, and returns the report of the
+    /// run.
     pub(super) fn finish(mut self, observer: &mut dyn Observer) -> Result<TrainReport> {
         let interrupted = !self.is_finished();
         self.profile_end();

@@ -5,42 +5,43 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_nn::optim::{Average, DenseOptimizer};
 use zillion_nn::zoo::{self, LOGITS, LOSS};
-use zillion_nn::{Executor, Graph, Mode, NodeId, Params, Program, differentiate};
+use zillion_nn::{Executor, Mode, NodeId, Params, Program, differentiate};
 use zillion_scorer::Scorer;
 
-use super::step::{Looking, StepBuffers};
-use crate::error::{Error, Result};
+use super::step::{Inspection, StepBuffers};
+use crate::error::Result;
 use crate::fetch;
+use crate::graph_inputs::find_output;
 use crate::job::Job;
-use crate::observer::Look;
+use crate::observer::InspectOptions;
 use crate::retrieval::Towers;
 
-/// The dense model of a run.
+/// The dense model of a run, with its parameters and their optimizer.
 pub(super) struct Model {
     /// The executor of the training graph.
     pub(super) executor: Executor,
-    /// The scorer of validation and of versions.
+    /// The scorer of validation.
     pub(super) scorer: Scorer,
-    /// The two towers, where the job asks for retrieval.
+    /// The two towers, if the job evaluates retrieval.
     pub(super) towers: Option<Towers>,
     /// The newest dense parameters.
     pub(super) params: Params,
     pub(super) optimizer: DenseOptimizer,
-    /// The average of the parameters, where the job asks for one. It then scores in place of the
-    /// newest ones.
+    /// The average of the parameters, if the job asks for one. Rows are then scored with the
+    /// average instead of the newest parameters.
     pub(super) average: Option<Average>,
 }
 
 impl Model {
-    /// Builds the job's model, and the buffers of a step on it.
+    /// Builds the job's model, and the buffers of its steps.
     pub(super) fn build(
         job: &Job,
-        look: &Look,
+        inspect: &InspectOptions,
         workers: &Arc<Workers>,
     ) -> Result<(Self, StepBuffers)> {
         let mut graph = job.graph(Mode::Train)?;
         job.freeze(&mut graph)?;
-        // A two_tower without labels has a score and no label to compare it with.
+        // A two_tower without labels has one task without a label.
         let tasks = job.tasks().into_iter().enumerate();
         let logits = tasks.map(|(index, task)| find_output(&graph, &task.output(LOGITS, index)));
         let logits = logits.collect::<Result<Vec<NodeId>>>()?;
@@ -52,7 +53,7 @@ impl Model {
         let average = job.train.average.map(|spec| Average::new(spec, &params));
         let settings = job.train.settings()?;
         let mut differentiated = differentiate(&graph, loss)?;
-        let nodes = fetch::wanted(&differentiated.graph, &look.nodes)?;
+        let nodes = fetch::find_nodes(&differentiated.graph, &inspect.nodes)?;
         let results = nodes.iter().map(|node| (String::new(), node.id));
         differentiated.graph.outputs.extend(results);
         let executor = Executor::new(Program::train(&differentiated, settings)?);
@@ -60,37 +61,33 @@ impl Model {
         let scorer = Scorer::new(&infer, settings, workers.clone())?;
         let towers = Towers::new(job, &infer, settings, workers)?;
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
-        let buffers = StepBuffers::new(logits, item_column, Looking::new(look.steps, nodes));
+        let buffers = StepBuffers::new(logits, item_column, Inspection::new(inspect.steps, nodes));
         Ok((Self { executor, scorer, towers, params, optimizer, average }, buffers))
     }
 
-    /// Returns the parameters to score with: averaged, where the job asks for that.
+    /// Returns the parameters for scoring: the average if the job asks for one, else the newest
+    /// ones.
     pub(super) fn scoring_params(&self) -> &Params {
         select_scoring_params(self.average.as_ref(), &self.params)
     }
 
-    /// Lets the average follow step number `step` of the run.
+    /// Updates the average, if there is one, after step number `step` of the run.
     pub(super) fn update_average(&mut self, step: u64, workers: &Workers) -> Result<()> {
         let Some(average) = &mut self.average else { return Ok(()) };
         Ok(average.update(&self.params, step, workers)?)
     }
 
-    /// Counts the dense parameters that are trained.
+    /// Returns the number of dense parameters that are trained.
     pub(super) fn trained_parameters(&self) -> u64 {
         let trained = self.params.iter().filter(|(spec, _)| spec.trainable);
         trained.map(|(_, values)| values.len() as u64).sum()
     }
 }
 
-/// Returns the averaged parameters where there are any, and the newest ones otherwise.
+/// Returns the average of the parameters if there is one, else the newest parameters.
 pub(super) fn select_scoring_params<'a>(
     average: Option<&'a Average>,
     params: &'a Params,
 ) -> &'a Params {
     average.and_then(Average::params).unwrap_or(params)
-}
-
-fn find_output(graph: &Graph, name: &str) -> Result<NodeId> {
-    let missing = || Error::Unsupported(format!("the model has no output `{name}`"));
-    graph.output(name).ok_or_else(missing)
 }

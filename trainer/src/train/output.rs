@@ -5,25 +5,17 @@ use super::saving::Saving;
 use crate::checkpoint::{Link, RunDir};
 use crate::publish::RunId;
 
-/// The output of a run.
+/// The state of a run's output.
 pub(super) struct Output {
     pub(super) dir: RunDir,
-    /// The name of this training in the versions that come from it.
+    /// The id of the run, which its versions name as their origin.
     pub(super) id: RunId,
-    /// The step of the newest checkpoint, so that none is written twice.
+    /// The step of the newest checkpoint, so that no checkpoint is written twice.
     pub(super) checkpointed: Option<u64>,
-    /// The checkpoint that the next one can stand on.
+    /// The checkpoint that can be the parent of the next one.
     pub(super) link: Option<Link>,
     /// The checkpoint that is being written.
     pub(super) saving: Option<Saving>,
-    /// The versions of the model, where the job asks for them.
+    /// The state of publishing versions.
     pub(super) publishing: PublishState,
-}
-
-impl Output {
-    /// Returns the output of a run that has written nothing yet.
-    pub(super) fn new(dir: RunDir, id: RunId) -> Self {
-        let publishing = PublishState::default();
-        Self { dir, id, checkpointed: None, link: None, saving: None, publishing }
-    }
 }

@@ -1,4 +1,4 @@
-//! The position of a run: its step, its place in the data, and its progress.
+//! The position of a run: its step, its position in the data, and its progress.
 
 use zillion_feature::Cursor;
 use zillion_nn::optim::{Plateau, PlateauSpec};
@@ -10,7 +10,7 @@ use crate::job::Job;
 pub(super) struct Position {
     /// The number of steps done.
     pub(super) step: u64,
-    /// The place in the order of rows.
+    /// The position in the order of rows.
     pub(super) cursor: Cursor,
     /// The state of the schedule and of the epoch.
     pub(super) progress: Progress,
@@ -32,8 +32,8 @@ impl Position {
     }
 }
 
-/// Returns the job's schedule. A job without one gets a schedule that never changes the rate and
-/// never stops, because it still remembers the best epoch.
+/// Returns the job's schedule. A job without a schedule gets one that never changes the rate and
+/// never stops, because the schedule also finds the best epoch.
 fn new_plateau(job: &Job) -> Plateau {
     let never =
         PlateauSpec { factor: 1.0, patience: u32::MAX, metric: job.judge(), ..Default::default() };

@@ -1,5 +1,5 @@
-//! The preparation of a run: data, statistics, vocabularies, tables and the model, made new or as
-//! a checkpoint left them.
+//! The preparation of a run: opens the data, and initializes statistics, vocabularies, tables and
+//! the model, or restores them from a checkpoint.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +14,7 @@ use super::data::Data;
 use super::model::Model;
 use super::output::Output;
 use super::position::Position;
+use super::publish::PublishState;
 use super::timing::Timing;
 use super::{Run, TrainOptions};
 use crate::checkpoint::{Checkpoint, RunDir};
@@ -24,7 +25,7 @@ use crate::observer::Observer;
 use crate::publish::RunId;
 
 impl Run {
-    /// Makes a run ready for its next step.
+    /// Prepares a run for its next step.
     pub(super) fn prepare(
         job: Job,
         options: TrainOptions,
@@ -34,7 +35,7 @@ impl Run {
         let dir = RunDir::new(job.output());
         let checkpoint = find_checkpoint(&job, &options, &dir)?;
         let origin = find_origin(&job, &options, checkpoint.is_some())?;
-        let (model, buffers) = Model::build(&job, &observer.look(), &options.workers)?;
+        let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options.workers)?;
         let client = open_tables(&job, &options, &dir, observer)?;
         let sides = SideTables::load(&job.data, &job.schema)?;
         let data = Data::open(&job, &sides, checkpoint.as_ref())?;
@@ -47,14 +48,21 @@ impl Run {
         };
         let mut run = Self {
             position: Position::new(&job),
-            counts: Counts::new(began, observer.wants_figures(), job.schema.sides.len()),
+            counts: Counts::new(began, observer.needs_figures(), job.schema.sides.len()),
             job: Arc::new(job),
             options,
             data,
             client,
             model,
             buffers,
-            output: Output::new(dir, id),
+            output: Output {
+                dir,
+                id,
+                checkpointed: None,
+                link: None,
+                saving: None,
+                publishing: PublishState::default(),
+            },
             timing: Timing::default(),
         };
         run.start(checkpoint, origin, observer)?;
@@ -63,7 +71,8 @@ impl Run {
         Ok(run)
     }
 
-    /// Brings the run to where it starts: its own checkpoint, another run's, or the beginning.
+    /// Sets the state from which the run starts: its own checkpoint, the checkpoint of another run,
+    /// or an initial state.
     fn start(
         &mut self,
         checkpoint: Option<Checkpoint>,
@@ -81,7 +90,9 @@ impl Run {
                 self.position.progress.begun_at = self.position.step;
                 let Model { params, optimizer, .. } = &mut self.model;
                 if let Some(reason) = origin.lend_dense(params, optimizer)? {
-                    observer.note(&format!("the dense optimizer begins anew: {reason}"));
+                    observer.note(&format!(
+                        "the state of the dense optimizer is not taken from the checkpoint: {reason}"
+                    ));
                 }
                 Ok(())
             }
@@ -92,9 +103,10 @@ impl Run {
         }
     }
 
-    /// Makes the first passes over the training data that the job needs.
+    /// Initializes a new run: makes the first passes over the training data that the job needs, and
+    /// copies the weights of the version from which the run begins.
     fn begin(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        let origin = self.origin_version(observer)?;
+        let origin = self.load_origin(observer)?;
         self.collect_statistics(origin.as_ref(), observer)?;
         let workers = &self.options.workers;
         let counted = self.job.item_feature().filter(|_| self.job.train.item_counts.is_data());
@@ -117,7 +129,7 @@ impl Run {
         Ok(())
     }
 
-    /// Collects the statistics of numeric features that the version does not have.
+    /// Collects the statistics of numeric features, except those that `origin` has.
     fn collect_statistics(
         &mut self,
         origin: Option<&super::warm_start::Origin>,
@@ -138,7 +150,7 @@ impl Run {
         Ok(())
     }
 
-    /// Brings the whole run back to a checkpoint of its own.
+    /// Restores the whole state of the run from a checkpoint of its own.
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
         self.restore_tables(checkpoint)?;
@@ -151,26 +163,26 @@ impl Run {
         let Output { dir, checkpointed, link, .. } = &mut self.output;
         *checkpointed = Some(manifest.step);
         *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(dir, mark));
-        // A run that was killed between writing a checkpoint and removing an old one ends up the
-        // same.
+        // A run that was killed after writing a checkpoint may not have removed the old ones.
         let keep = self.job.train.keep.get();
         dir.retain(keep, self.position.progress.best, &self.options.files)
     }
 
-    /// Restores what was learned except the dense part, and not the position in the data.
+    /// Restores the tables, the statistics and the step from a checkpoint, but not the dense
+    /// parameters and not the position in the data.
     fn restore_tables(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
         self.data.use_statistics(manifest.statistics.clone());
         self.data.frequencies = checkpoint.frequencies()?;
         self.client.restore(checkpoint.path(), &manifest.tables)?;
-        // Rows remember the step that saw them last, and the knowledge in them keeps its age.
+        // Rows hold the step of their last push, so steps are counted on.
         self.position.step = manifest.step;
         self.position.progress.newest_event_ms = manifest.progress.newest_event_ms;
         Ok(())
     }
 }
 
-/// Returns the checkpoint of the run's own folder that it resumes from, if there is one.
+/// Returns the newest checkpoint in the run's folder, from which the run resumes, if there is one.
 fn find_checkpoint(job: &Job, options: &TrainOptions, dir: &RunDir) -> Result<Option<Checkpoint>> {
     let Some(checkpoint) = dir.newest()? else { return Ok(None) };
     if !options.resume {
@@ -180,11 +192,11 @@ fn find_checkpoint(job: &Job, options: &TrainOptions, dir: &RunDir) -> Result<Op
     Ok(Some(checkpoint))
 }
 
-/// Returns the checkpoint of another run that a new run begins from, if the caller names one.
+/// Returns the checkpoint of another run from which a new run begins, if the caller names one.
 fn find_origin(job: &Job, options: &TrainOptions, resumes: bool) -> Result<Option<Checkpoint>> {
     let Some(path) = &options.from else { return Ok(None) };
     if job.train.warm_start.is_some() {
-        let message = "names a version to begin from, and the run begins from a checkpoint; remove one of them";
+        let message = "names a version to begin from, but the run begins from a checkpoint; remove one of the two";
         return Err(ConfigError::at("train.warm_start", message).into());
     }
     if resumes {
@@ -196,7 +208,7 @@ fn find_origin(job: &Job, options: &TrainOptions, resumes: bool) -> Result<Optio
     Ok(Some(origin))
 }
 
-/// Opens the job's tables, empty.
+/// Opens empty tables for the job.
 fn open_tables(
     job: &Job,
     options: &TrainOptions,
@@ -205,7 +217,7 @@ fn open_tables(
 ) -> Result<Box<dyn TrainClient>> {
     let spills = !job.run.spill.is_empty();
     if spills {
-        // The run's own folders come first: preparing them makes their names durable.
+        // The run's folders are created first, which makes their names durable.
         dir.prepare(&options.files)?;
     }
     let memory_of = |(id, table): (TableId, &zillion_rows::TableSpec)| {
@@ -227,8 +239,8 @@ fn open_tables(
     let statistics = client.stats()?;
     if statistics.iter().any(|table| table.spill.is_some_and(|spill| spill.cached_files > 0)) {
         observer.note(&format!(
-            "spilled rows may take the machine's memory all the same: the file system of {} keeps files in memory or \
-             cannot bypass its page cache; set `run.spill_folder` to a folder on a disk of its own",
+            "spilled rows may still take memory, because the file system of {} keeps files in memory or cannot bypass \
+             its page cache; set `run.spill_folder` to a folder on another disk",
             folder.display()
         ));
     }

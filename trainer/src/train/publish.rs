@@ -1,8 +1,8 @@
-//! The publications of a run: their time, and the handling of those that fail.
+//! The publications of a run: decides when a version is due, and handles failures.
 //!
-//! Training does not end because a registry cannot be reached: the failure is reported, and the
-//! next version has what is missing. Only a run whose last publication failed ends with an error,
-//! when everything else is done.
+//! Training does not end if a registry cannot be reached: the failure is reported, and the next
+//! version has the missing changes. Only if the last publication failed, the run returns an error
+//! after everything else is done.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,15 +11,15 @@ use std::time::Instant;
 
 use zillion_device::SystemClock;
 use zillion_reader::SideTables;
+use zillion_registry::Origin;
 
 use super::Run;
 use crate::error::{Error, Result};
 use crate::evaluate::EvalReport;
 use crate::observer::{Observer, PublishReport};
+use crate::publish::{Opening, Published, Publisher, REMEMBERED, Wish};
 
-use crate::publish::{Moment, Opening, Published, Publisher, REMEMBERED, Wish};
-
-/// The publications of a run so far.
+/// The publisher of a run, and the outcome of the last publication.
 #[derive(Default)]
 pub(super) struct PublishState {
     publisher: Option<Publisher>,
@@ -29,8 +29,8 @@ pub(super) struct PublishState {
 }
 
 impl Run {
-    /// Opens the publisher, where the job asks for one, so that a missing requirement is found now
-    /// and not hours later.
+    /// Opens the publisher if the job publishes versions. Missing requirements are found here,
+    /// before the first step.
     pub(super) fn open_publisher(
         &mut self,
         sides: &SideTables,
@@ -53,15 +53,16 @@ impl Run {
         let schema = &self.job.schema;
         if schema.event_time.is_some() && schema.event_time_unit.is_none() {
             observer.note(
-                "versions will have no time of their newest event; set `columns.event_time_unit`",
+                "versions will not have the time of their newest event; set `columns.event_time_unit`",
             );
         }
         Ok(())
     }
 
-    /// Publishes the state that a killed run had checkpointed and not published.
+    /// Publishes the state of the checkpoint from which a run resumes, if the killed run did not
+    /// publish it.
     pub(super) fn catch_up_publishing(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        // A run that begins from another's checkpoint has no checkpoint of its own yet.
+        // A run that begins from another run's checkpoint has no checkpoint of its own yet.
         if self.output.checkpointed.is_none() {
             return Ok(());
         }
@@ -80,13 +81,13 @@ impl Run {
             && every.is_some_and(|n| self.position.step.is_multiple_of(n.get() as u64))
     }
 
-    /// Returns whether an epoch's end is published: that of the best epoch, or of every epoch in a
-    /// job that publishes by steps.
+    /// Returns whether a version is due at the end of an epoch. It is due after the best epoch so
+    /// far, and after every epoch if the job publishes by steps.
     fn is_published_at_end(&self, is_best: bool) -> bool {
         self.job.publish.as_ref().is_some_and(|publish| is_best || publish.every.is_some())
     }
 
-    /// Publishes the end of an epoch.
+    /// Publishes the state at the end of an epoch, if a version is due.
     pub(super) fn publish_epoch(
         &mut self,
         mean_loss: f64,
@@ -110,7 +111,7 @@ impl Run {
         self.publish(metrics, observer)
     }
 
-    /// Publishes the current state.
+    /// Publishes the present state, and reports the outcome to the observer.
     pub(super) fn publish(
         &mut self,
         metrics: BTreeMap<String, f64>,
@@ -118,17 +119,18 @@ impl Run {
     ) -> Result<()> {
         let Some(publisher) = &mut self.output.publishing.publisher else { return Ok(()) };
         let began = Instant::now();
-        let newest_event_ms = self.position.progress.newest_event_ms;
-        let moment = Moment {
+        let origin = Origin {
             step: self.position.step,
             cursor: self.position.cursor,
-            newest_event_ms,
+            newest_event_ms: self.position.progress.newest_event_ms,
             metrics,
+            ..Origin::default()
         };
         let params = self.model.scoring_params();
-        let outcome = publisher.publish(&moment, self.client.as_mut(), params, Wish::default());
+        let outcome = publisher.publish(origin, self.client.as_mut(), params, Wish::default());
         let published = outcome.as_ref().ok();
-        observer.published(&PublishReport { published, seconds: began.elapsed().as_secs_f64() });
+        observer
+            .report_version(&PublishReport { published, seconds: began.elapsed().as_secs_f64() });
         match outcome {
             Ok(published) => {
                 observer.note(&published.to_string());
@@ -137,7 +139,7 @@ impl Run {
             }
             Err(error) => {
                 observer.note(&format!(
-                    "a version was not published, and the next one will have its changes: {error}"
+                    "a version is not published, but the next version will have its changes: {error}"
                 ));
                 self.output.publishing.problem = Some(error);
             }
@@ -145,7 +147,7 @@ impl Run {
         Ok(())
     }
 
-    /// Returns the error of the last version, if it could not be published.
+    /// Returns an error if the last version could not be published.
     pub(super) fn check_published(&mut self, checkpoint: &Path) -> Result<()> {
         match self.output.publishing.problem.take() {
             None => Ok(()),

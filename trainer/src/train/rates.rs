@@ -1,9 +1,10 @@
-//! The learning rates of a step.
+//! The factors of the learning rates of a step.
 
 use super::Run;
 
 impl Run {
-    /// Returns the factors of a step's learning rates: of the dense parameters, and of the tables.
+    /// Returns the factors of the learning rates in a step, first for the dense parameters, then
+    /// for the tables.
     pub(super) fn rate_scales(&self, step: u64) -> (f32, f32) {
         let plateau = self.position.progress.plateau.rate_scale();
         let Some(schedule) = &self.job.train.schedule else { return (plateau, plateau) };
@@ -13,7 +14,7 @@ impl Run {
         (both, if schedule.tables { both } else { plateau })
     }
 
-    /// Returns the factor of the dense parameters' rate in the last step, for observers.
+    /// Returns the factor of the dense parameters' learning rate in the last step, for observers.
     pub(super) fn rate_scale(&self) -> f32 {
         self.rate_scales(self.position.step).0
     }

@@ -1,12 +1,12 @@
-//! The checkpoints of a run: their beginning, their progress beside the steps, and their end.
+//! The checkpoints of a run: begins them, continues them between steps, and ends them.
 //!
 //! # Invariants
-//! * At most one checkpoint is open. It holds the state after the step that it began behind, and
-//!   the results of training do not depend on it: a run that is killed meanwhile resumes from the
-//!   checkpoint before and computes the same again.
-//! * A checkpoint of changes stands on the last one that has its name, so that the checkpoints on
-//!   disk are a chain at any time. The number of checkpoints for each whole one is counted along
-//!   the chain, by a resumed run like by any other.
+//! * At most one checkpoint is open. It holds the state after the step at which it began. The
+//!   results of training do not depend on it: a run that is killed meanwhile resumes from the
+//!   previous checkpoint and computes the same steps again.
+//! * The parent of a checkpoint of changes is the last checkpoint that is complete, so the
+//!   checkpoints on disk are a chain at any time. The interval of whole checkpoints is counted
+//!   along this chain, also in a resumed run.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use zillion_feature::HASH_ID;
 
 use super::Run;
 use super::position::Position;
-use crate::checkpoint::{Link, Manifest, Writing, Written};
+use crate::checkpoint::{FileDigest, Link, Manifest, Retention, Writing, Written};
 use crate::error::Result;
 use crate::observer::{CheckpointReport, Observer};
 use crate::profile::Stage;
@@ -24,24 +24,25 @@ use crate::trace_span::span;
 #[derive(Debug)]
 pub(super) struct Saving {
     writing: Writing,
-    /// The number of steps done when it began.
+    /// The number of steps done when the checkpoint began.
     step: u64,
     began: Instant,
-    /// The number of checkpoints that it stands on.
+    /// The number of checkpoints below this one in its chain.
     behind: usize,
 }
 
-/// The extent of a checkpoint's tables.
+/// The rows of the tables that a checkpoint holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// All rows of the tables.
+    /// The checkpoint holds all rows of the tables.
     Whole,
-    /// The rows that changed since the last checkpoint, where `train.full_every` allows that.
+    /// The checkpoint holds the rows that changed since the last one, if `train.full_every` allows
+    /// that.
     Changes,
 }
 
 impl Run {
-    /// Begins a checkpoint of this moment, after the end of the one that is open.
+    /// Begins a checkpoint of the present state, after the open checkpoint has ended.
     pub(super) fn begin_checkpoint(
         &mut self,
         extent: Extent,
@@ -52,15 +53,15 @@ impl Run {
             return Ok(());
         }
         self.stage(Stage::Checkpoint, |run| run.stage_checkpoint(extent))?;
-        // Without a thread beside this one, nothing would be written before it is waited for, and
-        // all rows that change until then would be kept twice.
+        // Without another thread, nothing would be written in the background, and all rows that
+        // change until the end would be kept twice.
         if self.options.workers.threads() == 1 {
             return self.finish_checkpoint(observer);
         }
         Ok(())
     }
 
-    /// Writes what the checkpoint copies at its beginning, and begins the checkpoint of the tables.
+    /// Copies everything except the tables, and begins the checkpoint of the tables.
     fn stage_checkpoint(&mut self, extent: Extent) -> Result<()> {
         let _span = span!("checkpoint", step = self.position.step).entered();
         let began = Instant::now();
@@ -69,43 +70,40 @@ impl Run {
         let below = self.output.link.clone().filter(|_| extent == Extent::Changes);
         let below = below.filter(|below| below.behind + 1 < most);
         let (since, behind) = below.as_ref().map_or((None, 0), |b| (Some(b.mark), b.behind + 1));
-        let parent = below.map(|below| below.parent);
         let Position { step, cursor, progress } = &self.position;
         let (step, cursor, progress) = (*step, *cursor, progress.clone());
-        let (statistics, training_files) = (self.data.statistics.clone(), self.data.files.clone());
-        let portable = self.job.portable()?;
-        let (dir, keep, best) = (self.output.dir.clone(), self.job.train.keep.get(), progress.best);
-        let files = self.options.files.clone();
+        let manifest = Manifest {
+            hash: HASH_ID.to_owned(),
+            step,
+            parent: below.map(|below| below.parent),
+            cursor,
+            progress,
+            statistics: self.data.statistics.clone(),
+            dense: FileDigest::default(),
+            frequencies: None,
+            tables: Vec::new(),
+            files: self.data.files.clone(),
+            job: self.job.portable()?,
+        };
+        let retention = Retention {
+            dir: self.output.dir.clone(),
+            keep: self.job.train.keep.get(),
+            files: self.options.files.clone(),
+        };
         let writing = Writing::begin(
-            &self.output.dir.checkpoint_path(step),
-            &self.options.files,
             self.client.as_mut(),
             since,
             (&self.model.params, &self.model.optimizer, self.model.average.as_ref()),
             self.data.frequencies.as_ref(),
-            (
-                Box::new(move |dense, frequencies, tables| Manifest {
-                    hash: HASH_ID.to_owned(),
-                    step,
-                    parent,
-                    cursor,
-                    progress,
-                    statistics,
-                    dense,
-                    frequencies,
-                    tables,
-                    files: training_files,
-                    job: portable,
-                }),
-                Box::new(move || dir.retain(keep, best, &files)),
-            ),
+            manifest,
+            retention,
         )?;
         self.output.checkpointed = Some(step);
         self.output.saving = Some(Saving { writing, step, began, behind });
         Ok(())
     }
 
-    /// Continues the open checkpoint, if there is one, between two steps.
+    /// Continues the open checkpoint between two steps, if there is one.
     pub(super) fn advance_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let Some(saving) = self.output.saving.take() else { return Ok(()) };
         let (writing, is_done) = self.stage(Stage::Checkpoint, |run| {
@@ -118,7 +116,7 @@ impl Run {
         }
     }
 
-    /// Waits for the open checkpoint, if there is one.
+    /// Waits for the end of the open checkpoint, if there is one, and reports it.
     pub(super) fn finish_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let Some(Saving { writing, step, began, behind }) = self.output.saving.take() else {
             return Ok(());
@@ -127,18 +125,18 @@ impl Run {
             self.stage(Stage::Checkpoint, |run| writing.finish(run.client.as_mut()))?;
         self.output.link = mark.map(|mark| Link::new(&self.output.dir, step, blake3, mark, behind));
         let seconds = began.elapsed().as_secs_f64();
-        observer.checkpointed(&CheckpointReport { step, seconds, bytes });
+        observer.report_checkpoint(&CheckpointReport { step, seconds, bytes });
         self.report_figures(None, observer)
     }
 
-    /// Writes a whole checkpoint of this moment and waits for it.
+    /// Writes a whole checkpoint of the present state, and waits for its end.
     pub(super) fn checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
         self.begin_checkpoint(Extent::Whole, observer)?;
         self.finish_checkpoint(observer)
     }
 
-    /// Finishes the open checkpoint of a run that ends. It is valid, whatever the outcome of the
-    /// training.
+    /// Finishes the open checkpoint of a run that ends, even if `outcome` is an error, because the
+    /// checkpoint is valid.
     pub(super) fn finish_checkpoint_after<T>(
         &mut self,
         outcome: Result<T>,

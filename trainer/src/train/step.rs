@@ -1,8 +1,9 @@
-//! One step: pull, forward and backward, then the push and the dense optimizer at once.
+//! One step of a run: the pull, the forward and backward pass, then the push and the dense
+//! optimizer at the same time.
 //!
-//! With clipping, gradients are staged first, because the norm is over everything: tables, their
-//! regularisers (over whole tables where those are dense) and dense parameters. Without it, push
-//! and apply are one.
+//! With clipping, gradients are staged first, because the norm is over the gradients of tables, of
+//! their regularisers and of dense parameters together. Without clipping, the push applies the
+//! gradients.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,67 +12,62 @@ use zillion_embedding::Rates;
 use zillion_feature::{LookupPlan, RowBuffer, Step, TableRows};
 use zillion_nn::optim::clip_scale;
 use zillion_nn::{Executor, Inputs, NodeId, ParamId, StepSeed};
-use zillion_ps::{PushMode, TrainClient, Want};
+use zillion_ps::{PullOptions, PushMode, TrainClient};
 
 use super::accumulate::Accumulated;
 use super::model::Model;
 use super::{Run, uses};
 use crate::error::{Error, Result};
 use crate::evaluate;
-use crate::fetch::{self, Wanted};
-use crate::observer::{Observer, Stepped};
+use crate::fetch::{self, RequestedNode};
+use crate::observer::{InspectedStep, Observer};
 use crate::pipeline::Planned;
 use crate::profile::Stage;
 
-/// The buffers that go round from step to step, and the places of the graph's results.
-#[derive(Debug)]
+/// The buffers that all steps use, and the nodes of the graph's outputs.
+#[derive(Debug, Default)]
 pub(super) struct StepBuffers {
     /// The rows that the step has pulled.
     rows: RowBuffer,
-    /// The gradients of these rows.
+    /// The gradients of the pulled rows.
     grads: RowBuffer,
-    /// The gradients of the batches of a step that has not ended.
+    /// The summed gradients of the batches of a step that has not ended.
     pub(super) accumulated: Accumulated,
-    /// The logits of each task.
+    /// The node with the logits of each task.
     logits: Vec<NodeId>,
-    /// The logarithm of the share that each row's item has in the training data.
+    /// The logarithm of the frequency of each row's item in the training data.
     log_frequency: Vec<f32>,
-    /// The column of the items, where the model reads their frequency.
+    /// The sparse column of the items, if the model reads their frequencies.
     item_column: Option<usize>,
-    /// The values that the observer looks at.
-    looking: Looking,
+    /// The values that the observer requests.
+    inspection: Inspection,
     /// The plan of the last step.
     pub(super) last_plan: Option<Arc<LookupPlan>>,
 }
 
 impl StepBuffers {
     /// Returns the buffers of a run before its first step.
-    pub(super) fn new(logits: Vec<NodeId>, item_column: Option<usize>, looking: Looking) -> Self {
-        Self {
-            rows: RowBuffer::default(),
-            grads: RowBuffer::default(),
-            accumulated: Accumulated::default(),
-            logits,
-            log_frequency: Vec::new(),
-            item_column,
-            looking,
-            last_plan: None,
-        }
+    pub(super) fn new(
+        logits: Vec<NodeId>,
+        item_column: Option<usize>,
+        inspection: Inspection,
+    ) -> Self {
+        Self { logits, item_column, inspection, ..Self::default() }
     }
 }
 
-/// The values of a step that an observer looks at.
+/// The values of a step that the observer requests.
 #[derive(Debug, Default)]
-pub(super) struct Looking {
+pub(super) struct Inspection {
     steps: bool,
-    nodes: Vec<Wanted>,
+    nodes: Vec<RequestedNode>,
     dense_norm: f64,
     table_norms: Vec<f64>,
 }
 
-impl Looking {
-    /// Returns what to copy out of each step.
-    pub(super) fn new(steps: bool, nodes: Vec<Wanted>) -> Self {
+impl Inspection {
+    /// Makes the buffers for the norms and the nodes that the observer requests.
+    pub(super) fn new(steps: bool, nodes: Vec<RequestedNode>) -> Self {
         Self { steps, nodes, ..Self::default() }
     }
 
@@ -87,11 +83,11 @@ impl Looking {
 }
 
 impl Run {
-    /// Trains on a batch and returns its mean loss before the step. Where a step has several
-    /// batches, only the last of them moves weights.
+    /// Trains on a batch and returns its mean loss before the step. If a step has several batches,
+    /// only the last of them changes weights.
     ///
-    /// `next` is the plan of the next batch, where that is known: the rows that it needs from disk
-    /// are read meanwhile.
+    /// `next` is the plan of the next batch, if it is known. The rows of this plan are read from
+    /// disk meanwhile.
     pub(super) fn train_step(
         &mut self,
         planned: &Planned,
@@ -111,17 +107,17 @@ impl Run {
         Ok(loss)
     }
 
-    /// Pulls the batch's rows. The first batch of a step begins it.
+    /// Pulls the rows of the batch. Begins a step if the batch is the first one of its step.
     fn pull(&mut self, planned: &Planned, next: Option<&LookupPlan>) -> Result<()> {
         let step = self.position.step + 1;
         if self.buffers.accumulated.batches() == 0 {
             let (_, scale) = self.rate_scales(step);
             self.client.begin_step(Step(step), Rates { scale })?;
         }
-        // Where no pass over the data has counted the items, their rows have.
+        // If no pass over the data has counted the items, the counts of their rows are used.
         let counts = self.buffers.item_column.is_some() && self.data.frequencies.is_none();
         let rows = std::mem::take(&mut self.buffers.rows);
-        self.buffers.rows = self.client.pull(&planned.plan, Want { counts }, rows)?.wait()?;
+        self.buffers.rows = self.client.pull(&planned.plan, PullOptions { counts }, rows)?;
         if let Some(next) = next.filter(|_| self.client.looks_ahead()) {
             self.client.look_ahead(&[next])?;
         }
@@ -153,7 +149,7 @@ impl Run {
             grads.tables.iter_mut().map(|t| t.values.as_mut_slice()).collect();
         let Model { executor, params, .. } = model;
         executor.train(&options.workers, &inputs, params, seed, &mut by_table)?;
-        uses::note_uses(&planned.batch, &planned.plan, &job.tables, grads);
+        uses::fill_uses(&planned.batch, &planned.plan, &job.tables, grads);
         let loss = executor.loss().map_or(f64::NAN, f64::from);
         if !loss.is_finite() {
             return Err(Error::Diverged { step, loss });
@@ -161,8 +157,8 @@ impl Run {
         Ok(loss)
     }
 
-    /// Adds the batch to its step. Returns the plan of the whole step with its gradients in the
-    /// buffer, or `None` where further batches follow.
+    /// Adds the gradients of the batch to its step. After the last batch, returns the plan of the
+    /// whole step, whose gradients are then in the buffer. Before, returns `None`.
     fn accumulate(&mut self, planned: &Planned, is_last: bool) -> Result<Option<Arc<LookupPlan>>> {
         let batches = self.job.train.accumulate.get() as u64;
         if batches == 1 {
@@ -170,24 +166,25 @@ impl Run {
         }
         self.stage(Stage::Optimizer, |run| {
             let Self { options, model, buffers, .. } = run;
-            let StepBuffers { grads, accumulated, looking, .. } = buffers;
+            let StepBuffers { grads, accumulated, inspection, .. } = buffers;
             accumulated.add(&planned.plan, grads, &model.executor);
             if accumulated.batches() == batches || is_last {
                 return Ok(Some(Arc::new(accumulated.finish(grads))));
             }
-            if looking.steps {
+            if inspection.steps {
                 let own = |id: ParamId| model.executor.param_grad(id);
                 let norm = model.optimizer.sq_norm(&model.params, own, &options.workers)?;
-                looking.set_norms(norm, grads);
+                inspection.set_norms(norm, grads);
             }
             Ok(None)
         })
     }
 
-    /// Returns the factor of the step's gradients, which clips them, or `None` where they have no
-    /// finite norm and the step must be skipped. Stages the gradients of rows where the job clips.
+    /// Returns the factor that clips the gradients of the step, or `None` if their norm is not
+    /// finite and the step must be skipped. If the job clips, stages the gradients of rows.
     fn gradient_scale(&mut self, plan: &Arc<LookupPlan>) -> Result<Option<f32>> {
-        // Taken with and without clipping: a gradient that is not finite must reach no weight.
+        // The norm is also computed without clipping: a gradient that is not finite must reach no
+        // weight.
         let dense_sq_norm = self.stage(Stage::Optimizer, Self::dense_sq_norm)?;
         if !dense_sq_norm.is_finite() {
             return Ok(None);
@@ -195,27 +192,27 @@ impl Run {
         let Some(max) = self.job.train.clip_norm else { return Ok(Some(1.0)) };
         let scale = self.stage(Stage::Staging, |run| {
             let grads = std::mem::take(&mut run.buffers.grads);
-            run.buffers.grads = run.client.push(plan, grads, PushMode::Stage)?.wait()?;
+            run.buffers.grads = run.client.push(plan, grads, PushMode::Stage)?;
             let norm = (run.client.grad_sq_norm()? + dense_sq_norm).sqrt();
             Ok::<_, Error>(clip_scale(norm, max))
         })?;
         Ok(Some(scale).filter(|scale| scale.is_finite()))
     }
 
-    /// Returns the squared norm of the dense gradients, the regulariser included.
+    /// Returns the squared norm of the dense gradients, including the regulariser.
     fn dense_sq_norm(&mut self) -> Result<f64> {
         let Self { options, model, buffers, .. } = self;
         let grad = param_grad(&model.executor, &buffers.accumulated);
         let sq_norm = model.optimizer.sq_norm(&model.params, grad, &options.workers)?;
-        buffers.looking.set_norms(sq_norm, &buffers.grads);
+        buffers.inspection.set_norms(sq_norm, &buffers.grads);
         Ok(sq_norm)
     }
 
-    /// Pushes the gradients of rows and moves the dense parameters.
+    /// Pushes the gradients of rows and updates the dense parameters.
     ///
-    /// Rows and dense weights do not depend on each other, so that a thread that is idle in one
-    /// works on the other. An error of either ends the run, and nothing is saved of what the other
-    /// has moved.
+    /// Rows and dense parameters do not depend on each other, so both are updated at the same time.
+    /// An error of one of them ends the run, and no later checkpoint holds the changes of the
+    /// other.
     fn push_and_optimize(&mut self, plan: &Arc<LookupPlan>, grad_scale: f32) -> Result<()> {
         let begin = Instant::now();
         let step = self.position.step + 1;
@@ -226,9 +223,9 @@ impl Run {
         let workers = &*options.workers;
         let staged_scale = job.train.clip_norm.map(|_| grad_scale);
         let (pushed, optimized) = workers.join(
-            || timed(|| push(client.as_mut(), plan, grads, staged_scale)),
+            || measure(|| push(client.as_mut(), plan, grads, staged_scale)),
             || {
-                timed(|| {
+                measure(|| {
                     let grad = param_grad(executor, accumulated);
                     Ok(optimizer.step(params, grad, rate_scale, grad_scale, workers)?)
                 })
@@ -242,23 +239,23 @@ impl Run {
         Ok(())
     }
 
-    /// Drops the gradients of a step that has no direction: it moves no weight and is counted.
+    /// Drops the gradients of a step whose norm is not finite, and counts the step as skipped.
     fn skip_step(&mut self) -> Result<()> {
         self.client.discard()?;
         self.counts.skipped_steps += 1;
         let step = self.position.step + 1;
-        tracing::warn!(step, "the gradient's norm is not finite: step skipped");
+        tracing::warn!(step, "step skipped, because the norm of the gradients is not finite");
         Ok(())
     }
 
-    /// Ends the step and moves on in the data.
+    /// Ends the step and its last batch.
     fn end_step(&mut self, planned: &Planned) {
         self.end_batch(planned);
         self.buffers.accumulated.clear();
         self.position.step += 1;
     }
 
-    /// Moves on in the data.
+    /// Moves the position in the data behind the batch.
     fn end_batch(&mut self, planned: &Planned) {
         let position = &mut self.position;
         let passed = planned.cursor.row - position.cursor.row;
@@ -269,14 +266,19 @@ impl Run {
         evaluate::add(&mut self.counts.missing_sides, &planned.batch.side_missing);
     }
 
-    /// Shows the step that was just done to an observer that looks.
-    pub(super) fn show_step(&self, planned: &Planned, loss: f64, observer: &mut dyn Observer) {
-        let Looking { steps, nodes, dense_norm, table_norms } = &self.buffers.looking;
+    /// Reports the requested values of the last step to the observer, if it requests any.
+    pub(super) fn report_step_values(
+        &self,
+        planned: &Planned,
+        loss: f64,
+        observer: &mut dyn Observer,
+    ) {
+        let Inspection { steps, nodes, dense_norm, table_norms } = &self.buffers.inspection;
         if !steps && nodes.is_empty() {
             return;
         }
-        observer.stepped(&Stepped {
-            // A batch that ends no step belongs to the next one.
+        observer.inspect(&InspectedStep {
+            // A batch that does not end a step belongs to the next step.
             step: self.position.step + u64::from(self.buffers.accumulated.batches() > 0),
             epoch: planned.cursor.epoch,
             first_row: planned.cursor.row.saturating_sub(planned.batch.rows as u64),
@@ -286,18 +288,19 @@ impl Run {
             logits: self.batch_logits().first().copied().unwrap_or_default(),
             dense_norm: *dense_norm,
             table_norms,
-            fetched: &fetch::fetched(nodes, &self.model.executor),
+            fetched: &fetch::fetch_values(nodes, &self.model.executor),
         });
     }
 
-    /// Returns the log odds of each task in the last batch, as they were before the step.
+    /// Returns the log odds of each task in the last batch, computed before the step.
     pub(super) fn batch_logits(&self) -> Vec<&[f32]> {
         let output = |&id| self.model.executor.output(id).unwrap_or_default();
         self.buffers.logits.iter().map(output).collect()
     }
 }
 
-/// Pushes and applies the gradients of rows, or applies those that were staged, by this factor.
+/// Pushes and applies the gradients of rows. With `staged_scale`, applies the staged gradients with
+/// this factor instead.
 fn push(
     client: &mut dyn TrainClient,
     plan: &Arc<LookupPlan>,
@@ -308,24 +311,24 @@ fn push(
         client.apply(scale)?;
         return Ok(());
     }
-    *grads = client.push(plan, std::mem::take(grads), PushMode::Apply)?.wait()?;
+    *grads = client.push(plan, std::mem::take(grads), PushMode::Apply)?;
     client.sweep()?;
     Ok(())
 }
 
-/// Runs `work` and returns the time that it took.
-fn timed(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
+/// Runs `work` and returns its duration.
+fn measure(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
     let began = Instant::now();
     work()?;
     Ok(began.elapsed())
 }
 
-/// Fills in, for each row, the logarithm of the number of steps that have pushed its item, at least
-/// 1.
+/// Fills `logs` with the logarithm of the number of steps that pushed the item of each row, which
+/// is at least 1.
 ///
-/// The softmax over a batch does not see a number that is added to all rows alike, so that the
-/// number of steps need not be subtracted (Yi et al. 2019 estimate the same: the share of the
-/// batches that an item is in).
+/// The softmax over a batch does not change if a number is added to all rows, so the logarithm of
+/// the number of all steps need not be subtracted. (Yi et al. 2019 estimate the same figure: the
+/// share of the batches that have an item.)
 fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mut Vec<f32>) {
     let column = &plan.columns[column];
     let counts = rows.tables[column.table].counts.as_deref().unwrap_or_default();
@@ -334,7 +337,7 @@ fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mu
     logs.extend(column.inverse.iter().map(|at| f64::from(count(at)).ln() as f32));
 }
 
-/// Returns the gradient of each parameter: of the batch alone, or of all batches of the step.
+/// Returns a function that finds the gradient of a parameter, summed over the batches of the step.
 fn param_grad<'a>(
     executor: &'a Executor,
     accumulated: &'a Accumulated,

@@ -17,7 +17,7 @@ use zillion_reader::Dataset;
 
 use super::*;
 use crate::checkpoint::RunDir;
-use crate::observer::{Look, Silent, Stepped};
+use crate::observer::{InspectOptions, InspectedStep, Silent};
 use crate::predict::Loaded;
 
 const ROWS: u64 = 600;
@@ -169,11 +169,11 @@ struct StopBehind {
 }
 
 impl Observer for StopBehind {
-    fn look(&self) -> Look {
-        Look { steps: true, ..Look::default() }
+    fn inspect_options(&self) -> InspectOptions {
+        InspectOptions { steps: true, ..InspectOptions::default() }
     }
 
-    fn stepped(&mut self, _: &Stepped<'_>) {
+    fn inspect(&mut self, _: &InspectedStep<'_>) {
         self.seen += 1;
         self.stop.store(self.seen >= self.batches, Ordering::Relaxed);
     }
@@ -256,11 +256,11 @@ struct Losses<F> {
 }
 
 impl<F: Fn(f64, bool) -> f64> Observer for Losses<F> {
-    fn look(&self) -> Look {
-        Look { steps: true, ..Look::default() }
+    fn inspect_options(&self) -> InspectOptions {
+        InspectOptions { steps: true, ..InspectOptions::default() }
     }
 
-    fn stepped(&mut self, stepped: &Stepped<'_>) {
+    fn inspect(&mut self, stepped: &InspectedStep<'_>) {
         let labels = &stepped.batch.labels[0].values;
         let rows = stepped.logits.iter().zip(labels);
         let sum: f64 = rows.map(|(&z, &y)| (self.of_row)(f64::from(z), y == 1.0)).sum();
@@ -383,7 +383,7 @@ fn a_run_begins_from_the_matching_parts_of_a_version() {
         said.contains("version 1 of m") && said.contains("table user begins with 40 rows"),
         "{said}"
     );
-    assert!(!said.contains("begin as in a new run"), "{said}");
+    assert!(!said.contains("begin with initial values"), "{said}");
 
     // Another model takes the parts of the same name and shape, and lists the rest.
     let deeper = "[model]\nkind = 'deepfm'\nhidden = [8, 4, 4]\n";
@@ -457,7 +457,7 @@ fn batches_that_are_held_in_memory_change_no_byte() {
 
 #[test]
 fn a_profile_covers_its_steps_and_changes_no_byte() {
-    use crate::profile::{Limits, ProfileOptions, Span, Stage, What};
+    use crate::profile::{Limits, ProfileOptions, Span, SpanKind, Stage};
     use std::num::NonZeroU64;
 
     let place = Place::new();
@@ -482,22 +482,22 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     assert_eq!(timeline.threads[0], "training");
     for sampled in &timeline.sampled {
         assert_eq!(sampled.rows, 64);
-        let of = |what: What| sampled.spans.iter().find(|s| s.what == what).copied().unwrap();
+        let of = |kind: SpanKind| sampled.spans.iter().find(|s| s.kind == kind).copied().unwrap();
         let inside =
             |inner: &Span, outer: &Span| outer.begin <= inner.begin && inner.end() <= outer.end();
-        let step = of(What::Step(sampled.step));
+        let step = of(SpanKind::Step(sampled.step));
         for stage in [Stage::Wait, Stage::Pull, Stage::Model, Stage::Optimizer, Stage::Other] {
-            assert!(inside(&of(What::Stage(stage)), &step), "{stage:?}");
+            assert!(inside(&of(SpanKind::Stage(stage)), &step), "{stage:?}");
         }
         // Where the dense optimizer took longer than the push beside it, the time is counted as the
         // optimizer's.
-        let push = sampled.spans.iter().find(|s| s.what == What::Stage(Stage::Push));
+        let push = sampled.spans.iter().find(|s| s.kind == SpanKind::Stage(Stage::Push));
         assert!(push.is_none_or(|push| inside(push, &step)));
-        of(What::Decode);
-        of(What::Plan);
-        let model = of(What::Stage(Stage::Model));
+        of(SpanKind::Decode);
+        of(SpanKind::Plan);
+        let model = of(SpanKind::Stage(Stage::Model));
         let kernels: Vec<&Span> =
-            sampled.spans.iter().filter(|s| matches!(s.what, What::Kernel(_))).collect();
+            sampled.spans.iter().filter(|s| matches!(s.kind, SpanKind::Kernel(_))).collect();
         assert!(kernels.len() > 10, "{}", kernels.len());
         assert!(kernels.iter().all(|kernel| inside(kernel, &model)));
         // A lane's kernels lie in its passes, and a thread does one thing at a time.
@@ -518,7 +518,7 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
         open.push(span);
     }
     for stage in [Stage::Prepare, Stage::Checkpoint, Stage::Validate, Stage::Test] {
-        let spans = timeline.beside.iter().filter(|s| s.what == What::Stage(stage));
+        let spans = timeline.beside.iter().filter(|s| s.kind == SpanKind::Stage(stage));
         assert!(spans.count() > 0, "{stage:?}");
     }
 
@@ -547,7 +547,8 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     // Where gradients are clipped, rows are staged first, and staging is not counted as a push.
     let clipped = profiled_with("clipped", &format!("{more}clip_norm = 1.0\n"), usize::MAX);
     for sampled in &clipped.profile.unwrap().sampled {
-        let stage = |stage| sampled.spans.iter().filter(|s| s.what == What::Stage(stage)).count();
+        let stage =
+            |stage| sampled.spans.iter().filter(|s| s.kind == SpanKind::Stage(stage)).count();
         assert_eq!(stage(Stage::Staging), 1);
         assert!(stage(Stage::Push) <= 1);
     }

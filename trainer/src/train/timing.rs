@@ -1,4 +1,4 @@
-//! The time of a run by stage, and the profile that is recorded of it.
+//! The time of a run in each stage, and the recording of its profile.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use super::Run;
 use crate::profile::{Profiler, Stage};
 use crate::stage_seconds::{Lap, StageSeconds};
 
-/// The seconds of each stage so far, and the profiler where the caller asked for one.
+/// The seconds of each stage so far, and the profiler if the caller asked for one.
 #[derive(Default)]
 pub(super) struct Timing {
     pub(super) seconds: StageSeconds,
@@ -14,7 +14,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Adds a stretch of the driving thread's time to its stage.
+    /// Adds a stretch of time of the thread that drives the run to a stage.
     pub(super) fn add(&mut self, stage: Stage, lap: Lap) {
         if let Some(sum) = seconds_of(&mut self.seconds, stage) {
             *sum += lap.seconds();
@@ -25,7 +25,8 @@ impl Timing {
     }
 }
 
-/// Returns the sum that a stage is counted in, or `None` for a stage that only profiles show.
+/// Returns the sum to which the time of a stage is added, or `None` for a stage that only profiles
+/// record.
 fn seconds_of(seconds: &mut StageSeconds, stage: Stage) -> Option<&mut f64> {
     Some(match stage {
         Stage::Wait => &mut seconds.wait,
@@ -42,7 +43,7 @@ fn seconds_of(seconds: &mut StageSeconds, stage: Stage) -> Option<&mut f64> {
 }
 
 impl Run {
-    /// Runs `work` and counts its time as `stage`.
+    /// Runs `work` and adds its time to `stage`.
     pub(super) fn stage<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
         let begin = Instant::now();
         let result = work(self);
@@ -50,11 +51,11 @@ impl Run {
         result
     }
 
-    /// Counts the time since `begin`, in which the push and the dense optimizer ran.
+    /// Adds the time since `begin`, in which the push and the dense optimizer ran, to their stages.
     ///
-    /// One thread has run one after the other, and each is counted. Several threads have run both
-    /// at once, which took the time of the longer: the time until `joined` is the push where that
-    /// was the longer.
+    /// A single thread runs one after the other, and each has its own time. Several threads run
+    /// both at the same time, which takes as long as the longer of the two. The time until `joined`
+    /// then belongs to the push if the push was longer, else to the optimizer.
     pub(super) fn count_push_and_optimizer(
         &mut self,
         begin: Instant,
@@ -72,14 +73,14 @@ impl Run {
         self.timing.add(Stage::Optimizer, Lap { begin: pushed, end: Instant::now() });
     }
 
-    /// Ends the recording of the last batch, and begins that of the next one where its turn is.
+    /// Ends the recording of the last batch, and begins to record the next one if it is due.
     pub(super) fn profile_next_batch(&mut self) {
         if let Some(profiler) = &mut self.timing.profiler {
             profiler.begin_batch(&self.options.workers, &mut self.model.executor);
         }
     }
 
-    /// Ends the recording of the last batch.
+    /// Ends the recording of the last batch of an epoch.
     pub(super) fn profile_end(&mut self) {
         if let Some(profiler) = &mut self.timing.profiler {
             profiler.end_batch(&self.options.workers, &mut self.model.executor);

@@ -1,14 +1,15 @@
-//! The uses of a batch's rows: shows and clicks, for tables that keep statistics of use.
+//! The uses of a batch's rows: their shows and clicks, for tables that keep these statistics.
 //!
-//! A show is an occurrence of a key, in any of the table's features; a click is the label of the
-//! first task over them. Both are summed in the order of the batch, so that they do not depend on
-//! the division of work. A row of the batch without that label is a show and no click.
+//! The shows of a key are its occurrences in all features of the table. Its clicks are the sum of
+//! the first label over these occurrences. Both are summed in the order of the batch, so they do
+//! not depend on the division of work. A row of the batch without the label counts as a show
+//! without a click.
 
 use zillion_feature::{Batch, LookupPlan, RowBuffer, TablePlan, Use};
 use zillion_rows::TableSpec;
 
-/// Writes the uses of each row into `grads`, for tables that keep statistics of use.
-pub(super) fn note_uses(
+/// Writes the uses of each row into `grads`, for tables that keep these statistics.
+pub(super) fn fill_uses(
     batch: &Batch,
     plan: &LookupPlan,
     specs: &[TableSpec],
@@ -34,7 +35,7 @@ fn uses_of(table: &TablePlan, clicks: &[f32]) -> impl Iterator<Item = Use> {
     })
 }
 
-/// Returns the label of each value of a table, in the table's order of values.
+/// Returns the label for each value of a table, in the order of the table's values.
 fn clicks_by_value(batch: &Batch, plan: &LookupPlan, table: usize) -> Vec<f32> {
     let label = batch.labels.first();
     let click = |row: usize| -> f32 {

@@ -1,43 +1,41 @@
-//! Runs that begin from a version of a model, whose weights are copied where the job has a place
-//! for them.
+//! Runs that begin from a version of a model (`train.warm_start`), whose weights are copied.
 //!
-//! A checkpoint continues a training: the same model, with all optimizer state. A version has
-//! weights only, and may be of another job: dense parameters go by name, rows by table and segment.
-//! Parts with the same name and another shape are an error; parts that only one side has are
-//! listed. The version is loaded as a server loads it, with its chain, checksums and parity rows,
-//! so that no run begins from a version that cannot be trusted.
+//! A checkpoint continues a training: it has the same model and all optimizer state. A version has
+//! only weights, and may be of another job: dense parameters are matched by name, rows by table and
+//! segment. Parts with the same name and a different shape are an error; parts that only the
+//! version or only the job has are reported. The version is loaded like in a server, with its
+//! chain, checksums and parity rows, so a damaged version is refused.
 //!
 //! # Crash consistency
-//! Only the first session of a run begins from the version. A run that was killed before its first
-//! checkpoint begins again, and later sessions resume from a checkpoint, which holds all of it. The
-//! fetched files lie in a folder of their own, which is removed.
+//! A run reads the version until it has a checkpoint. A run that was killed before its first
+//! checkpoint begins from the version again. A later one resumes from its checkpoint, which holds
+//! everything. The fetched files are in a folder of their own, which is removed.
 
 use std::sync::Arc;
 
 use zillion_device::SystemClock;
 use zillion_feature::{Buckets, FeatureKind, FeatureSpec, Statistics, TableId};
 use zillion_nn::optim::Average;
-use zillion_registry::{Cache, Registry, VersionId};
+use zillion_registry::{Cache, Registry, STABLE, VersionId};
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use super::Run;
 use crate::error::{Error, Result};
-use crate::job::WarmStart;
 use crate::observer::Observer;
 
-/// The folder of the run that a version is fetched into.
+/// The name of the folder, inside the run's folder, into which a version is fetched.
 const FOLDER: &str = "warm-start";
 
-/// The version that a run begins from, and its name in errors.
+/// The version from which a run begins, and its name in errors.
 pub(super) struct Origin {
     version: Servable,
     name: String,
 }
 
 impl Run {
-    /// Fetches the version that the job begins from, if it does.
-    pub(super) fn origin_version(&self, observer: &mut dyn Observer) -> Result<Option<Origin>> {
+    /// Loads the version from which the job begins, if the job names one.
+    pub(super) fn load_origin(&self, observer: &mut dyn Observer) -> Result<Option<Origin>> {
         let Some(config) = &self.job.train.warm_start else { return Ok(None) };
         let files = self.options.files.scratch();
         let registry =
@@ -45,7 +43,7 @@ impl Run {
         let model = registry.model(config.model.as_deref().unwrap_or(&self.job.name))?;
         let number = match config.version {
             Some(number) => VersionId(number),
-            None => model.pointer(config.pointer())?.to.version,
+            None => model.pointer(config.pointer.as_deref().unwrap_or(STABLE))?.to.version,
         };
         observer.note(&format!("beginning from version {number} of {}", model.name()));
         let folder = self.output.dir.path().join(FOLDER);
@@ -58,7 +56,7 @@ impl Run {
         Ok(Some(Origin { version, name }))
     }
 
-    /// Copies the version's parameters and rows.
+    /// Copies the parameters and rows of a version into the model and the tables.
     pub(super) fn begin_from(
         &mut self,
         origin: &Origin,
@@ -86,8 +84,8 @@ impl Run {
                     version: origin.name.clone(),
                     what: format!("parameter `{}`", spec.name),
                     problem: format!(
-                        "it is [{}, {}] there and [{}, {}] in the job; give the layer another name or the \
-                         same shape",
+                        "its shape is [{}, {}] in the version and [{}, {}] in the job; give the layer the \
+                         same shape or another name",
                         there.rows, there.cols, spec.rows, spec.cols
                     ),
                 });
@@ -98,7 +96,7 @@ impl Run {
             theirs.specs().iter().filter(|spec| self.model.params.find(&spec.name).is_none());
         let unused: Vec<String> = unused.map(|spec| spec.name.clone()).collect();
         for (names, what) in [
-            (fresh, "begin as in a new run, because the version does not have them"),
+            (fresh, "begin with initial values, because the version does not have them"),
             (unused, "are left out, because the job does not have them"),
         ] {
             if !names.is_empty() {
@@ -113,7 +111,9 @@ impl Run {
         for (id, own) in (0..).map(TableId).zip(&self.job.tables) {
             let Some(table) = theirs.iter().position(|spec| spec.name == own.name) else {
                 let name = &own.name;
-                observer.note(&format!("table {name} begins empty: the version does not have it"));
+                observer.note(&format!(
+                    "table {name} begins empty, because the version does not have it"
+                ));
                 continue;
             };
             let mut rows = origin.version.rows().whole_rows_of(table);
@@ -138,13 +138,15 @@ impl Run {
         let left_out: Vec<&str> = left_out.map(|spec| spec.name.as_str()).collect();
         if !left_out.is_empty() {
             let names = left_out.join(", ");
-            observer.note(&format!("tables that are left out, because the job has none: {names}"));
+            observer.note(&format!(
+                "tables that are left out, because the job does not have them: {names}"
+            ));
         }
         Ok(())
     }
 
-    /// Returns the version's statistics of the features that have the same meaning in the job. Its
-    /// weights were learned with them.
+    /// Returns the version's statistics of the features that have the same transform in the job.
+    /// The weights of the version were learned with these statistics.
     pub(super) fn inherited_statistics(&self, origin: Option<&Origin>) -> Statistics {
         let Some(origin) = origin else { return Statistics::default() };
         let theirs = &origin.version.encoder().schema().features;
@@ -159,7 +161,7 @@ impl Run {
     }
 }
 
-/// Returns whether statistics of one feature are valid for the other.
+/// Returns whether the statistics of one feature are valid for the other.
 fn mean_the_same(a: &FeatureSpec, b: &FeatureSpec) -> bool {
     match (&a.kind, &b.kind) {
         (FeatureKind::Numeric { transform: a, .. }, FeatureKind::Numeric { transform: b, .. }) => {
@@ -170,11 +172,5 @@ fn mean_the_same(a: &FeatureSpec, b: &FeatureSpec) -> bool {
             FeatureKind::Bucketized { buckets: Buckets::Quantiles(b), .. },
         ) => a == b,
         _ => false,
-    }
-}
-
-impl WarmStart {
-    fn pointer(&self) -> &str {
-        self.pointer.as_deref().unwrap_or(zillion_registry::STABLE)
     }
 }

@@ -1,4 +1,4 @@
-//! The rows trained since the last step report.
+//! The rows that were trained on since the last step report.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use crate::recent_auc::RecentTasks;
 /// The shortest time between two step reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The rows trained since the last step report, and the most recent predictions.
+/// The sums over the rows since the last step report, and the most recent predictions.
 pub(super) struct Window {
     epoch_rows: Option<u64>,
-    /// The position at the last report.
+    /// The position in the order of rows at the last report.
     position: u64,
     began: Instant,
     rows: u64,
@@ -41,8 +41,8 @@ impl Window {
         self.recent.push(batch, logits);
     }
 
-    /// Returns the mean loss and the AUCs of rows that no report has covered; `None` where there
-    /// are none.
+    /// Returns the mean loss and the AUCs of the rows since the last report, or `None` if there are
+    /// no such rows.
     pub(super) fn rest(&self) -> Option<RecentFigures> {
         let loss = self.loss_sum / self.rows as f64;
         (self.rows > 0).then(|| RecentFigures { loss, aucs: self.recent.aucs() })

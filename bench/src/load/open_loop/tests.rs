@@ -105,7 +105,7 @@ fn bodies_go_in_turn_and_the_rate_holds() {
     let bodies = ["a", "b", "c"].map(Bytes::from);
     let run = run(&target, &bodies, plan(100.0, 30, 4), Answers::new(true)).unwrap();
     assert!(run.elapsed >= Duration::from_millis(290), "{:?}", run.elapsed);
-    assert_eq!(run.answers.versions()["7"], 30);
+    assert_eq!(run.answers.versions["7"], 30);
     let mut counts = [0; 3];
     seen.try_iter().for_each(|body| counts[usize::from(body[0] - b'a')] += 1);
     assert_eq!(counts, [10; 3]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use zillion_console::{compute_pool, job_file, print_result};
-use zillion_datatools::{ColumnProfile, Count, Drift, Look, Numbers, Profile, drift, profile};
+use zillion_datatools::{ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, drift, profile};
 use zillion_reader::{DataConfig, Paths};
 
 use crate::args::InspectArgs;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
             None => bail!("no files are given; name at least one"),
         },
     };
-    let wanted = Look { rows: args.rows, ..Look::default() };
+    let wanted = ProfileSpec { rows: args.rows, ..ProfileSpec::default() };
     let first = profile(&config, &files, &wanted, &workers)?;
     let second = match second.is_empty() {
         true => None,

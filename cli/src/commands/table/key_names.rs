@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use zillion_datatools::{Look, profile};
+use zillion_datatools::{ProfileSpec, profile};
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, FeatureSpec, TableId};
 use zillion_trainer::Job;
@@ -36,7 +36,7 @@ impl KeyNames {
         keys: impl Iterator<Item = FeatureKey>,
         workers: &Workers,
     ) -> Result<()> {
-        let look = Look { wanted: keys.collect(), ..Look::default() };
+        let look = ProfileSpec { wanted: keys.collect(), ..ProfileSpec::default() };
         self.texts.append(&mut profile(&job.data, files, &look, workers)?.texts);
         Ok(())
     }

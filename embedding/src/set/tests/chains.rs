@@ -394,13 +394,14 @@ fn a_chain_that_is_not_what_was_written_is_refused_by_name() {
     // them.
     let mut bare = parts.clone();
     bare.iter_mut().filter_map(|t| t.changes.as_mut()).for_each(|c| c.below.clear());
-    assert!(restore(&bare).unwrap_err().contains("no whole checkpoint is below them"));
+    assert!(restore(&bare).unwrap_err().contains("no whole checkpoint below them"));
     for skipped in 0..3 {
         let mut gap = parts.clone();
         let changes = gap.iter_mut().filter_map(|t| t.changes.as_mut());
         changes.for_each(|c| drop(c.below.remove(skipped)));
         let error = restore(&gap).unwrap_err();
-        let expected = if skipped == 0 { "no whole checkpoint is below" } else { "this one says" };
+        let expected =
+            if skipped == 0 { "no whole checkpoint below" } else { "this checkpoint lists" };
         assert!(error.contains(expected), "{error}");
     }
     restore(&parts).unwrap();

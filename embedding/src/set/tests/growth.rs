@@ -471,7 +471,7 @@ fn checkpoints_of_other_widths_are_refused() {
     let said = restore(TableSpec { grow: None, ..spec.clone() }, &parts).unwrap_err();
     assert!(said.contains("narrow rows") && said.contains("table `t`"), "{said}");
     let without = vec![TableParts { narrow: None, rows: 20, ..parts[0].clone() }];
-    assert!(restore(spec.clone(), &without).unwrap_err().contains("all full"));
+    assert!(restore(spec.clone(), &without).unwrap_err().contains("only full rows"));
     let wider = growing(2, Some(2), TableSpec { grow: None, ..spec.clone() });
     assert!(restore(wider, &parts).unwrap_err().contains("column `weights`"));
     // The parts have a key with rows of both widths.

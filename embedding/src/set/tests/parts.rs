@@ -161,13 +161,13 @@ fn every_malformed_part_is_refused_by_name() {
         refused(&forge(folder.path(), |out| write(out, &columns, &metadata(), 1)), expected);
     }
     for (key, value, expected) in [
-        ("zillion.format", "2", "format is `2` and this program reads `1`"),
+        ("zillion.format", "2", "is `2`, but this version of Zillion reads `1`"),
         ("zillion.table", "users", "belongs to table `users`"),
         ("zillion.slots", "0..2048", "holds slots 0..2048 instead of 0..4096"),
         (
             "zillion.segments",
             "vector:2:adam",
-            "segments are `vector:2:adam` and the job's are `vector:2:adagrad`",
+            "are `vector:2:adam`, but those of the job are `vector:2:adagrad`",
         ),
     ] {
         let changed: Vec<_> =
@@ -177,7 +177,7 @@ fn every_malformed_part_is_refused_by_name() {
     refused(&forge(folder.path(), |out| write(out, &good(), &metadata(), 0)), "0 record batches");
     refused(&forge(folder.path(), |out| write(out, &good(), &metadata(), 2)), "2 record batches");
     refused(&forge(folder.path(), |out| out.extend(b"no Arrow")), "no footer");
-    refused(&forge(folder.path(), |out| out.extend([7; 100])), "not an Arrow file");
+    refused(&forge(folder.path(), |out| out.extend([7; 100])), "not a valid part of a checkpoint");
     refused(
         &forge(folder.path(), |out| {
             out.extend([0; 50]);
@@ -189,9 +189,9 @@ fn every_malformed_part_is_refused_by_name() {
     let mut parts = forge(folder.path(), |out| write(out, &good(), &metadata(), 1));
     parts[0].parts[0].rows = 3;
     parts[0].rows = 3;
-    refused(&parts, "the file has 2 rows and the checkpoint says 3");
+    refused(&parts, "the file has 2 rows, but the checkpoint lists 3");
     parts[0].parts[0].bytes += 1;
-    refused(&parts, "cut or changed");
+    refused(&parts, "truncated or changed");
     std::fs::remove_file(folder.path().join(&parts[0].parts[0].file)).unwrap();
     refused(&parts, "check that it exists");
 }
@@ -215,7 +215,7 @@ fn a_row_of_another_parts_slots_is_refused() {
     let message = reopen(folder.path(), &parts).unwrap_err();
     assert!(
         message.contains(
-            "column `key`, row 1: key 0x8000000000000000 is of slot 2048 and the part holds 0..2048"
+            "column `key`, row 1: key 0x8000000000000000 belongs to slot 2048, but the part holds slots 0..2048"
         ),
         "{message}"
     );
@@ -231,15 +231,15 @@ fn a_listing_that_cannot_be_is_refused() {
         let message = reopen(folder.path(), &parts).expect_err(expected);
         assert!(message.contains(expected), "{message}\n  does not say: {expected}");
     };
-    refused(&|p| p.clear(), "does not have this table");
+    refused(&|p| p.clear(), "the checkpoint does not; use");
     refused(&|p| p.push(p[0].clone()), "lists this table twice");
-    refused(&|p| p.push(TableParts { table: "x".into(), ..p[0].clone() }), "that the job does not");
-    refused(&|p| p[0].rows = 9, "the parts have 2 rows and the table 9");
+    refused(&|p| p.push(TableParts { table: "x".into(), ..p[0].clone() }), "the job does not; use");
+    refused(&|p| p[0].rows = 9, "the parts have 2 rows, but the table has 9");
     refused(&|p| p[0].parts.clear(), "lists 0");
     refused(&|p| p[0].parts = vec![p[0].parts[0].clone(); 3], "lists 3");
     refused(
         &|p| p[0].parts[0].file = "../../etc/passwd".into(),
-        "part 0 is `tables/ids/part-00000.arrow`",
+        "part 0 instead of `tables/ids/part-00000.arrow`",
     );
 }
 
@@ -455,8 +455,9 @@ fn parts_keep_the_type_of_their_weights_and_another_one_is_refused() {
             for message in [restored.unwrap_err(), opened.unwrap_err().to_string()] {
                 assert!(message.contains("tables/ids/part-00000.arrow"), "{message}");
                 let (stored, job) = (dtype.name(), other.name());
-                let words =
-                    format!("weights are {stored} and the job's table has `dtype = \"{job}\"`");
+                let words = format!(
+                    "of the part are {stored}, but the job's table has `dtype = \"{job}\"`"
+                );
                 assert!(message.contains(&words), "{message}");
             }
         }

@@ -1,9 +1,10 @@
-//! The folding of nodes that play the same part in a graph into one box: the lookups of 26
-//! features, the experts of a mixture.
+//! The folding of similar nodes of a graph into one box, for example the lookups of 26 features or
+//! the experts of a mixture.
 //!
 //! Nodes are alike if they have the same operation and shape, and read and feed nodes that are
 //! alike. The classes come from refining the partition by operation and shape until it is stable.
-//! Two nodes of one path are never alike, because their distances from the path's begin differ.
+//! Two nodes of one path are never alike, because their distances from the start of the path
+//! differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ pub(super) struct Fold {
     pub(super) inputs: BTreeSet<usize>,
 }
 
-/// Returns whether a node is drawn: all but parameters.
+/// Returns whether a node is drawn. All nodes except parameters are.
 pub(super) fn is_drawn(graph: &Graph, id: NodeId) -> bool {
     !matches!(graph.node(id).op, Op::Param { .. })
 }
@@ -72,8 +73,8 @@ pub(super) fn fold(graph: &Graph) -> Vec<Fold> {
     boxes.into_iter().map(|nodes| Fold { inputs: read(&nodes), nodes }).collect()
 }
 
-/// Returns the part of a shape that is equal in nodes that are alike: tables and columns count as
-/// equal.
+/// Returns the part of a shape that nodes in one box share: the indices of tables and columns are
+/// left out.
 fn kind_of_shape(shape: Shape) -> (u8, usize, usize) {
     match shape.rows {
         Dim::Batch => (0, 0, shape.cols),

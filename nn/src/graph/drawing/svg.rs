@@ -1,6 +1,6 @@
 //! Graphs as SVG pictures, from top to bottom.
 //!
-//! Nodes that play the same part are folded into one box with a count, so that the width of a
+//! Similar nodes are folded into one box with a count, so that the width of a
 //! picture depends on the variety of the model and not on the number of features. A row has at most
 //! [`ROW`] boxes; a layer with more continues in the next row. No layout crate is used: the folding
 //! makes these graphs readable, and a layered layout of a few dozen boxes is one page of code.
@@ -32,9 +32,8 @@ path{fill:none;stroke:#888}path.l{stroke:#ccc;stroke-dasharray:3 3}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.bg{fill:#16191d}path.l{stroke:#444}\
 rect.b{fill:#22272e;stroke:#999}rect.p{fill:#0c2d6b;stroke:#58a6ff}}";
 
-/// Draws one picture with all stages below each other. A box is in a row below its inputs and close
-/// to them. Parameters are left out, products have a colour, and lines that pass other rows are
-/// dashed.
+/// Draws one picture with all stages below each other. A box is below its inputs and close to them.
+/// Parameters are left out, products have a colour, and lines that pass other rows are dashed.
 #[must_use]
 pub fn svg(stages: &[Stage], sizes: &Sizes) -> String {
     let mut body = String::new();
@@ -159,7 +158,7 @@ fn rows_of(boxes: &[Fold]) -> Vec<Vec<usize>> {
     layers.iter().flat_map(|layer| layer.chunks(ROW)).map(<[usize]>::to_vec).collect()
 }
 
-/// Returns the middle of a box's inputs.
+/// Returns the mean horizontal position of a box's inputs; `None` if the box has no inputs.
 fn middle(fold: &Fold, places: &[(f64, f64)]) -> Option<f64> {
     let count = fold.inputs.len();
     let sum: f64 = fold.inputs.iter().map(|&input| places[input].0 + BOX.0 / 2.0).sum();
@@ -175,11 +174,7 @@ fn draw_box(
 ) {
     let Some(&first) = fold.nodes.first() else { return };
     let node = graph.node(first);
-    let cost = fold.nodes.iter().map(|&id| cost(graph, id, sizes));
-    let cost = cost.fold(Cost::default(), |sum, cost| Cost {
-        flops: sum.flops + cost.flops,
-        bytes: sum.bytes + cost.bytes,
-    });
+    let cost: Cost = fold.nodes.iter().map(|&id| cost(graph, id, sizes)).sum();
     let product = matches!(node.op.head(), Op::Linear | Op::MatMulNt | Op::MatMulTn);
     let class = if product { "p" } else { "b" };
     let _ = writeln!(

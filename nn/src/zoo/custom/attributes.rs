@@ -3,12 +3,13 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::checks::{below_one, finite};
 use crate::graph::ParamInit;
 use crate::zoo::Activation;
 
-/// The widest layer and the largest side of a parameter: a larger number is probably a mistake.
+/// The maximum width of a layer and side of a parameter: a larger number is probably a mistake.
 const MAX_WIDTH: usize = 1 << 20;
-/// The most layers of one kind on top of each other.
+/// The maximum number of layers in one node.
 const MAX_LAYERS: usize = 100;
 
 /// The attributes of an operation that has none.
@@ -20,7 +21,7 @@ pub(super) struct Plain {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Features {
-    /// The features in this order; if absent, all of the kind, as the job lists them.
+    /// The names of the features, in order; if absent, all features of the kind in the job's order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) features: Option<Vec<String>>,
 }
@@ -29,7 +30,7 @@ pub(super) struct Features {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OneFeature {
-    /// A feature of ids.
+    /// The name of a feature of ids.
     pub(super) feature: String,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct OneFeature {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Wide {
-    /// The features, ids and numbers; if absent, all.
+    /// The names of the features, ids and numbers; if absent, all features.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) features: Option<Vec<String>>,
     /// Whether there is a global bias. Default: false.
@@ -48,7 +49,7 @@ pub(super) struct Wide {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Param {
-    /// The rows and columns.
+    /// The numbers of rows and columns.
     #[serde(deserialize_with = "shape")]
     pub(super) shape: [usize; 2],
     /// The initial values. Default: Xavier normal.
@@ -63,7 +64,7 @@ pub(super) struct Constant {
     /// The number in every element.
     #[serde(deserialize_with = "finite")]
     pub(super) value: f32,
-    /// The rows and columns. Default: 1, 1.
+    /// The numbers of rows and columns. Default: 1, 1.
     #[serde(default = "one_by_one", deserialize_with = "shape")]
     pub(super) shape: [usize; 2],
 }
@@ -164,7 +165,7 @@ pub(super) struct Fields {
 #[serde(deny_unknown_fields)]
 pub(super) struct Dropout {
     /// The share of the elements that become zero in training.
-    #[serde(deserialize_with = "rate")]
+    #[serde(deserialize_with = "below_one")]
     pub(super) rate: f32,
 }
 
@@ -178,11 +179,11 @@ pub(super) struct MlpNode {
     /// The function after each layer. Default: relu.
     #[serde(default)]
     pub(super) activation: Activation,
-    /// Whether batch norm stands between linear layer and activation. Default: false.
+    /// Whether batch norm comes between linear layer and activation. Default: false.
     #[serde(default)]
     pub(super) batch_norm: bool,
     /// The share of units dropped in training. Default: 0.
-    #[serde(default, deserialize_with = "rate")]
+    #[serde(default, deserialize_with = "below_one")]
     pub(super) dropout: f32,
 }
 
@@ -270,26 +271,10 @@ fn hidden<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<usize>, D::E
     let widths = Vec::<usize>::deserialize(deserializer)?;
     if widths.is_empty() || widths.len() > MAX_LAYERS {
         let found = widths.len();
-        return Err(D::Error::custom(format!("must be 1 to {MAX_LAYERS} layers, found {found}")));
+        return Err(D::Error::custom(format!("must have 1 to {MAX_LAYERS} layers, found {found}")));
     }
     for &width in &widths {
         in_range::<D::Error>(width, MAX_WIDTH)?;
     }
     Ok(widths)
-}
-
-fn finite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
-    let value = f32::deserialize(deserializer)?;
-    if value.is_finite() {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be a finite number, found {value}")))
-}
-
-fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
-    let value = f32::deserialize(deserializer)?;
-    if (0.0..1.0).contains(&value) {
-        return Ok(value);
-    }
-    Err(D::Error::custom(format!("must be at least 0 and below 1, found {value}")))
 }

@@ -11,23 +11,23 @@ use crate::error::{Error, Result};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::op::{Binary, Unary};
 use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::zoo::inputs::{ModelInputs, SparseInput};
+use crate::zoo::inputs::{ModelInputs, SparseInput, add_linear};
 use crate::zoo::mlp::MlpKeys;
 
-/// The most columns of one value: a row of 64 MiB is probably a mistake.
+/// The maximum number of columns of one value: a row of 64 MiB is probably a mistake.
 const MAX_COLS: usize = 1 << 24;
-/// The most floats of one parameter: 8 GiB.
+/// The maximum number of floats of one parameter: 8 GiB.
 const MAX_PARAM: usize = 1 << 31;
 
-/// A node that has been built.
+/// A node of the job that has been built.
 #[derive(Clone, Copy)]
 struct Value {
     id: NodeId,
-    /// The length of the vectors in the value, if it consists of vectors.
+    /// The length of the vectors in the value, if the value consists of vectors of one length.
     field: Option<usize>,
 }
 
-/// Builds the nodes and returns the log odds of each label, in the order of labels.
+/// Builds the nodes and returns the nodes of the labels' log odds, in the order of labels.
 pub(super) fn build(
     b: &mut GraphBuilder,
     spec: &GraphSpec,
@@ -58,11 +58,15 @@ pub(super) fn build(
 fn check_log_odds(key: &str, node: &str, shape: Shape) -> Result<()> {
     let why = match shape {
         Shape { rows: Dim::Batch, cols: 1 } => return Ok(()),
-        Shape { rows: Dim::Batch, .. } => "a linear node of width 1 makes one number of a row",
-        Shape { rows: Dim::Values(_), .. } => "segment_sum makes one row of a list",
-        _ => "it does not depend on the rows of the batch",
+        Shape { rows: Dim::Batch, .. } => {
+            "add a linear node of width 1, which computes one number for each row"
+        }
+        Shape { rows: Dim::Values(_), .. } => {
+            "add a segment_sum, which computes one row for each list"
+        }
+        _ => "name a node that depends on the rows of the batch",
     };
-    let message = format!("log odds are [B, 1], node `{node}` is {shape}: {why}");
+    let message = format!("log odds have the shape [B, 1], but node `{node}` has {shape}; {why}");
     Err(ConfigError::at(key, message).into())
 }
 
@@ -85,7 +89,7 @@ impl GraphSpec {
         let of_label = |&label: &&str| match self.outputs.get(label) {
             Some(node) => Ok((format!("model.outputs.{label}"), node.as_str())),
             None => {
-                let why = format!("names no node for the label `{label}`");
+                let why = format!("no node for the label `{label}`; add a key `{label}`");
                 Err(ConfigError::at("model.outputs", why).into())
             }
         };
@@ -294,7 +298,9 @@ impl<'a> Layer<'a> {
 
     fn not_values(&self, id: NodeId) -> Error {
         let shape = self.b.shape(id);
-        self.refuse(format!("{shape} has no lists; op = \"values\" gives a row a value of a list"))
+        self.refuse(format!(
+            "the input {shape} has no lists; use op = \"values\", which has a row for each value"
+        ))
     }
 
     /// Returns the number of floats of a field: the given one, otherwise the length of the input's
@@ -302,7 +308,8 @@ impl<'a> Layer<'a> {
     fn field(&self, dim: Option<usize>) -> Result<usize> {
         dim.or(self.x[0].field).ok_or_else(|| {
             let why =
-                "the input is not made of vectors of one length; say how many floats a field has";
+                "the input does not consist of vectors of one length; set `dim` to the number of \
+                 floats of a field";
             ConfigError::at(&self.key("dim"), why).into()
         })
     }
@@ -310,9 +317,9 @@ impl<'a> Layer<'a> {
     fn needs_batch(&self) -> Result<()> {
         match self.b.shape(self.x[0].id) {
             Shape { rows: Dim::Batch | Dim::Values(_), .. } => Ok(()),
-            shape => {
-                Err(self.refuse(format!("it takes rows of the batch, and its input is {shape}")))
-            }
+            shape => Err(self.refuse(format!(
+                "its input must have rows of the batch, and has the shape {shape}"
+            ))),
         }
     }
 
@@ -320,8 +327,8 @@ impl<'a> Layer<'a> {
         match self.b.shape(self.x[0].id) {
             Shape { rows: Dim::Const(_), .. } => Ok(()),
             shape => Err(self.refuse(format!(
-                "its input is {shape}, and a sum over the rows of a batch would make a row's score \
-                 depend on its neighbours; sum_columns sums inside a row"
+                "its input has the shape {shape}, and a sum over the rows of a batch would make the \
+                 score of a row depend on other rows; use sum_columns, which sums inside a row"
             ))),
         }
     }
@@ -362,7 +369,6 @@ impl<'a> Layer<'a> {
             }
         }
         let name = self.name;
-        let mut parts = Vec::new();
         let mut weights = Vec::with_capacity(ids.len());
         for (index, column) in ids {
             let Some(offset) = column.linear else {
@@ -371,20 +377,16 @@ impl<'a> Layer<'a> {
             let gather = format!("{name}.ids.{}", column.name);
             weights.push(self.b.gather(&gather, index, offset, 1, column.pooling)?);
         }
-        if !weights.is_empty() {
-            let weights = self.b.concat(&format!("{name}.ids"), &weights)?;
-            parts.push(self.b.sum_columns(&format!("{name}.ids.sum"), weights)?);
+        if weights.is_empty() && numbers.is_empty() {
+            return Err(
+                self.refuse("there is no feature to sum over; add a feature to the job".into())
+            );
         }
-        if !numbers.is_empty() {
-            let numbers = self.b.numeric(&format!("{name}.numbers"), &numbers)?;
-            parts.push(self.b.linear_no_bias(&format!("{name}.numeric"), numbers, 1)?);
-        }
-        let sum = match parts[..] {
-            [ids, numbers] => self.b.add(&format!("{name}.sum"), ids, numbers)?,
-            [only] => only,
-            _ => return Err(self.refuse("there is no feature to sum over".to_owned())),
+        let numeric = match numbers.is_empty() {
+            true => None,
+            false => Some(self.b.numeric(&format!("{name}.numbers"), &numbers)?),
         };
-        if spec.bias { self.b.bias(name, sum) } else { Ok(sum) }
+        add_linear(self.b, name, (&format!("{name}.ids"), &weights), numeric, spec.bias)
     }
 
     fn numeric(&mut self, spec: &Features) -> Result<NodeId> {
@@ -397,7 +399,7 @@ impl<'a> Layer<'a> {
                     None if self.inputs.columns.iter().any(|c| c.name == *name) => Err(self
                         .refuse_key(
                             "features",
-                            format!("`{name}` is a feature of ids, not a number"),
+                            format!("`{name}` is a feature of ids; name numeric features only"),
                         )),
                     None => {
                         let names: Vec<&str> = all.iter().map(String::as_str).collect();
@@ -408,7 +410,7 @@ impl<'a> Layer<'a> {
             }
         };
         if columns.is_empty() {
-            return Err(self.refuse("there is no numeric feature".to_owned()));
+            return Err(self.refuse("the job has no numeric feature; remove the node".to_owned()));
         }
         self.b.numeric(self.name, &columns)
     }
@@ -422,7 +424,7 @@ impl<'a> Layer<'a> {
             }
         };
         if columns.is_empty() {
-            return Err(self.refuse("there is no feature of ids".to_owned()));
+            return Err(self.refuse("the job has no feature of ids; remove the node".to_owned()));
         }
         Ok(columns)
     }
@@ -433,7 +435,8 @@ impl<'a> Layer<'a> {
             return Ok((index, &columns[index]));
         }
         if self.inputs.numeric.iter().any(|n| n == name) {
-            let why = format!("`{name}` is a number and has no vector; op = \"numeric\" reads it");
+            let why =
+                format!("`{name}` is a number and has no vector; read it with op = \"numeric\"");
             return Err(self.refuse_key(key, why));
         }
         let mut names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
@@ -446,20 +449,28 @@ impl<'a> Layer<'a> {
     fn check(&self, value: Value) -> Result<()> {
         let cols = self.b.cols(value.id);
         if cols > MAX_COLS {
-            return Err(self.refuse(format!("{cols} columns are more than {MAX_COLS}")));
+            return Err(
+                self.refuse(format!("found {cols} columns, at most {MAX_COLS} are allowed"))
+            );
         }
         let large = |p: &&crate::graph::ParamSpec| p.rows.saturating_mul(p.cols) > MAX_PARAM;
         match self.b.params().iter().rev().find(large) {
             None => Ok(()),
             Some(p) => {
                 let (name, rows, cols) = (&p.name, p.rows, p.cols);
-                Err(self.refuse(format!("parameter `{name}` would have {rows} × {cols} floats")))
+                Err(self.refuse(format!(
+                    "parameter `{name}` would have {rows} × {cols} floats, at most {MAX_PARAM} are \
+                     allowed"
+                )))
             }
         }
     }
 
     fn refuse_missing_segment(&self, key: &str, column: &SparseInput, what: &str) -> Error {
-        self.refuse_key(key, format!("the rows of `{}` have no {what}", column.name))
+        self.refuse_key(
+            key,
+            format!("the rows of `{}` have no {what}; name other features", column.name),
+        )
     }
 
     fn key(&self, attribute: &str) -> String {

@@ -22,14 +22,15 @@ pub(super) struct NodeSpec {
     /// The operation, with its attributes.
     #[serde(flatten)]
     pub(super) op: NodeOp,
-    /// The names of the nodes that it reads.
+    /// The names of the nodes that the node reads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) inputs: Vec<String>,
 }
 
-/// Defines the enum of operations, with the name in a job and the attributes of each operation.
+/// Defines the enum of operations, with the attributes, the name in a job and the numbers of inputs
+/// of each operation.
 macro_rules! operations {
-    ($($(#[$doc:meta])* $variant:ident($attributes:ty) = $name:literal,)*) => {
+    ($($(#[$doc:meta])* $variant:ident($attributes:ty) = $name:literal, $inputs:expr;)*) => {
         /// The operation of a node. Values are matrices `[rows, columns]`. The rows are those of
         /// the batch (`B`) or, for lists that are not pooled, all their values (`V`); a node that
         /// depends only on parameters and constants has constant rows.
@@ -49,6 +50,13 @@ macro_rules! operations {
                 }
             }
 
+            /// Returns the numbers of inputs that the operation accepts.
+            fn takes(&self) -> RangeInclusive<usize> {
+                match self {
+                    $(Self::$variant(_) => $inputs,)*
+                }
+            }
+
             /// Reads the operation with this name and these attributes, which are at `path`.
             fn read(name: &str, attributes: &Value, path: &str) -> Result<Self, ConfigError> {
                 match name {
@@ -61,115 +69,115 @@ macro_rules! operations {
 }
 
 operations! {
-    /// () → `[B, Σ dim]`: the pooled vectors of features, concatenated.
-    Embedding(Features) = "embedding",
-    /// () → `[B, 1]`: the sum of the ids' linear weights and of the numbers times one weight each.
-    Wide(Wide) = "wide",
-    /// () → `[B, n]`: numeric features as columns.
-    Numeric(Features) = "numeric",
-    /// () → `[V, dim]`: the vector of each value of a feature's list, list after list.
-    Values(OneFeature) = "values",
-    /// () → `shape`: a learned parameter.
-    Param(Param) = "param",
-    /// () → `shape`: the same number in every element.
-    Constant(Constant) = "constant",
+    /// The concatenation of the pooled vectors of features: () → `[B, Σ dim]`.
+    Embedding(Features) = "embedding", 0..=0;
+    /// The sum of the ids' linear weights and of the numbers times one weight each: () → `[B, 1]`.
+    Wide(Wide) = "wide", 0..=0;
+    /// The values of numeric features as columns: () → `[B, n]`.
+    Numeric(Features) = "numeric", 0..=0;
+    /// The vector of each value of a feature's lists, list after list: () → `[V, dim]`.
+    Values(OneFeature) = "values", 0..=0;
+    /// The value of a learned parameter: () → `shape`.
+    Param(Param) = "param", 0..=0;
+    /// A constant with the same number in every element: () → `shape`.
+    Constant(Constant) = "constant", 0..=0;
 
-    /// (x) → `max(x, 0)`.
-    Relu(Plain) = "relu",
-    /// (x) → x, or `slope · x` for negative x.
-    LeakyRelu(Slope) = "leaky_relu",
-    /// (x) → x, or `a · x` for negative x, with one learned `a` for each column.
-    Prelu(Plain) = "prelu",
-    /// (x) → `1 / (1 + e^-x)`.
-    Sigmoid(Plain) = "sigmoid",
-    /// (x) → the hyperbolic tangent of x.
-    Tanh(Plain) = "tanh",
-    /// (x) → the Gaussian error linear unit of x, in its tanh form.
-    Gelu(Plain) = "gelu",
-    /// (x) → `x · sigmoid(x)`.
-    Silu(Plain) = "silu",
-    /// (x) → `ln(1 + e^x)`.
-    Softplus(Plain) = "softplus",
-    /// (x) → the square `x²`.
-    Square(Plain) = "square",
-    /// (x) → the square root `√x`.
-    Sqrt(Plain) = "sqrt",
-    /// (x) → the exponential `e^x`.
-    Exp(Plain) = "exp",
-    /// (x) → `ln x`.
-    Ln(Plain) = "ln",
-    /// (x) → `by · x`.
-    Scale(By) = "scale",
-    /// (x) → `x + by`.
-    Offset(By) = "offset",
+    /// The function `max(x, 0)`.
+    Relu(Plain) = "relu", 1..=1;
+    /// The function x, or `slope · x` for negative x.
+    LeakyRelu(Slope) = "leaky_relu", 1..=1;
+    /// The function x, or `a · x` for negative x, with one learned `a` for each column.
+    Prelu(Plain) = "prelu", 1..=1;
+    /// The logistic function `1 / (1 + e^-x)`.
+    Sigmoid(Plain) = "sigmoid", 1..=1;
+    /// The hyperbolic tangent of x.
+    Tanh(Plain) = "tanh", 1..=1;
+    /// The Gaussian error linear unit of x, in its tanh form.
+    Gelu(Plain) = "gelu", 1..=1;
+    /// The function `x · sigmoid(x)`.
+    Silu(Plain) = "silu", 1..=1;
+    /// The function `ln(1 + e^x)`.
+    Softplus(Plain) = "softplus", 1..=1;
+    /// The square `x²` of x.
+    Square(Plain) = "square", 1..=1;
+    /// The square root `√x` of x.
+    Sqrt(Plain) = "sqrt", 1..=1;
+    /// The exponential `e^x` of x.
+    Exp(Plain) = "exp", 1..=1;
+    /// The natural logarithm `ln x` of x.
+    Ln(Plain) = "ln", 1..=1;
+    /// The product `by · x`.
+    Scale(By) = "scale", 1..=1;
+    /// The sum `x + by`.
+    Offset(By) = "offset", 1..=1;
 
-    /// (a, b, ..) → their sum from left to right; an operand of one row or one column is broadcast.
-    Add(Plain) = "add",
-    /// (a, b) → `a − b`, with broadcast.
-    Sub(Plain) = "sub",
-    /// (a, b, ..) → their product from left to right, with broadcast.
-    Mul(Plain) = "mul",
-    /// (a, b) → `a / b`, with broadcast.
-    Div(Plain) = "div",
-    /// (a, b) → `a / b`, and 0 where `b` is 0.
-    SafeDiv(Plain) = "safe_div",
-    /// (a, b, c) → `a · b + c` in the shape of `a`.
-    MulAdd(Plain) = "mul_add",
+    /// The sum of (a, b, ..) from left to right; an operand of one row or one column is broadcast.
+    Add(Plain) = "add", 2..=usize::MAX;
+    /// The difference `a − b` of (a, b), with broadcast.
+    Sub(Plain) = "sub", 2..=2;
+    /// The product of (a, b, ..) from left to right, with broadcast.
+    Mul(Plain) = "mul", 2..=usize::MAX;
+    /// The quotient `a / b` of (a, b), with broadcast.
+    Div(Plain) = "div", 2..=2;
+    /// The quotient `a / b` of (a, b), and 0 where `b` is 0.
+    SafeDiv(Plain) = "safe_div", 2..=2;
+    /// The sum `a · b + c` of (a, b, c), in the shape of `a`.
+    MulAdd(Plain) = "mul_add", 3..=3;
 
-    /// (x) → `x·W + b`, `[r, width]`.
-    Linear(Linear) = "linear",
-    /// (x, w) → `x·w`, where `w` is computed from parameters and constants only.
-    Matmul(Plain) = "matmul",
-    /// (x) → `x + b`, with one learned `b` for each column.
-    Bias(Plain) = "bias",
-    /// (a, b, ..) → their columns, concatenated.
-    Concat(Plain) = "concat",
-    /// (x) → the columns `start .. start + len` of x.
-    Slice(Slice) = "slice",
-    /// (x) → the sum of each row, `[r, 1]`.
-    SumColumns(Plain) = "sum_columns",
-    /// (x) → the mean of each row, `[r, 1]`.
-    MeanColumns(Plain) = "mean_columns",
-    /// (x) → the sum of each column, `[1, n]`, for values computed from parameters and constants
-    /// only.
-    SumRows(Plain) = "sum_rows",
-    /// (x) → the mean of each column, `[1, n]`, for values computed from parameters and constants
-    /// only.
-    MeanRows(Plain) = "mean_rows",
-    /// (x) → the softmax of each row.
-    Softmax(Plain) = "softmax",
-    /// (a, b of one shape) → the dot product of each pair of rows, `[r, 1]`.
-    RowDot(Plain) = "row_dot",
-    /// (x) → the sum of the dot products of all pairs of fields, `[r, 1]` (Rendle 2010).
-    Fm(Fields) = "fm",
-    /// (x) → the dot product of each pair of fields (Naumov et al. 2019).
-    DotInteraction(Fields) = "dot_interaction",
+    /// The linear layer `x·W + b`: (x) → `[r, width]`.
+    Linear(Linear) = "linear", 1..=1;
+    /// The product `x·w` of (x, w), where `w` is computed from parameters and constants only.
+    Matmul(Plain) = "matmul", 2..=2;
+    /// The sum `x + b`, with one learned `b` for each column.
+    Bias(Plain) = "bias", 1..=1;
+    /// The concatenation of the columns of (a, b, ..).
+    Concat(Plain) = "concat", 2..=usize::MAX;
+    /// The columns `start .. start + len` of x.
+    Slice(Slice) = "slice", 1..=1;
+    /// The sum of each row: (x) → `[r, 1]`.
+    SumColumns(Plain) = "sum_columns", 1..=1;
+    /// The mean of each row: (x) → `[r, 1]`.
+    MeanColumns(Plain) = "mean_columns", 1..=1;
+    /// The sum of each column, for values computed from parameters and constants only: (x) →
+    /// `[1, n]`.
+    SumRows(Plain) = "sum_rows", 1..=1;
+    /// The mean of each column, for values computed from parameters and constants only: (x) →
+    /// `[1, n]`.
+    MeanRows(Plain) = "mean_rows", 1..=1;
+    /// The softmax of each row of x.
+    Softmax(Plain) = "softmax", 1..=1;
+    /// The dot product of each pair of rows: (a, b of one shape) → `[r, 1]`.
+    RowDot(Plain) = "row_dot", 2..=2;
+    /// The sum of the dot products of all pairs of fields (Rendle 2010): (x) → `[r, 1]`.
+    Fm(Fields) = "fm", 1..=1;
+    /// The dot product of each pair of fields of x (Naumov et al. 2019).
+    DotInteraction(Fields) = "dot_interaction", 1..=1;
 
-    /// (x, v) → `[V, n]`: the row of x repeated for each value of its list, for the lists of v.
-    Repeat(Plain) = "repeat",
-    /// (v) → the sum over each list, `[B, n]`; 0 for an empty list.
-    SegmentSum(Plain) = "segment_sum",
-    /// (v) → the mean over each list, `[B, n]`; 0 for an empty list.
-    SegmentMean(Plain) = "segment_mean",
-    /// (v) → the softmax over each list, separately for each column.
-    SegmentSoftmax(Plain) = "segment_softmax",
+    /// The repetition of each row of x for the values of its list in v: (x, v) → `[V, n]`.
+    Repeat(Plain) = "repeat", 2..=2;
+    /// The sum over each list, and 0 for an empty list: (v) → `[B, n]`.
+    SegmentSum(Plain) = "segment_sum", 1..=1;
+    /// The mean over each list, and 0 for an empty list: (v) → `[B, n]`.
+    SegmentMean(Plain) = "segment_mean", 1..=1;
+    /// The softmax over each list, separately for each column.
+    SegmentSoftmax(Plain) = "segment_softmax", 1..=1;
 
-    /// (x) → x normalised over the batch (Ioffe & Szegedy 2015).
-    BatchNorm(Plain) = "batch_norm",
-    /// (x) → x normalised over the columns (Ba, Kiros & Hinton 2016).
-    LayerNorm(Plain) = "layer_norm",
-    /// (x) → x with a share of the elements dropped in training.
-    Dropout(Dropout) = "dropout",
+    /// The normalisation of x over the batch (Ioffe & Szegedy 2015).
+    BatchNorm(Plain) = "batch_norm", 1..=1;
+    /// The normalisation of x over the columns (Ba, Kiros & Hinton 2016).
+    LayerNorm(Plain) = "layer_norm", 1..=1;
+    /// Dropout, which sets a share of the elements of x to zero in training.
+    Dropout(Dropout) = "dropout", 1..=1;
 
-    /// (x) → hidden layers of linear, batch norm, activation, dropout.
-    Mlp(MlpNode) = "mlp",
-    /// (x0) or (x0, x) → layers of `x0 · (x·w) + b + x` (Wang et al. 2017).
-    Cross(Cross) = "cross",
-    /// (x0) or (x0, x) → layers of `x0 ∘ (x·W + b) + x` (Wang et al. 2021).
-    CrossV2(CrossV2) = "cross_v2",
+    /// The hidden layers of an MLP over x: linear, batch norm, activation, dropout.
+    Mlp(MlpNode) = "mlp", 1..=1;
+    /// Cross layers `x0 · (x·w) + b + x` over (x0) or (x0, x) (Wang et al. 2017).
+    Cross(Cross) = "cross", 1..=2;
+    /// Cross layers `x0 ∘ (x·W + b) + x` over (x0) or (x0, x) (Wang et al. 2021).
+    CrossV2(CrossV2) = "cross_v2", 1..=2;
 }
 
-/// The two spellings of inputs: `inputs = "x"` or `inputs = ["x"]`.
+/// The two forms of inputs in a job: `inputs = "x"` and `inputs = ["x"]`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Inputs {
@@ -221,10 +229,10 @@ impl NodeSpec {
             return Ok(());
         };
         if names.is_empty() {
-            return Err("names no feature; leave it out for all".to_owned());
+            return Err("names no feature; leave the key out to read all features".to_owned());
         }
         let twice = (1..names.len()).find(|&at| names[..at].contains(&names[at]));
-        twice.map_or(Ok(()), |at| Err(format!("`{}` is there twice", names[at])))
+        twice.map_or(Ok(()), |at| Err(format!("`{}` is listed twice; remove one", names[at])))
     }
 
     fn check_inputs(&self, path: &str) -> Result<(), ConfigError> {
@@ -252,8 +260,8 @@ impl NodeSpec {
     }
 }
 
-/// Extends the suggestion for an unknown key by the keys that every node has, which are not in the
-/// list of an operation's attributes.
+/// Extends the suggestion for an unknown key by the keys that every node has. Those keys are not in
+/// the list of an operation's attributes.
 fn suggest_common_key(error: ConfigError, section: &toml::Table, path: &str) -> ConfigError {
     let common = ["op", "inputs"];
     let unknown = section.keys().find(|key| error.path() == format!("{path}.{key}"));
@@ -271,16 +279,18 @@ fn suggest_common_key(error: ConfigError, section: &toml::Table, path: &str) -> 
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(legal) {
-        return Err(format!("a node's name is of letters, digits, `_` and `-`, found \"{name}\""));
+        return Err(format!(
+            "the name of a node must consist of letters, digits, `_` and `-`, found `{name}`"
+        ));
     }
     if RESERVED.contains(&name) {
-        return Err(format!("`{name}` is what the trainer calls a node of its own; rename it"));
+        return Err(format!("the node name `{name}` is reserved for the trainer; rename the node"));
     }
     Ok(())
 }
 
 impl NodeOp {
-    /// Returns the function of one element that the operation computes, if it is one.
+    /// Returns the function of one element that the operation computes; `None` for others.
     pub(super) fn unary(&self) -> Option<Unary> {
         Some(match self {
             Self::Relu(_) => Unary::Relu,
@@ -300,7 +310,7 @@ impl NodeOp {
         })
     }
 
-    /// Returns the function of two elements that the operation computes, if it is one.
+    /// Returns the function of two elements that the operation computes; `None` for others.
     pub(super) fn binary(&self) -> Option<Binary> {
         Some(match self {
             Self::Add(_) => Binary::Add,
@@ -310,27 +320,5 @@ impl NodeOp {
             Self::SafeDiv(_) => Binary::SafeDiv,
             _ => return None,
         })
-    }
-
-    /// Returns the number of inputs that the operation takes.
-    fn takes(&self) -> RangeInclusive<usize> {
-        match self {
-            Self::Embedding(_)
-            | Self::Wide(_)
-            | Self::Numeric(_)
-            | Self::Values(_)
-            | Self::Param(_)
-            | Self::Constant(_) => 0..=0,
-            Self::Add(_) | Self::Mul(_) | Self::Concat(_) => 2..=usize::MAX,
-            Self::Sub(_)
-            | Self::Div(_)
-            | Self::SafeDiv(_)
-            | Self::Matmul(_)
-            | Self::Repeat(_)
-            | Self::RowDot(_) => 2..=2,
-            Self::MulAdd(_) => 3..=3,
-            Self::Cross(_) | Self::CrossV2(_) => 1..=2,
-            _ => 1..=1,
-        }
     }
 }

@@ -14,11 +14,12 @@ enum State {
     Done,
 }
 
-/// Sorts nodes depth first from the roots (each a key below `path` and a node), each after its
-/// inputs.
+/// Sorts nodes depth first from the roots, so that each node follows its inputs. A root is a key
+/// below `path` and the name of its node.
 ///
 /// # Errors
-/// Fails if a name belongs to no node, if nodes form a cycle, or if no output depends on a node.
+/// Returns an error if a name belongs to no node, if nodes form a cycle, or if no output depends on
+/// a node.
 pub(super) fn sort_nodes(
     nodes: Vec<(String, NodeSpec)>,
     roots: &[(String, &str)],
@@ -37,25 +38,29 @@ pub(super) fn sort_nodes(
         inputs.push(of_node?);
     }
     let mut walk = Walk { inputs: &inputs, states: vec![State::New; nodes.len()], order: vec![] };
-    let circle = |cycle: Vec<usize>| {
+    let refuse_cycle = |cycle: Vec<usize>| {
         let names: Vec<&str> = cycle.iter().map(|&at| names[at]).collect();
-        let message = format!("each node needs the next one, in a circle: {}", names.join(" -> "));
+        let message = format!(
+            "nodes form a cycle, in which each node reads the next one: {}",
+            names.join(" -> ")
+        );
         ConfigError::at(&format!("{path}.nodes.{}", names[0]), message)
     };
     for (key, node) in roots {
-        walk.from(find(node, &format!("{path}.{key}"))?).map_err(circle)?;
+        walk.from(find(node, &format!("{path}.{key}"))?).map_err(refuse_cycle)?;
     }
     let used = walk.order.len();
     // A cycle that no output depends on is reported as a cycle, too.
     for at in 0..nodes.len() {
-        walk.from(at).map_err(circle)?;
+        walk.from(at).map_err(refuse_cycle)?;
     }
     if used < nodes.len() {
         // The last unused node is named, because the other unused ones may only feed it.
         let idle = &walk.order[used..];
         let read = |at: &usize| idle.iter().any(|&other| inputs[other].contains(at));
         let name = idle.iter().find(|at| !read(at)).map_or("", |&at| names[at]);
-        let message = "no output depends on it; remove it, or name it in another node's `inputs`";
+        let message =
+            "no output depends on this node; remove it, or name it in another node's `inputs`";
         return Err(ConfigError::at(&format!("{path}.nodes.{name}"), message));
     }
     let order = walk.order;

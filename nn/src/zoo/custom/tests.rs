@@ -297,7 +297,7 @@ fn each_label_has_its_node() {
         (
             text,
             &["click", "buy", "like"][..],
-            "`model.outputs`: names no node for the label `like`",
+            "`model.outputs`: no node for the label `like`; add a key `like`",
         ),
         (text, &["click"], "unknown key `model.outputs.buy`; expected one of `click`"),
         (

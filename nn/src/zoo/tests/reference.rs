@@ -7,7 +7,9 @@ use zillion_feature::Pooling;
 
 use super::batch::TestBatch;
 use crate::params::Params;
-use crate::zoo::{Activation, DinSpec, Interaction, ModelSpec, Structure};
+use crate::zoo::{
+    Activation, DeepFmSpec, DinSpec, Interaction, ModelSpec, Structure, WideDeepSpec,
+};
 
 pub(super) type Matrix = Vec<Vec<f64>>;
 
@@ -52,11 +54,11 @@ impl<'a> Reference<'a> {
                 let x = self.mlp("mlp", s.hidden.len(), s.mlp.activation, self.deep());
                 one(self.linear("output", &x))
             }
-            ModelSpec::WideDeep(s) => {
+            ModelSpec::WideDeep(WideDeepSpec(s)) => {
                 let x = self.mlp("mlp", s.hidden.len(), s.mlp.activation, self.deep());
                 add(self.wide(), one(self.linear("output", &x)))
             }
-            ModelSpec::DeepFm(s) => {
+            ModelSpec::DeepFm(DeepFmSpec(s)) => {
                 let x = self.mlp("mlp", s.hidden.len(), s.mlp.activation, self.deep());
                 add(add(self.wide(), self.pairs(&self.vectors())), one(self.linear("output", &x)))
             }

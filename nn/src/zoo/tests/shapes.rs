@@ -136,9 +136,9 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
     tables.tables.push(tables.tables[0].clone());
     tables.columns[2].table = 1;
     for (text, reason) in [
-        ("kind = 'din'".to_owned(), "at least one pair"),
-        (din("c9", "c1"), "no sparse feature \"c9\""),
-        (din("c0", "c3"), "\"c3\" is no history: make it kind = \"sequence\""),
+        ("kind = 'din'".to_owned(), "has no pair; name at least one"),
+        (din("c9", "c1"), "unknown feature \"c9\""),
+        (din("c0", "c3"), "\"c3\" is not a history; set kind = \"sequence\" for it"),
         (din("c1", "c1"), "\"c1\" is a list"),
         (din("c2", "c1"), "share a table"),
     ] {

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use zillion_device::Workers;
 
-use super::super::{LOGITS, LOSS, LabelInput, ModelSpec, PROBABILITIES, build, tasks};
+use super::super::{EsmmSpec, LOGITS, LOSS, LabelInput, ModelSpec, PROBABILITIES, build, tasks};
 use super::batch::{TestBatch, UNIQUE};
 use super::reference::{Matrix, Reference, map, one};
 use super::spec;
@@ -118,7 +118,7 @@ fn scores(reference: &Reference<'_>, spec: &ModelSpec) -> Vec<Vec<f64>> {
                 tower(label, s.tower.len(), s.mlp.activation, mixed)
             })
         }
-        ModelSpec::Esmm(s) => {
+        ModelSpec::Esmm(EsmmSpec(s)) => {
             let mut two = each(&|label| tower(label, s.hidden.len(), s.mlp.activation, x.clone()));
             let sigma = |z: f64| 1.0 / (1.0 + (-z).exp());
             let both = two[0].iter().zip(&two[1]).map(|(&a, &b)| {
@@ -313,7 +313,7 @@ fn a_label_of_weight_zero_is_scored_and_not_learned() {
         assert_eq!(losses[0], losses[1], "{text}");
         two.batch.model.labels[1].weight = 0.0;
         let refused = build(&spec(text), &two.batch.model, Mode::Train).unwrap_err().to_string();
-        assert!(refused.contains("nothing to learn"), "{refused}");
+        assert!(refused.contains("every label has weight 0"), "{refused}");
     }
 }
 
@@ -325,11 +325,11 @@ fn too_many_and_too_few_labels_are_refused() {
         build(&spec(text), &inputs, Mode::Train).map_err(|error| error.to_string())
     };
     let message = refused("kind = 'deepfm'", 2).unwrap_err();
-    assert!(message.contains("deepfm learns one label, and there are 2"), "{message}");
+    assert!(message.contains("deepfm learns one label, and the job has 2"), "{message}");
     assert!(message.contains("shared_bottom, mmoe, esmm"), "{message}");
     for labels in [1, 3] {
         let message = refused("kind = 'esmm'", labels).unwrap_err();
-        assert!(message.contains("two labels in this order"), "{message}");
+        assert!(message.contains("learns two labels, the click and then"), "{message}");
     }
     for kind in ["shared_bottom", "mmoe"] {
         let message = refused(&format!("kind = '{kind}'"), 0).unwrap_err();

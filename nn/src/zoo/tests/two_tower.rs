@@ -101,12 +101,12 @@ fn features_that_do_not_fit_are_refused_by_name() {
     let refused =
         |text: &str| build(&spec(text), &batch.model, Mode::Train).unwrap_err().to_string();
     for (from, to, message) in [
-        ("user = ['c1', 'i1']", "user = ['c1', 'i7']", "\"i1\" is in no tower"),
+        ("user = ['c1', 'i1']", "user = ['c1', 'i7']", "\"i1\" is in neither tower"),
         ("user = ['c1', 'i1']", "user = ['c1', 'i1', 'c2']", "\"c2\" is named 2 times"),
         ("user = ['c1', 'i1']", "user = []", "names no feature"),
-        ("user = ['c1', 'i1']", "user = ['c1', 'i1', 'x']", "there is no feature \"x\""),
-        ("dim = 5", "dim = 5\nitem_id = 'c1'", "no feature of the item's tower"),
-        ("item = ['c0', 'c2', 'i0']", "item = ['i0', 'c0', 'c2']", "is not of kind id"),
+        ("user = ['c1', 'i1']", "user = ['c1', 'i1', 'x']", "unknown feature \"x\""),
+        ("dim = 5", "dim = 5\nitem_id = 'c1'", "is not in the item's tower"),
+        ("item = ['c0', 'c2', 'i0']", "item = ['i0', 'c0', 'c2']", "has no single id in each row"),
     ] {
         assert!(SPEC.contains(from), "{from}");
         let found = refused(&SPEC.replacen(from, to, 1));

@@ -6,11 +6,12 @@ use zillion_feature::raw_value::{
 use zillion_feature::{FeatureKey, RawType};
 
 use super::row::{JsonRow, JsonValue};
-use crate::text::cell::{Cell, List, TextCell};
+use crate::block::Lists;
+use crate::text::cell::{Cell, TextCell};
 use crate::text::settings::TextSettings;
 use crate::value::{self, Outcome, Refusal};
 
-/// A value of a row.
+/// A value of a JSON row, with the settings by which a text is read.
 pub(crate) struct JsonCell<'a> {
     pub(in crate::text) value: JsonValue<'a>,
     pub(in crate::text) row: &'a JsonRow<'a>,
@@ -28,8 +29,8 @@ impl<'a> JsonCell<'a> {
         JsonCell { value, row: self.row, settings: self.settings }
     }
 
-    /// Returns the value as a message shows it, which is the form of JSON or close to it.
-    fn show(&self) -> String {
+    /// Returns the value for a message, in the form of JSON or close to it.
+    fn describe(&self) -> String {
         match self.value {
             JsonValue::Missing => "null".to_owned(),
             JsonValue::Bool(flag) => flag.to_string(),
@@ -41,7 +42,7 @@ impl<'a> JsonCell<'a> {
             }
             JsonValue::List(start, end) => {
                 let items = self.row.items(start, end).iter();
-                let items: Vec<String> = items.map(|&item| self.of(item).show()).collect();
+                let items: Vec<String> = items.map(|&item| self.of(item).describe()).collect();
                 format!("[{}]", items.join(","))
             }
             JsonValue::Object => "{..}".to_owned(),
@@ -50,8 +51,8 @@ impl<'a> JsonCell<'a> {
 }
 
 impl Cell for JsonCell<'_> {
-    fn shown(&self) -> Vec<u8> {
-        self.show().into_bytes()
+    fn format(&self) -> Vec<u8> {
+        self.describe().into_bytes()
     }
 
     #[inline]
@@ -80,7 +81,7 @@ impl Cell for JsonCell<'_> {
     }
 
     #[inline]
-    fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()> {
         match self.value {
             JsonValue::List(start, end) => {
                 for &item in self.row.items(start, end) {

@@ -31,7 +31,7 @@ pub enum JsonValue<'a> {
     Object,
 }
 
-/// The values of one line, in memory that the next line uses again.
+/// The values of one line, in memory that the next line reuses.
 #[derive(Debug, Default)]
 pub struct JsonRow<'a> {
     /// The values, one for each key.
@@ -45,7 +45,7 @@ impl<'a> JsonRow<'a> {
     /// Reads a line as an object.
     ///
     /// # Errors
-    /// The line is not one object; the message has the problem and the remedy.
+    /// Returns a message with the problem and the remedy if the line is not one object.
     pub fn read(&mut self, line: &'a [u8], keys: &JsonKeys) -> Result<(), String> {
         self.values.clear();
         self.values.resize(keys.len(), JsonValue::Missing);
@@ -83,7 +83,8 @@ fn parse<'de, S: DeserializeSeed<'de, Value = ()>>(line: &'de [u8], seed: S) -> 
     read.map_err(|error| explain(line, &error))
 }
 
-/// Returns the parser's reason, with the byte instead of a line number, which is always 1.
+/// Returns the parser's reason with a remedy. The reason has the position in the line instead of
+/// the parser's line number, which is always 1.
 #[cold]
 fn explain(line: &[u8], error: &serde_json::Error) -> String {
     let reason = error.to_string();
@@ -135,7 +136,9 @@ impl<'a> Visitor<'a> for ObjectSeed<'_, 'a> {
             };
             if std::mem::replace(&mut self.row.seen[key], true) {
                 let name = self.keys.name(key);
-                return Err(A::Error::custom(format!("the key \"{name}\" stands twice")));
+                return Err(A::Error::custom(format!(
+                    "the key \"{name}\" appears twice; write it once"
+                )));
             }
             self.row.values[key] = map.next_value_seed(ValueSeed { row: self.row, depth: 0 })?;
             guess = key + 1;

@@ -1,14 +1,15 @@
-//! The decoding of values of sparse vectors by roles, with the rules of all text.
+//! The decoding of values of sparse vectors by roles, with the same rules as for other text.
 
 use zillion_feature::RawType;
 use zillion_feature::raw_value::{RawId, id_from_cell};
 
 use super::row::{SvmColumn, SvmEntry, SvmRow};
-use crate::text::cell::{Cell, List, TextCell};
+use crate::block::Lists;
+use crate::text::cell::{Cell, TextCell};
 use crate::text::settings::TextSettings;
 use crate::value::{Outcome, Refusal};
 
-/// A column of a row.
+/// The value of one column of a libsvm row.
 pub(crate) struct SvmCell<'a> {
     pub(in crate::text) read: SvmColumn,
     pub(in crate::text) row: &'a SvmRow<'a>,
@@ -27,7 +28,7 @@ impl SvmCell<'_> {
 }
 
 impl Cell for SvmCell<'_> {
-    fn shown(&self) -> Vec<u8> {
+    fn format(&self) -> Vec<u8> {
         if let Ok(cell) = self.text() {
             return cell.text.to_vec();
         }
@@ -50,7 +51,7 @@ impl Cell for SvmCell<'_> {
     }
 
     #[inline]
-    fn ids<I: RawId>(&self, raw: RawType, list: &mut List<'_, I>) -> Outcome<()> {
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()> {
         if let Ok(text) = self.text() {
             return text.ids(raw, list);
         }

@@ -13,11 +13,11 @@ pub(super) const FIELD: &str = "field_";
 pub enum SvmColumn {
     /// The label of the row, column `label`.
     Label,
-    /// The query or group of the row, `qid`.
+    /// The query or group of the row, column `qid`.
     Query,
-    /// The sparse vector of libsvm, `features`.
+    /// The sparse vector of libsvm, column `features`.
     Features,
-    /// The sparse vector of one field of libffm, such as `field_0`.
+    /// The sparse vector of one field of libffm, a column such as `field_0`.
     Field(u32),
 }
 
@@ -44,7 +44,7 @@ pub struct SvmEntry<'a> {
     pub value: f32,
 }
 
-/// One row, in memory that the next row uses again.
+/// The parts of one row, in memory that the next row reuses.
 #[derive(Clone, Debug, Default)]
 pub struct SvmRow<'a> {
     /// The label as it is written; empty if there is none.
@@ -59,7 +59,7 @@ impl<'a> SvmRow<'a> {
     /// Reads a line.
     ///
     /// # Errors
-    /// The line does not follow the grammar; the message has the problem and the remedy.
+    /// Returns a message with the problem and the remedy if the line does not follow the grammar.
     pub fn read(&mut self, line: &'a [u8]) -> Result<(), String> {
         let line = match memchr::memchr(b'#', line) {
             Some(comment) => &line[..comment],
@@ -114,7 +114,7 @@ impl<'a> SvmEntry<'a> {
 #[cold]
 fn not_an_entry(word: &[u8]) -> String {
     format!(
-        "\"{}\" is not `index:value` (nor `field:index:value`) with a whole number and a finite one",
+        "\"{}\" is not an entry; write `index:value` or `field:index:value` with whole numbers and a finite value",
         value::shorten(word)
     )
 }

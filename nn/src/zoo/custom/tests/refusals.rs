@@ -42,19 +42,19 @@ fn a_circle_is_shown() {
     changed(
         "inputs = ['fields']",
         "inputs = ['score']",
-        "`model.nodes.score`: each node needs the next one, in a circle: score -> deep -> score",
+        "`model.nodes.score`: nodes form a cycle, in which each node reads the next one: score -> deep -> score",
     );
     refused(
         &format!(
             "{GOOD}\n[nodes.a]\nop = 'relu'\ninputs = ['b']\n[nodes.b]\nop = 'relu'\ninputs = ['c']\n\
              [nodes.c]\nop = 'relu'\ninputs = ['a']"
         ),
-        "`model.nodes.a`: each node needs the next one, in a circle: a -> b -> c -> a",
+        "`model.nodes.a`: nodes form a cycle, in which each node reads the next one: a -> b -> c -> a",
     );
     changed(
         "inputs = ['deep']",
         "inputs = ['score']",
-        "`model.nodes.score`: each node needs the next one, in a circle: score -> score",
+        "`model.nodes.score`: nodes form a cycle, in which each node reads the next one: score -> score",
     );
 }
 
@@ -109,7 +109,7 @@ fn shapes_that_do_not_fit_are_both_shown() {
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n[nodes.w]\nop = 'param'\nshape = [5, 1]\n\
          [nodes.out]\nop = 'matmul'\ninputs = ['a', 'w']",
-        "`model.nodes.out`: [B, 12] cannot be multiplied by a weight [5, 1]",
+        "`model.nodes.out`: the input [B, 12] cannot be multiplied by a weight [5, 1]",
     );
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n\
@@ -120,13 +120,13 @@ fn shapes_that_do_not_fit_are_both_shown() {
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\nfeatures = ['user']\n\
          [nodes.b]\nop = 'slice'\ninputs = ['a']\nstart = 3\nlen = 2\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['b']",
-        "`model.nodes.b`: [B, 4] has no 2 columns from 3",
+        "`model.nodes.b`: the input [B, 4] has no columns 3..5",
     );
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n[nodes.b]\nop = 'mlp'\ninputs = ['a']\nhidden = [5]\n\
          [nodes.out]\nop = 'fm'\ninputs = ['b']",
-        "`model.nodes.out.dim`: the input is not made of vectors of one length; say how many floats a \
-         field has",
+        "`model.nodes.out.dim`: the input does not consist of vectors of one length; set `dim` to \
+         the number of floats of a field",
     );
 }
 
@@ -136,7 +136,7 @@ fn unused_nodes_are_refused() {
         &format!(
             "{GOOD}\n[nodes.more]\nop = 'relu'\ninputs = ['first']\n[nodes.first]\nop = 'wide'"
         ),
-        "`model.nodes.more`: no output depends on it; remove it, or name it in another node's `inputs`",
+        "`model.nodes.more`: no output depends on this node; remove it, or name it in another node's `inputs`",
     );
 }
 
@@ -145,7 +145,7 @@ fn a_result_must_be_named_and_be_one_number_a_row() {
     changed(
         "logits = 'score'",
         "",
-        "`model`: no node is the result; name the node of the log odds: logits = \"NODE\"",
+        "`model`: no node is named as the result; set logits = \"NODE\" to the node of the log odds",
     );
     changed(
         "logits = 'score'",
@@ -155,13 +155,13 @@ fn a_result_must_be_named_and_be_one_number_a_row() {
     changed(
         "width = 1",
         "width = 2",
-        "`model.logits`: log odds are [B, 1], node `score` is [B, 2]: a linear node of width 1 makes one \
-         number of a row",
+        "`model.logits`: log odds have the shape [B, 1], but node `score` has [B, 2]; add a linear \
+         node of width 1, which computes one number for each row",
     );
     refused(
         "logits = 'w'\n[nodes.w]\nop = 'param'\nshape = [1, 1]",
-        "`model.logits`: log odds are [B, 1], node `w` is [1, 1]: it does not depend on the rows of the \
-         batch",
+        "`model.logits`: log odds have the shape [B, 1], but node `w` has [1, 1]; name a node that \
+         depends on the rows of the batch",
     );
 }
 
@@ -207,7 +207,7 @@ fn attributes_are_checked_by_their_key() {
     changed(
         "hidden = [8]",
         "hidden = []",
-        "`model.nodes.deep.hidden`: must be 1 to 100 layers, found 0",
+        "`model.nodes.deep.hidden`: must have 1 to 100 layers, found 0",
     );
     changed(
         "hidden = [8]",
@@ -235,12 +235,12 @@ fn names_must_be_free_and_plain() {
     changed(
         "[nodes.deep]",
         "[nodes.loss]",
-        "`model.nodes`: `loss` is what the trainer calls a node of its own; rename it",
+        "`model.nodes`: the node name `loss` is reserved for the trainer; rename the node",
     );
     changed(
         "[nodes.deep]",
         "[nodes.\"deep.1\"]",
-        "`model.nodes`: a node's name is of letters, digits, `_` and `-`, found \"deep.1\"",
+        "`model.nodes`: the name of a node must consist of letters, digits, `_` and `-`, found `deep.1`",
     );
 }
 
@@ -249,24 +249,24 @@ fn features_are_checked() {
     changed(
         "op = 'embedding'",
         "op = 'embedding'\nfeatures = ['price']",
-        "`model.nodes.fields.features`: `price` is a number and has no vector; op = \"numeric\" reads it",
+        "`model.nodes.fields.features`: `price` is a number and has no vector; read it with op = \"numeric\"",
     );
     changed(
         "op = 'embedding'",
         "op = 'numeric'\nfeatures = ['user']",
-        "`model.nodes.fields.features`: `user` is a feature of ids, not a number",
+        "`model.nodes.fields.features`: `user` is a feature of ids; name numeric features only",
     );
     changed(
         "op = 'embedding'",
         "op = 'embedding'\nfeatures = []",
-        "`model.nodes.fields.features`: names no feature; leave it out for all",
+        "`model.nodes.fields.features`: names no feature; leave the key out to read all features",
     );
     for op in ["embedding", "wide", "numeric"] {
         let feature = if op == "numeric" { "price" } else { "user" };
         changed(
             "op = 'embedding'",
             &format!("op = '{op}'\nfeatures = ['{feature}', '{feature}']"),
-            &format!("`model.nodes.fields.features`: `{feature}` is there twice"),
+            &format!("`model.nodes.fields.features`: `{feature}` is listed twice; remove one"),
         );
     }
 }
@@ -276,15 +276,15 @@ fn a_row_may_not_depend_on_its_neighbours() {
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n[nodes.m]\nop = 'mean_rows'\ninputs = ['a']\n\
          [nodes.out]\nop = 'row_dot'\ninputs = ['a', 'm']",
-        "`model.nodes.m`: its input is [B, 12], and a sum over the rows of a batch would make a row's \
-         score depend on its neighbours; sum_columns sums inside a row",
+        "`model.nodes.m`: its input has the shape [B, 12], and a sum over the rows of a batch would make \
+         the score of a row depend on other rows; use sum_columns, which sums inside a row",
     );
     refused(
         "logits = 'out'\n[nodes.w]\nop = 'param'\nshape = [1, 12]\n\
          [nodes.d]\nop = 'dropout'\nrate = 0.5\ninputs = ['w']\n\
          [nodes.a]\nop = 'embedding'\n[nodes.m]\nop = 'mul'\ninputs = ['a', 'd']\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['m']",
-        "`model.nodes.d`: it takes rows of the batch, and its input is [1, 12]",
+        "`model.nodes.d`: its input must have rows of the batch, and has the shape [1, 12]",
     );
 }
 
@@ -293,14 +293,15 @@ fn too_large_values_are_refused() {
     refused(
         "logits = 'out'\n[nodes.w]\nop = 'param'\nshape = [1000000, 1000000]\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['w']",
-        "`model.nodes.w`: parameter `w` would have 1000000 × 1000000 floats",
+        "`model.nodes.w`: parameter `w` would have 1000000 × 1000000 floats, at most 2147483648 are \
+         allowed",
     );
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n\
          [nodes.b]\nop = 'linear'\ninputs = ['a']\nwidth = 100000\n\
          [nodes.c]\nop = 'dot_interaction'\ninputs = ['b']\ndim = 1\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['c']",
-        "`model.nodes.c`: 4999950000 columns are more than 16777216",
+        "`model.nodes.c`: found 4999950000 columns, at most 16777216 are allowed",
     );
 }
 
@@ -312,7 +313,8 @@ fn rows_of_the_batch_have_no_lists() {
             &format!(
                 "logits = 'out'\n[nodes.a]\nop = 'embedding'\n[nodes.out]\nop = '{op}'\ninputs = [{inputs}]"
             ),
-            "`model.nodes.out`: [B, 12] has no lists; op = \"values\" gives a row a value of a list",
+            "`model.nodes.out`: the input [B, 12] has no lists; use op = \"values\", which has a row for \
+             each value",
         );
     }
     refused(
@@ -321,6 +323,7 @@ fn rows_of_the_batch_have_no_lists() {
     );
     refused(
         "logits = 'a'\n[nodes.a]\nop = 'values'\nfeature = 'user'",
-        "`model.logits`: log odds are [B, 1], node `a` is [V0, 4]: segment_sum makes one row of a list",
+        "`model.logits`: log odds have the shape [B, 1], but node `a` has [V0, 4]; add a \
+         segment_sum, which computes one row for each list",
     );
 }

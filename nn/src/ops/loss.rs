@@ -1,6 +1,8 @@
-//! Binary cross-entropy with a weight for each class and a focus on hard examples (Lin et al. 2017,
-//! "Focal Loss for Dense Object Detection"). With `p` the probability that the model gives to the
-//! true label:
+//! The losses of logits against labels, summed by weight, and their gradients.
+//!
+//! Binary cross-entropy is `max(z, 0) − z·y + ln(1 + e^−|z|)`, which cannot overflow. The focal
+//! loss has a weight for each class and a focus on hard examples (Lin et al. 2017, "Focal Loss for
+//! Dense Object Detection"). With `p` the probability that the model gives to the true label:
 //!
 //! ```text
 //! loss = c · (1 − p)^gamma · (−ln p),   c = positive where the label is 1, negative where it is 0
@@ -10,102 +12,13 @@
 //! e^(−softplus(s))`, so that neither end overflows or loses precision. A `gamma` of 0 gives
 //! cross-entropy weighted by class.
 
-use super::kernel::{Tile, View, ViewMut};
-use super::{OpGroup, ShapeResult};
-use crate::autodiff::backward::Backward;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::graph::op::{Focal, Op};
-use crate::graph::shape::{Dim, NodeId, Shape};
-use crate::graph::sizes::NodeSizes;
-use std::fmt;
-use zillion_device::matmul::Scratch;
-use zillion_device::simd::math;
+use super::*;
+use crate::graph::op::Focal;
 
-/// The focal loss of logits, and its gradient.
-pub(super) struct FocalLoss;
+/// The weighted sums of losses over the batch, and their gradients.
+pub(super) struct Loss;
 
-impl OpGroup for FocalLoss {
-    fn name(op: &Op) -> &'static str {
-        match op {
-            Op::FocalSum(_) => "focal_sum",
-            Op::FocalGrad(_) => "focal_grad",
-            _ => "unknown",
-        }
-    }
-
-    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
-        let column = |s: &Shape| s.cols == 1 && s.rows == Dim::Batch;
-        let scalar = Shape::constant(1, 1);
-        let spec = match op {
-            Op::FocalSum(spec) | Op::FocalGrad(spec) => spec,
-            _ => return Err(format!("{} is no loss", op.name())),
-        };
-        for (name, value) in
-            [("gamma", spec.gamma), ("positive", spec.positive), ("negative", spec.negative)]
-        {
-            if !(value.is_finite() && value >= 0.0) {
-                return Err(format!("{name} must be 0 or above, found {value}"));
-            }
-        }
-        match (op, inputs) {
-            (Op::FocalSum(_), [_, _, _]) if inputs.iter().all(column) => Ok(scalar),
-            (Op::FocalGrad(_), [g, rest @ ..])
-                if rest.len() == 3 && *g == scalar && rest.iter().all(column) =>
-            {
-                Ok(Shape::batch(1))
-            }
-            _ => super::cannot_take(op, inputs),
-        }
-    }
-
-    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
-        let (Op::FocalGrad(spec), &[g, z, y, w]) = (op, inputs) else { return super::reject(op) };
-        let g = g.at(0);
-        for i in 0..tile.rows {
-            let w = w.at(i);
-            out.data[i * out.stride] =
-                if w == 0.0 { 0.0 } else { g * w * spec.slope(z.at(i), y.at(i)) };
-        }
-    }
-
-    fn accumulate(
-        op: &Op,
-        tile: &Tile<'_>,
-        rows_before: usize,
-        inputs: &[View<'_>],
-        partial: &mut [f32],
-        _scratch: &mut Scratch,
-    ) {
-        let Op::FocalSum(spec) = op else { return super::reject(op) };
-        let first = rows_before == 0;
-        let &[z, y, w] = inputs else { return };
-        let sum: f64 = (0..tile.rows)
-            .map(|i| {
-                let w = w.at(i);
-                // The label of a row with weight 0 may be missing, and its value may then be any
-                // number.
-                if w == 0.0 { 0.0 } else { f64::from(w * spec.loss(z.at(i), y.at(i))) }
-            })
-            .sum();
-        partial[0] = if first { sum as f32 } else { partial[0] + sum as f32 };
-    }
-
-    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
-        let node = cx.node(id).clone();
-        match (&node.op, node.inputs.as_slice()) {
-            (Op::FocalSum(spec), &[z, y, w]) => {
-                if cx.wants(y) || cx.wants(w) {
-                    return Err(cx.refuse_gradient(id));
-                }
-                let gz = cx.push(id, "grad", Op::FocalGrad(*spec), &[g, z, y, w])?;
-                cx.give(z, gz);
-            }
-            _ => return Err(cx.refuse_gradient(id)),
-        }
-        Ok(())
-    }
-
+impl OpGroup for Loss {
     fn write_attributes(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match op {
             Op::FocalSum(Focal { gamma, positive, negative })
@@ -116,23 +29,106 @@ impl OpGroup for FocalLoss {
         }
     }
 
+    fn shape(op: &Op, inputs: &[Shape], _graph: &Graph) -> ShapeResult {
+        let column = |s: &Shape| s.cols == 1 && s.rows == Dim::Batch;
+        let scalar = Shape::constant(1, 1);
+        if let Op::FocalSum(spec) | Op::FocalGrad(spec) = op {
+            let Focal { gamma, positive, negative } = *spec;
+            for (name, value) in [("gamma", gamma), ("positive", positive), ("negative", negative)]
+            {
+                if !(value.is_finite() && value >= 0.0) {
+                    return Err(format!("{name} must be 0 or above, found {value}"));
+                }
+            }
+        }
+        match (op, inputs) {
+            (Op::BceSum | Op::FocalSum(_), [_, _, _]) if inputs.iter().all(column) => Ok(scalar),
+            (Op::BceGrad | Op::FocalGrad(_), [g, rest @ ..])
+                if rest.len() == 3 && *g == scalar && rest.iter().all(column) =>
+            {
+                Ok(Shape::batch(1))
+            }
+            _ => cannot_take(op, inputs),
+        }
+    }
+
+    fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
+        let &[g, z, y, w] = inputs else { return reject(op) };
+        match op {
+            Op::BceGrad => slopes(tile, [g, z, y, w], out, |z, y| math::sigmoid(z) - y),
+            Op::FocalGrad(spec) => slopes(tile, [g, z, y, w], out, |z, y| spec.slope(z, y)),
+            _ => reject(op),
+        }
+    }
+
+    fn accumulate(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
+        let &[z, y, w] = inputs else { return reject(op) };
+        let sum = match op {
+            Op::BceSum => sum_of(tile, [z, y, w], |z, y| {
+                z.max(0.0) - z * y + math::ln_1p(math::exp(-z.abs()))
+            }),
+            Op::FocalSum(spec) => sum_of(tile, [z, y, w], |z, y| spec.loss(z, y)),
+            _ => return reject(op),
+        };
+        partial.values[0] = if partial.is_new() { sum } else { partial.values[0] + sum };
+    }
+
+    fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
+        let node = cx.node(id).clone();
+        let &[z, y, w] = node.inputs.as_slice() else { return Err(cx.refuse_gradient(id)) };
+        let op = match node.op {
+            _ if cx.needs_gradient(y) || cx.needs_gradient(w) => return Err(cx.refuse_gradient(id)),
+            Op::BceSum => Op::BceGrad,
+            Op::FocalSum(spec) => Op::FocalGrad(spec),
+            _ => return Err(cx.refuse_gradient(id)),
+        };
+        cx.push_gradient(id, z, op, &[g, z, y, w])
+    }
+
     fn flops(_op: &Op, sizes: &NodeSizes<'_>) -> u64 {
         8 * sizes.sizes.rows as u64
     }
+}
+
+/// Writes `g · w · slope(z, y)` for each row, and 0 where the weight is 0.
+fn slopes(
+    tile: &Tile<'_>,
+    [g, z, y, w]: [View<'_>; 4],
+    out: ViewMut<'_>,
+    slope: impl Fn(f32, f32) -> f32,
+) {
+    let g = g.at(0);
+    for i in 0..tile.rows {
+        let w = w.at(i);
+        out.data[i * out.stride] = if w == 0.0 { 0.0 } else { g * w * slope(z.at(i), y.at(i)) };
+    }
+}
+
+/// Returns the sum of `w · loss(z, y)` over the rows, computed in f64.
+fn sum_of(tile: &Tile<'_>, [z, y, w]: [View<'_>; 3], loss: impl Fn(f32, f32) -> f32) -> f32 {
+    let sum: f64 = (0..tile.rows)
+        .map(|i| {
+            // The label of a row with weight 0 may be missing, and its value may then be any
+            // number.
+            let (loss, w) = (loss(z.at(i), y.at(i)), w.at(i));
+            if w == 0.0 { 0.0 } else { f64::from(w * loss) }
+        })
+        .sum();
+    sum as f32
 }
 
 impl Focal {
     /// Returns, for a logit and its label, the weight of the class, the sign of the label, and the
     /// logit times that sign.
     #[inline(always)]
-    fn turned(self, z: f32, y: f32) -> (f32, f32, f32) {
+    fn class_sign_and_logit(self, z: f32, y: f32) -> (f32, f32, f32) {
         let sign = 2.0 * y - 1.0;
         (y * self.positive + (1.0 - y) * self.negative, sign, sign * z)
     }
 
     #[inline(always)]
     fn loss(self, z: f32, y: f32) -> f32 {
-        let (class, _, s) = self.turned(z, y);
+        let (class, _, s) = self.class_sign_and_logit(z, y);
         class * math::exp(-self.gamma * math::log1p_exp(s)) * math::log1p_exp(-s)
     }
 
@@ -140,7 +136,7 @@ impl Focal {
     /// `−c · sign · q^gamma · (gamma · p · (−ln p) + q)`.
     #[inline(always)]
     fn slope(self, z: f32, y: f32) -> f32 {
-        let (class, sign, s) = self.turned(z, y);
+        let (class, sign, s) = self.class_sign_and_logit(z, y);
         let focus = math::exp(-self.gamma * math::log1p_exp(s));
         let (p, q) = (math::sigmoid(s), math::sigmoid(-s));
         -class * sign * focus * (self.gamma * p * math::log1p_exp(-s) + q)

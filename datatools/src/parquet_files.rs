@@ -1,0 +1,130 @@
+//! The Parquet files of the tools: checks of the sources, lookups of columns, and the writing of
+//! files, which appear only when they are complete.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{DataType, SchemaRef};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use zillion_device::Files;
+use zillion_reader::{FileFormat, Format, ParquetFile, ReaderError, Result, format_of};
+
+/// The number of rows of a row group, which shuffling permutes as a whole and one thread decodes at
+/// a time.
+const GROUP_ROWS: usize = 65_536;
+
+/// Returns an error about a setting or a path.
+pub(crate) fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
+    ReaderError::Setting { problem: problem.into(), key: key.to_string() }
+}
+
+/// Returns an error about an action on a file.
+pub(crate) fn failed(
+    what: &'static str,
+    path: &Path,
+    error: impl Into<Box<dyn Error + Send + Sync>>,
+) -> ReaderError {
+    ReaderError::Io { what, source: io::Error::other(error), path: path.to_owned() }
+}
+
+/// Returns an error about the type of a column; `needed` is the type that the column should have.
+pub(crate) fn wrong_type(name: &str, found: &DataType, needed: &str, path: &Path) -> ReaderError {
+    ReaderError::ColumnType {
+        column: name.to_owned(),
+        mismatch: format!("{found}, but {needed}"),
+        path: path.to_owned(),
+    }
+}
+
+/// Opens a source. Refuses other formats, because they do not store the types of columns.
+pub(crate) fn open_parquet(path: &Path) -> Result<ParquetFile> {
+    if format_of(path, Format::Auto)? == FileFormat::Parquet {
+        return ParquetFile::open(path);
+    }
+    let problem =
+        "the file is not Parquet, which stores the types of columns; convert it to Parquet first";
+    Err(setting(problem, path.display()))
+}
+
+/// Returns the column with this name, which the setting `used_by` gives.
+pub(crate) fn find_column<'a>(
+    batch: &'a RecordBatch,
+    name: &str,
+    used_by: &str,
+    path: &Path,
+) -> Result<&'a ArrayRef> {
+    batch.column_by_name(name).ok_or_else(|| {
+        let schema = batch.schema();
+        let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let hint = match zillion_config::nearest(name, names.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("the columns are {}", names.join(", ")),
+        };
+        ReaderError::MissingColumn {
+            column: name.to_owned(),
+            used_by: format!("`{used_by}`"),
+            hint,
+            path: path.to_owned(),
+        }
+    })
+}
+
+/// Refuses targets that are sources, because a source would be overwritten while it is read.
+pub(crate) fn refuse_sources(sources: &[PathBuf], targets: &[PathBuf]) -> Result<()> {
+    let read: Vec<PathBuf> =
+        sources.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+    let is_source = |target: &&PathBuf| fs::canonicalize(target).is_ok_and(|t| read.contains(&t));
+    match targets.iter().find(is_source) {
+        Some(target) => {
+            let problem = "the file would be overwritten while it is read; name another folder";
+            Err(setting(problem, target.display()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Creates the folder of new files.
+pub(crate) fn create_folder(folder: &Path, files: &Files) -> Result<()> {
+    files.create_dir(folder).map_err(|error| failed("make the folder", folder, error))
+}
+
+/// Returns the usual properties of new files.
+pub(crate) fn properties() -> WriterPropertiesBuilder {
+    WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+}
+
+/// Writes the batches that `next` returns, until it returns an empty list.
+pub(crate) fn write_parquet(
+    path: &Path,
+    schema: SchemaRef,
+    properties: WriterPropertiesBuilder,
+    files: &Files,
+    mut next: impl FnMut() -> io::Result<Vec<RecordBatch>>,
+) -> Result<()> {
+    let written = files.write_file(path, |file| {
+        // The writer must own its target, so it writes to memory, which is copied to the file after
+        // each batch.
+        let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties.build()))?;
+        loop {
+            let batches = next()?;
+            if batches.is_empty() {
+                break;
+            }
+            for batch in batches {
+                writer.write(&batch)?;
+                file.write_all(writer.inner())?;
+                writer.inner_mut().clear();
+            }
+        }
+        file.write_all(&writer.into_inner()?)
+    });
+    written.map(drop).map_err(|error| failed("write the file", path, error))
+}
