@@ -160,6 +160,11 @@ impl Scoring {
         (self.queue.waiting(), self.queue.backlog(), self.budget.used())
     }
 
+    /// Runs `work` on the pool behind the requests that are there, without counting it as one.
+    pub(crate) fn run_idle(&self, work: impl FnOnce() + Send + 'static) {
+        self.workers.spawn_detached(work);
+    }
+
     /// Admits a request by its head.
     ///
     /// # Errors

@@ -1,10 +1,13 @@
 //! The settings of a server: the models that it serves, and its limits.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use zillion_access::AuditLog;
+
+use crate::traffic::TrafficSettings;
 
 /// The version of a model that a server follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct ServeConfig {
     pub server: String,
     /// Whether clients may load and unload models.
     pub model_control: bool,
+    /// The traffic of models whose requests are split, by the name of the model.
+    pub traffic: BTreeMap<String, TrafficSettings>,
     /// The audit log of control actions and refused callers, if there is one.
     pub audit: Option<Arc<AuditLog>>,
     /// The limits of requests.
@@ -111,6 +116,7 @@ impl Default for ServeConfig {
             retain_cached: 128,
             server: "server".to_owned(),
             model_control: false,
+            traffic: BTreeMap::new(),
             audit: None,
             limits: Limits::default(),
         }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use axum::http::HeaderMap;
 use prometheus::Registry as MetricsRegistry;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tracing::span::EnteredSpan;
@@ -14,19 +15,20 @@ use zillion_access::AuditLog;
 use zillion_device::{Files, Workers};
 use zillion_feature::RawColumns;
 use zillion_registry::Registry;
-use zillion_scorer::Servable;
+use zillion_scorer::{RowScores, Servable};
 
 use crate::admission::{Admitted, Caller, Head, Scoring};
 use crate::budget::HeldBytes;
 use crate::config::{Follow, Limits, ServeConfig};
 use crate::error::{Result, ServeError};
-use crate::host::{Host, Resolved};
+use crate::host::{Host, Resolved, Selector};
 use crate::metrics::{Metrics, Stage};
 use crate::repository::{Indexed, Repository};
 use crate::score::Answer;
 use crate::statistics::{Begun, Spent, triton_series};
 use crate::store_metrics::store_metrics;
 use crate::trace::span;
+use crate::traffic::Traffic;
 
 /// The models of a server, its limits, and the pool that scores requests.
 #[derive(Debug)]
@@ -40,6 +42,7 @@ pub struct Domain {
     /// The semaphore that lets one client at a time read the whole registry.
     control: Arc<Semaphore>,
     audit: Option<Arc<AuditLog>>,
+    traffic: Traffic,
 }
 
 /// The raw rows of a request.
@@ -90,6 +93,7 @@ impl Domain {
             model_control: config.model_control,
             control: Arc::new(Semaphore::new(1)),
             audit: config.audit.clone(),
+            traffic: Traffic::new(config.traffic.clone()),
         })
     }
 
@@ -224,6 +228,29 @@ impl Domain {
         self.scoring.hold_bytes()
     }
 
+    /// Returns the version that is to answer a request, and the version that scores its rows beside
+    /// the answer. A request of a canary whose version is not loaded is answered by the usual
+    /// version.
+    ///
+    /// # Errors
+    /// Returns an error if the version that the request asks for is not loaded.
+    pub(crate) fn resolve(
+        &self,
+        host: &Arc<Host>,
+        selector: &Selector,
+        headers: &HeaderMap,
+    ) -> Result<(Resolved, Option<Arc<Servable>>)> {
+        let dealt = self.traffic.deal(host.name(), selector, headers);
+        let loaded = |label: String| host.resolve(&Selector::Label(label)).ok();
+        let version = match dealt.canary.and_then(loaded) {
+            Some(canary) => canary,
+            None => host.resolve(selector)?,
+        };
+        let shadow = dealt.shadow.and_then(loaded).map(|shadow| shadow.servable);
+        let shadow = shadow.filter(|shadow| shadow.version() != version.servable.version());
+        Ok((version, shadow))
+    }
+
     /// Admits a request by its head, before its body is received.
     ///
     /// # Errors
@@ -242,7 +269,7 @@ impl Domain {
     /// if it fails.
     pub(crate) async fn request<T: Send + 'static>(
         &self,
-        version: Resolved,
+        (version, shadow): (Resolved, Option<Arc<Servable>>),
         admitted: &Admitted,
         bytes: usize,
         work: impl FnOnce(&Scored) -> Result<T> + Send + 'static,
@@ -251,9 +278,11 @@ impl Domain {
         let begun = Begun::now(&statistics);
         let (limits, metrics) = (self.limits(), self.metrics.clone());
         let caller = admitted.caller.clone();
+        let scoring = self.scoring.clone();
         let work = move |queue: Duration, deadline: Instant| {
             let spent = Cell::new(Spent { queue, ..Spent::default() });
-            let scored = Scored { version, limits, metrics, spent, caller, deadline };
+            let shadow = shadow.map(|servable| Shadow { servable, scoring });
+            let scored = Scored { version, limits, metrics, spent, caller, deadline, shadow };
             work(&scored).map(|done| (done, scored.spent.get()))
         };
         let (done, spent) = self.scoring.run(admitted, bytes, &limits, work).await?;
@@ -270,6 +299,55 @@ pub struct Scored {
     spent: Cell<Spent>,
     caller: Arc<Caller>,
     deadline: Instant,
+    shadow: Option<Shadow>,
+}
+
+/// A version that scores the rows of a request beside the answer.
+struct Shadow {
+    servable: Arc<Servable>,
+    scoring: Scoring,
+}
+
+impl Shadow {
+    /// Scores the rows later, on a thread that has nothing else to do, and records the differences
+    /// from `scores`. A server with waiting requests skips it.
+    fn compare(
+        &self,
+        model: &str,
+        request: &RowsRequest<'_>,
+        scores: &RowScores,
+        metrics: &Arc<Metrics>,
+    ) {
+        if self.scoring.load().0 > 0 {
+            metrics.record_shadow_skipped(model);
+            return;
+        }
+        // The rows are borrowed from the body, so that they are encoded at once.
+        let batch = match self.servable.encoder().encode(request.rows, &request.columns) {
+            Ok(batch) => batch,
+            Err(error) => {
+                tracing::debug!("a shadow version does not take the rows: {error}");
+                metrics.record_shadow_skipped(model);
+                return;
+            }
+        };
+        let (servable, metrics, model) = (self.servable.clone(), metrics.clone(), model.to_owned());
+        let is_probability = servable.has_probabilities();
+        let answered: Vec<f32> = scores.logits.first().cloned().unwrap_or_default();
+        self.scoring.run_idle(move || match servable.score_batch(&batch) {
+            Ok(scores) => {
+                let shadow = scores.logits.into_iter().next().unwrap_or_default();
+                let value = |logit: f32| match is_probability {
+                    true => 1.0 / (1.0 + (-f64::from(logit)).exp()),
+                    false => f64::from(logit),
+                };
+                let pairs = answered.into_iter().zip(shadow);
+                let differences = pairs.map(|(a, b)| (value(a) - value(b)).abs());
+                metrics.record_shadow(&model, differences);
+            }
+            Err(error) => tracing::debug!("a shadow version did not score: {error}"),
+        });
+    }
 }
 
 /// A running stage of a request. The stage ends when the value is dropped.
@@ -358,6 +436,9 @@ impl Scored {
                 other => ServeError::Scoring(other),
             })
         })?;
+        if let Some(shadow) = &self.shadow {
+            shadow.compare(self.model(), request, &scores, &self.metrics);
+        }
         let rows = request.rows as u64;
         self.metrics.record_scores(
             self.version.host.name(),

@@ -30,6 +30,7 @@ mod statistics;
 mod store_metrics;
 pub mod tensor;
 mod trace;
+mod traffic;
 
 pub use access::Actor;
 pub use config::{Follow, Limits, ServeConfig};
@@ -44,3 +45,4 @@ pub use repository::{Indexed, ModelState};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
 pub use statistics::{Total, Totals, VersionStatistics};
 pub use trace::request_span;
+pub use traffic::{Share, TrafficSettings};

@@ -65,6 +65,8 @@ pub struct Metrics {
     waiting_requests: IntGauge,
     waiting_work_milliseconds: IntGauge,
     bytes_in_flight: IntGauge,
+    shadow_difference: HistogramVec,
+    shadow_skipped: IntCounterVec,
     closed_connections: IntCounterVec,
     refused_callers: IntCounterVec,
     current_version: IntGaugeVec,
@@ -144,6 +146,18 @@ impl Metrics {
             bytes_in_flight: gauge(
                 "zillion_serving_bytes_in_flight",
                 "Bytes of bodies and answers in the server.",
+            )?,
+            shadow_difference: register_histogram_vec_with_registry!(
+                "zillion_serving_shadow_difference",
+                "Absolute difference between the score of the answer and that of the shadow version.",
+                &["model"],
+                exponential_buckets(1e-6, 10f64.sqrt(), 13)?,
+                registry
+            )?,
+            shadow_skipped: counter(
+                "zillion_serving_shadow_skipped_total",
+                "Requests that a shadow version was to score and did not.",
+                &["model"],
             )?,
             closed_connections: counter(
                 "zillion_serving_closed_connections_total",
@@ -238,6 +252,17 @@ impl Metrics {
     /// Counts a request of a caller that was refused.
     pub(crate) fn record_refused(&self, reason: &str) {
         self.refused_callers.with_label_values(&[reason]).inc();
+    }
+
+    /// Records the differences between the scores of an answer and those of a shadow version.
+    pub(crate) fn record_shadow(&self, model: &str, differences: impl Iterator<Item = f64>) {
+        let series = self.shadow_difference.with_label_values(&[model]);
+        differences.for_each(|difference| series.observe(difference));
+    }
+
+    /// Counts a request that a shadow version was to score and did not.
+    pub(crate) fn record_shadow_skipped(&self, model: &str) {
+        self.shadow_skipped.with_label_values(&[model]).inc();
     }
 
     pub(crate) fn record_stage(&self, stage: Stage, time: Duration) {

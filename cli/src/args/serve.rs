@@ -1,10 +1,11 @@
 //! The arguments of `zillion serve`.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zillion_serving::Proof;
+use zillion_serving::{Proof, TrafficSettings};
 
 use crate::commands::serve::listeners::ListenerSettings;
 
@@ -99,6 +100,11 @@ pub(crate) struct ServeArgs {
     /// [default: 30]
     #[arg(long, value_name = "MS")]
     pub(crate) queue_ms: Option<u64>,
+    /// Shares of requests for canary and shadow versions by model, which only the settings file can
+    /// list
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) traffic: BTreeMap<String, TrafficSettings>,
     /// Largest number of bytes of bodies and answers in the server; requests beyond are refused
     /// with 429 [default: 536870912]
     #[arg(long, value_name = "BYTES")]

@@ -136,10 +136,11 @@ async fn score(
     check_model(domain, request.extensions(), Role::Score, &target.model)?;
     let unguarded = || ServeError::Internal("a call passed no guard".to_owned());
     let caller = request.extensions().get::<Arc<Principal>>().cloned().ok_or_else(unguarded)?;
+    let headers = request.metadata().clone().into_headers();
     let message = request.into_inner();
     let host = domain.host(&target.model)?;
     let _ = facts.host.set(host.clone());
-    let version = host.resolve(&target.selector)?;
+    let version = domain.resolve(&host, &target.selector, &headers)?;
     let bytes = message.len();
     let time = [left, target.time].into_iter().flatten().min();
     let head = Head { host: &host, caller: &caller, wire: what.wire(), bytes, time };

@@ -84,7 +84,7 @@ async fn score(
 ) -> Result<(Reply, HeldBytes)> {
     // The version is resolved before the body is received, so that the body of a request for an
     // unknown version need not be sent.
-    let version = host.resolve(selector)?;
+    let version = domain.resolve(host, selector, request.headers())?;
     let header_length = match request.headers().get(HEADER_LENGTH) {
         None => None,
         Some(_) if verb != Verb::Infer => {

@@ -32,7 +32,7 @@ const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 21] = [
+const FIXED: [&str; 22] = [
     "registry",
     "model_control",
     "http",
@@ -47,6 +47,7 @@ const FIXED: [&str; 21] = [
     "tls_client_ca",
     "insecure",
     "audit_log",
+    "traffic",
     "cache",
     "threads",
     "poll_ms",
@@ -115,6 +116,11 @@ impl Settings {
         }
         if self.model.is_empty() && !self.model_control {
             return missing("model", "--model NAME or --model-control", "models");
+        }
+        for (model, traffic) in &self.traffic {
+            if let Err(problem) = traffic.check() {
+                return usage_error(format!("`serve.traffic.{model}`: {problem}"));
+            }
         }
         let table = Table::try_from(self)?;
         match NOT_ZERO.iter().find(|key| table.get(**key) == Some(&Value::Integer(0))) {
@@ -219,6 +225,7 @@ impl Settings {
             retain: self.retain.unwrap_or(usual.retain),
             server: self.name.clone().unwrap_or_else(default_name),
             model_control: self.model_control,
+            traffic: self.traffic.clone(),
             audit: self.audit_log()?,
             limits: self.limits(),
             ..usual
