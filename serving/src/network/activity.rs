@@ -5,7 +5,7 @@
 //! The counters are written by the task of the connection, and read by the task that accepts
 //! connections when it looks for the longest idle one.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -53,6 +53,8 @@ pub(crate) struct Activity {
     /// The number of requests that were begun, and the number of them that are open.
     begun: AtomicU64,
     open: AtomicUsize,
+    /// Whether the requests came over HTTP/2.
+    http2: AtomicBool,
     /// The time of the end of the last request, in milliseconds after the beginning.
     ended_ms: AtomicU64,
     /// The time since which an answer waits for the client, in milliseconds after the beginning,
@@ -82,6 +84,7 @@ impl Activity {
             read: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             open: AtomicUsize::new(0),
+            http2: AtomicBool::new(false),
             ended_ms: AtomicU64::new(0),
             blocked_ms: AtomicU64::new(0),
             taken: AtomicU64::new(0),
@@ -123,10 +126,16 @@ impl Activity {
     }
 
     /// Counts a request as open until the returned value is dropped.
-    pub(crate) fn begin_request(self: &std::sync::Arc<Self>) -> OpenStream {
+    pub(crate) fn begin_request(self: &std::sync::Arc<Self>, is_http2: bool) -> OpenStream {
+        self.http2.store(is_http2, Ordering::Relaxed);
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         OpenStream(self.clone())
+    }
+
+    /// Returns whether the requests came over HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.http2.load(Ordering::Relaxed)
     }
 
     /// Returns the time for which the connection has had no open request, or `None` if it has one.
@@ -208,13 +217,13 @@ mod tests {
         assert_eq!(expired(&silent), Expired::Silent);
 
         let idle = Arc::new(Activity::new());
-        drop(idle.begin_request());
+        drop(idle.begin_request(false));
         let began = Instant::now();
         assert_eq!(expired(&idle), Expired::Idle);
         assert!(began.elapsed() >= Duration::from_millis(55) && idle.idle().is_some());
 
         let unread = Arc::new(Activity::new());
-        let open = unread.begin_request();
+        let open = unread.begin_request(false);
         unread.record_blocked();
         // A client that takes a few bytes holds the rest.
         unread.record_written(100);
@@ -230,7 +239,7 @@ mod tests {
     #[test]
     fn a_client_that_takes_its_answers_is_not_closed() {
         let activity = Arc::new(Activity::new());
-        let _open = activity.begin_request();
+        let _open = activity.begin_request(false);
         activity.record_blocked();
         activity.record_written(64 << 10);
         assert_eq!(activity.next_limit(&limits()).0, None);

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -20,7 +21,7 @@ use tonic::codegen::Service as _;
 use zillion_access::{CertificateNames, Principal, Reloading, client_names};
 
 use super::Phase;
-use super::activity::{Activity, OpenStream};
+use super::activity::{Activity, Expired, OpenStream};
 use super::connections::{Connections, Crowded, Member};
 use super::listener::Listener;
 use super::peer::{Peer, Rules};
@@ -49,6 +50,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// The time for the answer to that question.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
+
+/// The time in which an idle client may take the message that its connection ends.
+const GOODBYE_TIME: Duration = Duration::from_secs(1);
 
 /// The largest number of TLS handshakes of a listener at a time, and the time that each has.
 const HANDSHAKES: usize = 64;
@@ -150,7 +154,7 @@ impl Connection {
         let mut connection = pin!(builder.serve_connection(io, service));
         let mut expired = pin!(activity.expired(&limits));
         domain.metrics().open_connections.inc();
-        let mut is_ending = false;
+        let mut seen = Phase::Serving;
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
@@ -162,17 +166,31 @@ impl Connection {
                 }
                 reason = expired.as_mut() => {
                     domain.metrics().record_closed(reason.name());
+                    // A client that is only idle learns that the connection ends (GOAWAY).
+                    if reason == Expired::Idle {
+                        connection.as_mut().graceful_shutdown();
+                        let _ = tokio::time::timeout(GOODBYE_TIME, connection.as_mut()).await;
+                    }
                     break;
                 }
-                changed = phase.wait_for(|phase| *phase != Phase::Serving), if !is_ending => {
-                    drop(changed);
-                    is_ending = true;
-                    connection.as_mut().graceful_shutdown();
+                changed = wait_for_change(&mut phase, seen), if seen != Phase::Draining => {
+                    seen = changed;
+                    // HTTP/1 clients of a lame duck read `Connection: close` in their next answer,
+                    // because a connection without a request would be closed at once here.
+                    if seen == Phase::Draining || activity.is_http2() {
+                        connection.as_mut().graceful_shutdown();
+                    }
                 }
             }
         }
         domain.metrics().open_connections.dec();
     }
+}
+
+/// Waits until the server has left the phase `seen`, and returns the new one.
+async fn wait_for_change(phase: &mut watch::Receiver<Phase>, seen: Phase) -> Phase {
+    // The sender is gone only if the server has ended.
+    phase.wait_for(|phase| *phase != seen).await.map_or(Phase::Draining, |phase| *phase)
 }
 
 impl Shared {
@@ -222,7 +240,8 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
-        let open = self.activity.begin_request();
+        let is_http2 = request.version() == hyper::Version::HTTP_2;
+        let open = self.activity.begin_request(is_http2);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(self.peer.clone());
         let shared = self.shared.clone();
@@ -236,6 +255,10 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
                 }
             };
             let mut response = response;
+            if !is_http2 && shared.domain.is_draining() {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
             let held = response.extensions_mut().remove::<Arc<HeldBytes>>();
             Ok(response.map(|body| Body::new(AnswerBody { body, _open: open, _held: held })))
         })

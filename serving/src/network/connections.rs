@@ -127,16 +127,16 @@ mod tests {
         let first = connections.admit(a, &limits).unwrap();
         std::thread::sleep(Duration::from_millis(5));
         let second = connections.admit(a, &limits).unwrap();
-        let in_work = second.activity().begin_request();
+        let in_work = second.activity().begin_request(false);
         // A third connection of the same address takes the place of the idle one.
         let third = connections.admit(a, &limits).unwrap();
         assert_eq!(connections.count(), 2);
-        let third_in_work = third.activity().begin_request();
+        let third_in_work = third.activity().begin_request(false);
         assert_eq!(connections.admit(a, &limits).unwrap_err(), Crowded::Address);
-        let _fourth = connections.admit(b, &limits).unwrap().activity().begin_request();
+        let _fourth = connections.admit(b, &limits).unwrap().activity().begin_request(false);
         assert_eq!(connections.count(), 2, "a member that is dropped leaves");
         let fifth = connections.admit(b, &limits).unwrap();
-        let fifth_in_work = fifth.activity().begin_request();
+        let fifth_in_work = fifth.activity().begin_request(false);
         assert_eq!(connections.admit(c, &limits).unwrap_err(), Crowded::All);
         drop(fifth_in_work);
         let _sixth = connections.admit(c, &limits).unwrap();
