@@ -38,8 +38,8 @@ impl Crosses {
     }
 
     /// Computes the crosses of a batch whose other columns are filled. A member comes before its
-    /// cross in the schema, so a cross of a cross finds its member filled. A cross is not changed if
-    /// the batch does not have its member columns, as in a pass that reads only some features.
+    /// cross in the schema, so a cross of a cross finds its member filled. A cross is not changed
+    /// if the batch does not have its member columns, as in a pass that reads only some features.
     pub fn fill(&self, batch: &mut Batch) {
         for (column, members) in &self.columns {
             let filled = |&member: &usize| batch.sparse[member].keys.len() == batch.rows;

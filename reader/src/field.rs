@@ -31,8 +31,8 @@ pub(crate) enum Role {
     Ids { raw: RawType },
     /// One id for each row as the file has it, for a request.
     RawId { raw: RawType },
-    /// Any number of ids for each row as the file has them. If they are not `weighted`, an id with a
-    /// weight other than 1 is refused.
+    /// Any number of ids for each row as the file has them. If they are not `weighted`, an id with
+    /// a weight other than 1 is refused.
     RawIds { raw: RawType, weighted: bool },
     /// A text as the file has it, for a conversion: one buffer holds all texts, whereas a request
     /// has a separate text for each row.

@@ -371,7 +371,7 @@ fn a_checkpoint_is_a_row_source_for_any_optimizer() {
     specs[0].segments.reverse();
     let message = PartSource::open(&workers, folder.path(), specs, &parts).unwrap_err().to_string();
     assert!(
-        message.contains("the job's are `linear:1:ftrl,vector:16:rowwise_adagrad`"),
+        message.contains("those of the job are `linear:1:ftrl,vector:16:rowwise_adagrad`"),
         "{message}"
     );
 }
