@@ -117,7 +117,7 @@ pub(crate) struct BenchEmbeddingArgs {
     pub(crate) check: bool,
 }
 
-/// Parses a type of weights by its name in a job file.
+/// Parses the type of weights from its name in job files.
 fn parse_dtype(text: &str) -> Result<Dtype, serde::de::value::Error> {
     Dtype::deserialize(text.into_deserializer())
 }

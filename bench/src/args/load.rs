@@ -1,5 +1,5 @@
-//! The arguments of the commands that measure scoring: `loadgen`, and `bench serve`, which scores
-//! without a network.
+//! The arguments of the commands that measure scoring: `loadgen`, which sends requests to a server,
+//! and `bench serve`, which scores without a network.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ pub(crate) struct BenchServeArgs {
     pub(crate) requests: Option<NonZeroUsize>,
 }
 
-/// A protocol in which requests are sent.
+/// The protocol of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {

@@ -1,4 +1,5 @@
-//! The arguments of the benchmarks of versions and of servers that follow them.
+//! The arguments of the benchmarks of versions, and of the benchmarks of servers that load
+//! versions.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
