@@ -23,9 +23,9 @@ pub struct DataConfig {
     pub root: PathBuf,
     /// The training files: one path, directory or glob, or a list of them.
     pub train: Paths,
-    /// The validation files, in the form of the training files.
+    /// The validation files, written like the training files.
     pub valid: Paths,
-    /// The test files, in the form of the training files.
+    /// The test files, written like the training files.
     pub test: Paths,
     /// The format of the files. With `auto`, the extension of each file decides.
     pub format: Format,

@@ -1,4 +1,4 @@
-//! The errors of reading files into batches.
+//! The errors of reading files.
 //!
 //! A message names the file and the place in it, shows the refused text (shortened) and names a
 //! remedy.

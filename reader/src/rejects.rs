@@ -100,7 +100,7 @@ impl RejectLog {
         inner.rows.values().cloned().collect()
     }
 
-    /// Returns the first few messages.
+    /// Returns the error messages of the first few bad rows.
     pub(crate) fn examples(&self) -> Vec<String> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).examples.clone()
     }

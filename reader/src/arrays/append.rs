@@ -1,4 +1,4 @@
-//! The choice of the loop that converts an Arrow array to a column, by role and type.
+//! The conversion of Arrow arrays to columns. The role and the type select the loop for an array.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, ListArray, downcast_integer_array, downcast_temporal_array};

@@ -53,7 +53,7 @@ macro_rules! impl_whole {
 impl_whole!(i64, id_from_i64, from_i64: i8, i16, i32, i64);
 impl_whole!(u64, id_from_u64, from_u64: u8, u16, u32, u64);
 
-/// An id that can be read from an array.
+/// A type of ids that can be read from an array.
 pub(super) trait ArrayId: RawId {
     /// Appends the ids of an array of whole numbers or booleans.
     fn append_whole(

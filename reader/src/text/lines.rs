@@ -13,7 +13,7 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Returns the lines of a chunk.
+    /// Returns a cursor over the lines of a chunk.
     pub fn new(grammar: Grammar, input: &'a [u8]) -> Self {
         Self { grammar, input, start: 0, end: 0 }
     }
