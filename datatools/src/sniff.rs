@@ -34,7 +34,7 @@ const MOST: f64 = 0.9;
 pub struct Sniffed {
     /// The settings that read the file. Their `root` and their file lists are empty.
     pub config: DataConfig,
-    /// The remarks about the guess, for the user.
+    /// The remarks about the detected settings, for the user.
     pub notes: Vec<String>,
     /// The names of the columns that no feature can read: names that occur twice, and an empty text
     /// for each column without a name.
