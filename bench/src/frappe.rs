@@ -16,8 +16,7 @@ struct Entry {
     model: &'static str,
     job: &'static str,
     published: f64,
-    /// The AUC that our run must reach: the published AUC minus the spread over the seeds of our
-    /// runs.
+    /// The minimum AUC for our runs: the published AUC minus a margin for the spread between seeds.
     promised: f64,
     /// Whether the model is trained with several seeds.
     seeded: bool,
