@@ -171,7 +171,7 @@ impl ArrowRows {
         Ok(rows)
     }
 
-    /// Returns the number of the next row of the data.
+    /// Returns the index of the next row of the data, counted from 0 over all files.
     pub fn position(&self) -> u64 {
         self.at
     }

@@ -27,7 +27,7 @@ pub(crate) struct Assembly {
 #[derive(Clone, Debug)]
 struct Joined {
     side: usize,
-    /// The row number that stands for a key that is not in the side table.
+    /// The row index that stands for a key that is not in the side table.
     absent: u32,
     attributes: Vec<Attribute>,
 }

@@ -49,7 +49,7 @@ pub(crate) enum Column {
     Labels(LabelColumn),
     /// The numbers; a missing value is NaN.
     Numbers(Vec<f64>),
-    /// The numbers of rows of a side table.
+    /// The indices of rows in a side table.
     Rows(Vec<u32>),
     Words(Vec<u64>),
     Times(Vec<i64>),

@@ -52,7 +52,7 @@ impl BadRowKind {
     }
 }
 
-/// The numbers of decoded bytes and bad rows in all passes over a dataset. They include the first
+/// The counts of decoded bytes and bad rows in all passes over a dataset. They include the first
 /// passes and resumed passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {

@@ -186,7 +186,7 @@ impl Dataset {
         self.rejects.examples()
     }
 
-    /// Returns the numbers of bytes and bad rows in all passes so far. Clones of a dataset share
+    /// Returns the counts of bytes and bad rows in all passes so far. Clones of a dataset share
     /// these counters.
     pub fn counts(&self) -> ReadCounts {
         self.counts.snapshot()

@@ -47,7 +47,7 @@ pub(crate) enum Role {
     /// A number that is not transformed: a number of a side table, or a number from which
     /// statistics are computed. A missing value becomes NaN, or is refused if `needed` is true.
     Number { needed: bool },
-    /// A key of a side table, which becomes the number of the side table's row with this key.
+    /// A key of a side table, which becomes the index of the row with this key in the side table.
     SideRow(SideLookup),
     /// A label, which becomes 0 or 1. If `at_least` is a threshold, the label is 1 for each number
     /// that reaches the threshold. If the label is `optional`, a row without a label is masked and
@@ -67,7 +67,7 @@ pub(crate) enum Role {
 pub(crate) enum Slot {
     Sparse(usize),
     Numeric(usize),
-    /// The row numbers in a side table that belong to the [`Join`] with this index.
+    /// The row indices in a side table for the [`Join`] with this index.
     Join(usize),
     Label(usize),
     Weight,

@@ -59,9 +59,9 @@ fn quantiles(feature: &FeatureSpec) -> Option<u32> {
     }
 }
 
-/// The source of the values of a feature in a pass. A feature of the data reads the column of a
-/// field. For a joined feature, this column holds row numbers of a side table, and `side` holds the
-/// values of the side table.
+/// The source of the values of a feature in a pass, which starts with the column of a field. For a
+/// feature of the data, this column holds the values. For a joined feature, it holds row indices of
+/// a side table, and `side` holds the values of this side table.
 struct Input<'a> {
     field: usize,
     side: Option<&'a [f64]>,

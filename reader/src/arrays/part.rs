@@ -56,7 +56,7 @@ pub(crate) struct Decoded {
     pub(crate) columns: Vec<Column>,
     /// The record that tells which of the rows that were read are in the columns.
     pub(crate) kept: Kept,
-    /// The bad values, with the numbers of their rows in the columns.
+    /// The bad values, with the indices of their rows in the columns.
     pub(crate) bad: Vec<BadValue>,
 }
 

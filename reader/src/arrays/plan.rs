@@ -40,7 +40,7 @@ pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the number of the row group in the form that error messages need.
+    /// Returns the index of the row group in the form that error messages need.
     fn near(&self, group: usize) -> Near;
 
     /// Returns the error for a row group that cannot be decoded.

@@ -55,7 +55,7 @@ pub(crate) struct DictionaryKeys {
     keys: Vec<FeatureKey>,
 }
 
-/// A text with a guarantee that it is UTF-8, or bytes without this guarantee.
+/// A text in UTF-8, or bytes that may or may not be UTF-8.
 #[derive(Clone, Copy)]
 pub(crate) enum Text<'a> {
     Valid(&'a str),

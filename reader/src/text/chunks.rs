@@ -20,7 +20,8 @@ pub(super) const CHUNK: usize = 1 << 20;
 /// was never closed.
 const MAX_RECORD: usize = 16 << 20;
 
-/// The number of rows from which the columns of a file without a header are determined.
+/// The number of rows at the start of a file from which its columns are determined if the file has
+/// no header.
 pub(super) const FIRST_ROWS: usize = 1000;
 
 /// Returns the message about a row with a column that is missing in the first rows of the file.
