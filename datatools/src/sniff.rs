@@ -210,9 +210,9 @@ fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
     Err(setting(problem, path.display()))
 }
 
-/// Returns the best delimiter and quote character, with the records that they result in. The best
-/// ones give the largest share of records of equal length. If several are equal in this, the one
-/// with the most cells is the best.
+/// Returns the best delimiter and quote character, and the records that result from them. The best
+/// pair gives the largest share of records of equal length. Among pairs with the same share, the
+/// pair with the most cells is the best.
 fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
     let mut best: Option<(f64, usize, Dialect, Vec<Vec<String>>)> = None;
     for quote in QUOTES {

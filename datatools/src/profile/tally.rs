@@ -18,7 +18,7 @@ const SHOWN: usize = 48;
 /// The characters that may separate ids in one cell.
 pub(super) const SEPARATORS: [u8; 3] = *b"|;,";
 
-/// The numbers of cells of each shape.
+/// The counts of cells for each shape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cells {
     /// The number of whole numbers that fit into an `i64`.
@@ -80,7 +80,7 @@ pub(crate) struct Tally {
     pub(super) separated: [Separated; 3],
     /// The number of values in all lists.
     pub(super) items: u64,
-    /// The numbers of values in JSON lists that are whole numbers, texts, and anything else.
+    /// Three counts of the values in JSON lists: whole numbers, texts, and all other values.
     pub(super) item_kinds: [u64; 3],
     /// The number of cells that are equal to each possible null marker.
     pub(super) markers: Vec<u64>,
