@@ -2,11 +2,11 @@
 //! key.
 //!
 //! Each row of the data contains a key. The row of the side table with this key contains the
-//! values. A join has two steps: keys are mapped to row numbers of the side table when the data is
-//! decoded, and row numbers are mapped to values when a batch is assembled. A key that is not in
-//! the side table is mapped to the row number after the last row. The entry at this place holds the
-//! missing value of each feature, so the loops need no branch, and missing rows can be counted by
-//! comparing one number.
+//! values. A join has two steps. When the data is decoded, each key is replaced by the index of its
+//! row in the side table. When a batch is assembled, each index is replaced by the values of the
+//! row. The index of a key that is not in the side table is the number of rows of the side table.
+//! The entry at this index holds the missing value of each feature, so the loops need no branch,
+//! and missing rows can be counted by comparing one number.
 //!
 //! Training and serving both use this module. The `reader` crate reads the files.
 
@@ -31,7 +31,7 @@ impl SideIndex {
     /// Adds the key of the next row.
     ///
     /// # Errors
-    /// Returns the number of the earlier row if an earlier row has the same key.
+    /// Returns the index of the earlier row if an earlier row has the same key.
     pub fn push(&mut self, key: FeatureKey) -> Result<(), u32> {
         let next = self.rows.len() as u32;
         match self.rows.entry(key) {
@@ -43,7 +43,7 @@ impl SideIndex {
         }
     }
 
-    /// Returns the number of rows. This number also stands for the row of an unknown key.
+    /// Returns the number of rows. This number is also used as the row index for unknown keys.
     pub fn len(&self) -> u32 {
         self.rows.len() as u32
     }
@@ -60,7 +60,7 @@ impl SideIndex {
         keys
     }
 
-    /// Returns the number of the row with a key, or `None` if the side table does not have the key.
+    /// Returns the index of the row with a key, or `None` if the side table does not have the key.
     #[inline]
     pub fn row(&self, key: FeatureKey) -> Option<u32> {
         self.rows.get(&key).copied()
