@@ -1,4 +1,4 @@
-//! Job sections to schemas and back, and what is refused.
+//! Tests of the conversion between job sections and schemas, and of the sections that are refused.
 
 use toml::Value;
 
