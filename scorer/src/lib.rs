@@ -1,4 +1,4 @@
-//! Inference: computes scores from raw values or from batches.
+//! Inference: the computation of scores from raw values or from batches.
 //!
 //! Validation, evaluation, prediction, parity rows and the server all use [`Scorer`] to score
 //! batches. A scorer takes any [`RowSource`](zillion_rows::RowSource), so the tables of a running
