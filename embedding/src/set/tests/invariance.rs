@@ -167,7 +167,8 @@ fn live_tables_are_a_row_source() {
     }
 }
 
-/// Returns the rows of a set for the ids below 60, each read in a plan of its own.
+/// Returns the rows of a set for the ids below 60, each read in a plan of its own, and keys of each
+/// table that have no row.
 pub(crate) fn contents(
     set: &mut TableSet,
     workers: &zillion_device::Workers,

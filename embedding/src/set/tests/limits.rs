@@ -10,8 +10,8 @@ use crate::{Counters, TableSet};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Admission, ByteSize, Eviction, PinnedId, TableSpec};
 
-/// Returns the keys of a step: `hot` keys that occur in every step, and `new` keys that occur in no
-/// other step.
+/// Returns keys for a step: `hot` keys that are the same for every step, and `new` keys that are
+/// different for every step.
 fn stream_keys(step: u64, hot: u64, new: u64) -> Vec<FeatureKey> {
     let fresh = (0..new).map(|i| 1_000_000 + step * new + i);
     (0..hot).chain(fresh).chain(0..hot / 2).map(key).collect()
