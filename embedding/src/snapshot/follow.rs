@@ -27,7 +27,8 @@ impl TableSet {
         Some(SnapshotMark { history: marks.history, generation })
     }
 
-    /// Returns the generation of a mark.
+    /// Returns the generation of a mark, or an error if the changes after the mark are no longer
+    /// known.
     pub(crate) fn generation_of(&self, mark: SnapshotMark) -> Result<u32> {
         let known = self.marks.as_ref().is_some_and(|marks| {
             marks.history == mark.history && marks.generations.contains(&mark.generation)

@@ -135,7 +135,7 @@ impl TableSet {
     }
 
     /// Copies the next slot to the current part. After the last slot of the part, hands the part to
-    /// a task that writes it. Returns the cost of the rows that were copied or checked.
+    /// a task that writes it. Returns the number of entries that were copied.
     fn copy_next_slot(&mut self, snapshot: &mut Snapshot, workers: &Workers) -> Result<u64> {
         let job = snapshot.jobs[snapshot.next];
         let slot = snapshot.slot();
