@@ -23,7 +23,7 @@ const COPIED: usize = KEYS as usize / 12;
 /// The number of different plans. They are made before the measurement and used repeatedly.
 const PLANS: u64 = 2000;
 
-/// The times of all measured operations, by two clocks.
+/// The times of all measured operations, by the clock and by the processor time.
 #[derive(Default)]
 struct Times {
     wall: Vec<Duration>,

@@ -1,4 +1,5 @@
-//! Estimates of a table's size and hit rates under other settings, from one pass over its lookups.
+//! The estimation of a table's size and hit rates under other settings, from one pass over its
+//! lookups.
 //!
 //! A [`Tracker`] receives the lookups of each step: the unique keys and the number of occurrences
 //! of each key, as in a lookup plan. It counts the effect of every admission threshold, every limit

@@ -109,7 +109,8 @@ pub(crate) struct Spill {
     /// The rows that the current plan needs and that are not in memory; `None` unless the first
     /// half of bringing rows in is done and the second half is not.
     pub(crate) missing: Option<Missing>,
-    /// The number of the last pull that needs each row in memory, as far as plans are known.
+    /// For each row in memory, the number of the last pull that needs the row, by the plans that
+    /// have been announced.
     pub(crate) wanted: Vec<u32>,
     pub(crate) compaction: Option<Compaction>,
     /// The number of records that compaction may still check.

@@ -114,7 +114,7 @@ pub struct TableSurvey {
     pub file_bytes: u64,
     /// A histogram of the rows by their number of pushes.
     pub counts: Vec<Bin>,
-    /// The numbers of rows by the steps since their last push.
+    /// A histogram of the rows by the number of steps since their last push.
     pub ages: Vec<Bin>,
     /// A histogram of the candidates by their number of occurrences.
     pub waiting: Vec<Bin>,

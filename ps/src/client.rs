@@ -1,7 +1,8 @@
-//! The contract between a trainer and its tables, in this process or in another one.
+//! The contract between a trainer and its tables. The tables can be in this process or in another
+//! one.
 //!
-//! The contract has four parts: [`TableAccess`] reads and fills tables between steps,
-//! [`StepClient`] is one training step, [`Checkpointing`] writes and restores checkpoints, and
+//! The contract has four parts. [`TableAccess`] reads and fills tables between steps,
+//! [`StepClient`] does training steps, [`Checkpointing`] writes and restores checkpoints, and
 //! [`Publishing`] gives rows to the publisher of a version. A trainer uses all of them, as a
 //! [`TrainClient`].
 
@@ -29,8 +30,8 @@ pub use tables::TableAccess;
 /// discarded.
 ///
 /// # The caller must
-/// * sum the gradients of a row over its occurrences before the push, in a fixed order, because a
-///   step has one push;
+/// * sum the gradients of a row over its occurrences before the push, in a fixed order. A step has
+///   only one push;
 /// * push gradients in the plan's shape: one row of floats for each unique key, at the stride of
 ///   the table's layout. The padding after the last segment is ignored;
 /// * give the shows and clicks of each row with the gradients (`TableRows::uses`) for tables that

@@ -2,9 +2,9 @@
 //!
 //! An optimizer computes in f32 for every type: it widens a row, updates the row and rounds it
 //! again. A type of 16 bits cannot hold the small updates at the end of a training run. With
-//! rounding to the nearest number, a weight would no longer change as soon as its updates are below
-//! half of its last place. So a push rounds *stochastically*: the nearer a computed number is to
-//! the next number of the type above it, the more probable is rounding up. The mean of the stored
+//! rounding to the nearest number, a weight no longer changes if its updates are smaller than half
+//! of its last place. So a push rounds *stochastically*: the nearer a computed number is to the
+//! next number of the type above it, the more probable is rounding up. The mean of the stored
 //! numbers is therefore the computed number. The random bits are a function of the table's seed,
 //! the key, the step and the position of the weight in its row. So the result does not depend on
 //! threads, shards or resumed runs.
@@ -31,7 +31,8 @@ pub enum Dtype {
     /// The IEEE 754 single precision: four bytes per number.
     #[default]
     F32,
-    /// The IEEE 754 half precision: 11 significant bits, up to 65504, steps of 2⁻²⁴ around zero.
+    /// The IEEE 754 half precision: 11 significant bits and numbers up to 65504. The smallest
+    /// distance between two numbers, around zero, is 2⁻²⁴.
     F16,
     /// The bfloat16 format, the upper half of an f32: 8 significant bits and the range of an f32.
     Bf16,

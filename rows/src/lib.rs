@@ -1,4 +1,4 @@
-//! Rows of sparse embedding tables, and the files that hold rows.
+//! The rows of sparse embedding tables, and the files that hold rows.
 //!
 //! The crate has the settings of a table ([`TableSpec`]), the layout of its rows, their initial
 //! values and number types, the parts of a checkpoint ([`part`]), the layers of a version

@@ -1,4 +1,5 @@
-//! Parts of a checkpoint: the rows of a slot range as one Arrow IPC file, sorted by key.
+//! The parts of a checkpoint. A part holds the rows of a slot range as one Arrow IPC file, sorted
+//! by key.
 //!
 //! A part is an uncompressed file with one record batch, without nulls. Its columns are `key`
 //! (u64), `weights` and `state` (fixed-size lists of f32, with all segments of a row in one list),
@@ -87,8 +88,8 @@ pub struct TableParts {
     /// filter. The rows of these files are blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<ListedParts>,
-    /// The details of a table of which the parts hold only changed rows; absent if the parts hold
-    /// all rows. `rows` counts all rows of the table in both cases.
+    /// The details of a table whose parts hold only changed rows; absent if the parts hold all
+    /// rows. `rows` counts all rows of the table in both cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangedParts>,
 }

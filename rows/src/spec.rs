@@ -44,7 +44,7 @@ pub struct TableSpec {
     /// The segments of a row, in the order of their floats.
     pub segments: Vec<SegmentSpec>,
     /// Whether the vocabulary of the table is fixed and filled before the first step. Rules that
-    /// update the whole table require a fixed vocabulary.
+    /// update the whole table need a fixed vocabulary.
     #[serde(default)]
     pub dense: bool,
     /// The largest number of rows of the table. If it is absent, a dense table may have

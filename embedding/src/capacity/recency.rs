@@ -3,12 +3,12 @@
 //! lookups.
 //!
 //! Every key holds the place of its last lookup in this order, and the tree counts the held places.
-//! When no place is left, the held places are renumbered from 1 without changing their order. So
-//! the memory grows with the number of keys and not with the number of lookups.
+//! When all places have been used, the held places are renumbered from 1 without changing their
+//! order. So the memory grows with the number of keys and not with the number of lookups.
 
 /// The number of free places that renumbering leaves for each key.
 const ROOM: usize = 3;
-/// The smallest number of places.
+/// The smallest number of places in the tree.
 const LEAST: usize = 1 << 10;
 
 /// The places of the last lookups of all keys, in the order of time, counted by a Fenwick tree.

@@ -19,7 +19,7 @@ const DECIDING: u64 = 256;
 /// The curves of a table, computed from one pass over its lookups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Usage {
-    /// The number of steps that were followed.
+    /// The number of steps of the data.
     pub steps: u64,
     /// The number of rows of the data.
     pub rows: u64,
@@ -30,7 +30,7 @@ pub struct Usage {
     /// The number of keys that each followed key stands for. If this number is 1, all keys were
     /// followed and all results are exact.
     pub one_in: u64,
-    /// The number of keys that were followed to the end.
+    /// The number of keys that were followed until the end of the data.
     pub followed: u64,
     /// The number of different keys, estimated if keys were sampled.
     pub keys: u64,

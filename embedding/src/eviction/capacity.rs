@@ -110,9 +110,9 @@ impl Visit {
 /// The claim of one table to a part of the memory that several tables share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// The bytes that the table has and cannot give back.
+    /// The bytes of memory that the table uses and cannot give back.
     pub(crate) least: u64,
-    /// The bytes that the table could use.
+    /// The bytes of memory that the table could use.
     pub(crate) most: u64,
 }
 

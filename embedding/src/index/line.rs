@@ -94,7 +94,7 @@ pub(crate) trait Line {
         }
     }
 
-    /// Returns the words and rows of the entries in use, as they were written.
+    /// Returns the word and the row of each entry in use, as they were written.
     fn entries(line: &CacheLine) -> impl Iterator<Item = (u64, u32)> {
         (0..Self::KEYS)
             .filter(|entry| Self::used(line) >> entry & 1 != 0)

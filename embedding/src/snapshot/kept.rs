@@ -11,8 +11,8 @@ use zillion_rows::row::{RowWeights, StoredRow};
 /// The rows that one shard's part of a table keeps for a snapshot.
 #[derive(Debug)]
 pub(crate) struct TableSnapshot {
-    /// The generation that ended when the snapshot began. Rows of later generations have changed
-    /// since.
+    /// The generation that ended when the snapshot began. Rows with a later generation have changed
+    /// since then.
     pub(crate) generation: u32,
     /// Whether every row that can change has an image, because a rule has changed all rows.
     pub(crate) is_whole: bool,

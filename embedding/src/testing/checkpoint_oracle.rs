@@ -21,7 +21,8 @@ use crate::snapshot::sync;
 /// entries of the manifest. A snapshot of this moment must have the same bytes.
 ///
 /// # Errors
-/// Returns an error if a file cannot be written. Files that were written before are left.
+/// Returns an error if a file cannot be written. The files that were written before are not
+/// removed.
 pub fn checkpoint_oracle(
     set: &TableSet,
     workers: &Workers,
@@ -43,7 +44,8 @@ impl Oracle<'_> {
     /// for every number of shards and threads, and for every order in which the rows were created.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be written. Files that were written before are left.
+    /// Returns an error if a file cannot be written. The files that were written before are not
+    /// removed.
     fn write(
         &self,
         workers: &Workers,

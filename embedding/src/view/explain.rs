@@ -100,7 +100,7 @@ pub enum AdmissionForecast {
     Waits {
         /// The number of occurrences that are missing.
         missing: u32,
-        /// The number of occurrences that the table requires.
+        /// The number of occurrences at which the table admits a key.
         at_least: u32,
     },
     /// The key waits, but its occurrences are counted in a filter, so the report cannot tell how

@@ -100,7 +100,7 @@ impl Side {
         Layer::open(folder, manifest, self.set.layouts()).unwrap()
     }
 
-    /// Checks that limits hold and that the counters add up.
+    /// Checks that no table exceeds its limit and that the counters add up.
     pub(crate) fn check(&self) {
         let mut total = 0;
         let all = self.set.statistics();

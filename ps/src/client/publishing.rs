@@ -8,8 +8,8 @@ use zillion_rows::layer::LayerManifest;
 
 use crate::error::Result;
 
-/// A source of rows for the publisher of a version: the tables of a running training, or the tables
-/// of a checkpoint.
+/// A source of rows for the publisher of a version. The rows are those of the tables of a training
+/// run in progress, or those of a checkpoint.
 pub trait Publishing: Send {
     /// Starts to list the keys of changed rows for each dirty epoch, so that
     /// [`Publishing::write_layer`] can write the changes since the end of the current epoch. The

@@ -295,8 +295,8 @@ impl Model {
         sorted
     }
 
-    /// Returns the number of occurrences of the key at position `i` of the plan: the earlier ones
-    /// and those in the plan.
+    /// Returns the number of occurrences of the key at position `i` of the plan. Earlier
+    /// occurrences and those in the plan are counted.
     fn seen(&self, plan: &LookupPlan, table: usize, i: usize) -> u32 {
         let offsets = &plan.tables[table].occurrences.offsets;
         let before = self.candidates[table].get(&plan.tables[table].keys[i]).map_or(0, |c| c.0);

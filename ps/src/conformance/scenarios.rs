@@ -1,4 +1,4 @@
-//! The scenarios of the suite, each of which checks one rule of the contract.
+//! The scenarios of the suite. Each scenario checks one rule of the contract.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -56,7 +56,7 @@ pub enum Eviction {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
-    /// The rows whose weights have the smallest L2 norm, over all segments, are removed first.
+    /// The rows with the smallest L2 norm of their weights, over all segments, are removed first.
     L2 {
         /// The norm below which rows are removed on schedule; absent if no row is removed on
         /// schedule.
