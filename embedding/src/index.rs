@@ -197,8 +197,8 @@ impl Index<Counted> {
         self.keys += 1;
     }
 
-    /// Returns the words of one slot that this index owns, each with the number that its key leads
-    /// to, in no particular order.
+    /// Returns the words of all keys of one slot, each with the number that the key leads to, in no
+    /// particular order. The index must own the slot.
     pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
         let entries = self.slots[slot - self.first_slot].entries();
         entries.map(|(word, number)| (FeatureKey(word), number))

@@ -26,7 +26,7 @@ const HELD_BYTES: usize = 8 << 20;
 /// The rows of a table that a layer gets.
 enum Chosen {
     All,
-    /// Some keys: those of each shard, in ascending order.
+    /// Only some keys, given for each shard in ascending order.
     Keys(Vec<Vec<u64>>),
 }
 

@@ -37,7 +37,7 @@ use crate::narrow::shape::NarrowShape;
 use crate::shape::TableShape;
 use crate::table::slabs::RowSlabs;
 
-/// The number of entries for growing keys whose memory is kept from one push to the next.
+/// The largest length of the list of growing keys whose memory is kept from one push to the next.
 pub(crate) const KEPT_DUE: usize = 1 << 12;
 
 /// Returns the sums of the memory figures of two slabs.

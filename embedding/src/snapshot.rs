@@ -17,8 +17,8 @@
 //!   More than one part is being written only if these parts take at most [`HELD_BYTES`] together.
 //!
 //! # Concurrency
-//! A task owns the content that it writes. The tables belong to the holder of `&mut`, as in every
-//! other phase.
+//! A task owns the content that it writes. Only the holder of `&mut` changes the tables, as in
+//! every other phase.
 //!
 //! # Crash consistency
 //! Files are written and synced below a folder. The caller creates this folder under a temporary
@@ -86,7 +86,7 @@ pub(crate) struct Snapshot {
     pub(crate) dropping: Vec<Task<()>>,
     /// The task that syncs the folders after all files have been written; `None` before that.
     pub(crate) closing: Option<Task<Result<()>>>,
-    /// The cost of the copying that is still allowed.
+    /// The cost of copying that is still allowed, in the same unit as [`ROW_COST`].
     pub(crate) credit: u64,
     pub(crate) failure: Option<Error>,
 }

@@ -115,7 +115,8 @@ impl LocalClient {
         }
     }
 
-    /// Returns an error if the tables are half updated, or if staged gradients are not applied yet.
+    /// Returns an error if the tables are half updated, or if staged gradients or whole-table rules
+    /// are not applied yet.
     fn check_settled(&self, call: &'static str) -> Result<()> {
         self.check_whole()?;
         self.order.check_settled(call)

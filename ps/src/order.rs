@@ -47,8 +47,8 @@ impl StepOrder {
     /// Begins a step.
     ///
     /// # Errors
-    /// Returns an error if staged gradients are not applied yet, or if the number of the step is
-    /// not greater than that of the last applied step.
+    /// Returns an error if staged gradients or whole-table rules are not applied yet, or if the
+    /// number of the step is not greater than that of the last applied step.
     pub fn begin(&mut self, step: Step) -> Result<()> {
         self.check_settled("begin_step")?;
         if step == Step(0) || step > LAST_STEP {
@@ -148,11 +148,11 @@ impl StepOrder {
         }
     }
 
-    /// Checks that no gradients are staged. Calls outside of a step, such as a lookup or a
-    /// checkpoint, need this.
+    /// Checks that no gradients are staged and no whole-table rules wait for `sweep`. Calls outside
+    /// of a step, such as a lookup or a checkpoint, need this.
     ///
     /// # Errors
-    /// Returns an error if staged gradients are not applied yet.
+    /// Returns an error if staged gradients or whole-table rules are not applied yet.
     pub fn check_settled(&self, call: &'static str) -> Result<()> {
         match self.moment {
             Moment::Between | Moment::Begun | Moment::Applied => Ok(()),

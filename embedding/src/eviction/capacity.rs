@@ -41,8 +41,8 @@ const MOST_LOOKS: u64 = 1 << 20;
 const SPARE: u64 = 256;
 /// The divisor of a limit that gives the largest number of rows to keep free.
 const MOST_SPARE: u64 = 4;
-/// The divisor of a limit that gives the largest number of rows to keep free for all keys of a
-/// step. Keeping them free saves the lookup of the keys before the push.
+/// The divisor of a limit that gives a number of rows. If a step has at most this number of keys,
+/// room for all of its keys is kept free, which saves the lookup of the keys before the push.
 const SKIPS_LOOKUP: u64 = 64;
 
 /// The demand of a step on a table: its keys, and the rows that it needs.

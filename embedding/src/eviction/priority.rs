@@ -2,10 +2,10 @@
 //!
 //! A priority is a number. While two rows are not pushed, the order of their priorities does not
 //! change, although their frequencies and scores decay with time. Decay multiplies the values of
-//! all rows by the same factor, so the order of the values stays the same. The priority is the
-//! logarithm of the value at a fixed time: for a frequency that halves every `half_life` steps, it
-//! is `log2(count) * half_life + last_step`. So decay writes nothing, and rows that were visited in
-//! different steps can be compared.
+//! all rows by the same factor, so the order of the values stays the same. The priority by
+//! frequency or by score is the logarithm of the value at a fixed time. For example, it is
+//! `log2(count) * half_life + last_step` for a frequency that halves every `half_life` steps. So
+//! decay writes nothing, and rows that were visited in different steps can be compared.
 //!
 //! The priority is computed from the companion row when a slot is visited. A push has no work for
 //! it.

@@ -1,10 +1,10 @@
 //! The eviction of rows on schedule, and the release of their memory.
 //!
-//! A visit covers a whole slot. Expired rows are removed from the index and from both slabs. A slab
-//! can give back only its last chunks, and a row that stays there would prevent this. New rows get
-//! the lowest free numbers. A row whose number is higher than a table with this many rows needs is
-//! therefore moved down while its slot is visited. If a table loses half of its rows, half of its
-//! memory is free one period later.
+//! A visit covers a whole slot. Expired rows are removed from the index and from both slabs. The
+//! remaining rows could keep the last chunks of the slabs in memory, while new rows get the lowest
+//! free numbers. So a row whose number is higher than a table with this many rows needs is moved
+//! down while its slot is visited. If a table loses half of its rows, it has given back half of its
+//! memory one period later.
 
 use zillion_feature::FeatureKey;
 

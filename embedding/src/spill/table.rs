@@ -60,8 +60,8 @@ impl Table {
         self.spill = Some(spill);
     }
 
-    /// Finds the rows of `keys` that are not in memory, and begins to read those that no earlier
-    /// fetch reads.
+    /// Finds the rows of `keys` that are not in memory, and begins to read their records, except
+    /// those that an earlier fetch is reading.
     pub(crate) fn begin_bringing_in(&mut self, keys: &[FeatureKey]) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut rows = Vec::new();

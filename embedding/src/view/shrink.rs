@@ -332,8 +332,8 @@ impl TableView {
     }
 }
 
-/// The lowest rank of a row that stays, and the number of rows of this rank that stay if not all of
-/// them do.
+/// The lowest rank of a row that stays. If only some of the rows with this rank stay, their number
+/// is given too.
 #[derive(Clone, Copy)]
 struct Limit {
     least: u64,

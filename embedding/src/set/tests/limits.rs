@@ -42,7 +42,8 @@ fn policies() -> Vec<TableSpec> {
     ]
 }
 
-/// Runs the given steps. A step has keys of its own and the new keys of three earlier steps.
+/// Runs the given steps. The keys of a step are its own keys, and the new keys of the step three
+/// steps earlier.
 fn run(
     set: &mut TableSet,
     workers: &zillion_device::Workers,
