@@ -151,7 +151,7 @@ pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<
 }
 
 /// Reads a section from `value`. `path` is the dotted path of the section in the job, and is empty
-/// for the root. Errors begin with this path.
+/// for the root. An error names the whole path of its key.
 pub fn from_value<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, ConfigError> {
     T::deserialize(Node(value)).map_err(|e| e.under(path))
 }

@@ -56,9 +56,8 @@ impl TableSet {
 
     /// Writes the changes since the end of epoch `since`: the rows that were written or created and
     /// still exist, and tombstones for the other changed keys. Returns `None` if these changes are
-    /// not known, because changes are not tracked or have not been tracked for so long. The time is
-    /// proportional to the number of changes. A table with whole-table rules is written completely
-    /// if a step has changed it.
+    /// not known, because tracking was off or began later. The time is proportional to the number
+    /// of changes. A table with whole-table rules is written completely if a step has changed it.
     ///
     /// The same history gives the same bytes for every number of shards and threads.
     ///

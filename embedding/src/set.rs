@@ -234,7 +234,7 @@ impl TableSet {
 
     /// Ends a step. First, it applies the staged gradients and the whole-table rules to every row
     /// of the tables that have such rules. Then it evicts rows of the slots that have their turn,
-    /// in every table that evicts on schedule. At last it makes room in tables at their limits.
+    /// in every table that evicts on schedule. Finally, it makes room in tables at their limits.
     ///
     /// # Errors
     /// Returns [`Error::Misuse`] if the number of the step is out of range.

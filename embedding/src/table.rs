@@ -54,7 +54,7 @@ pub(crate) struct Table {
     pub(crate) known: FoundRows,
     /// The rows that were evicted to make room, which new rows take first.
     pub(crate) free_list: FreeList,
-    /// The demand of this step that has been counted.
+    /// The demand of this step, counted up to now.
     pub(crate) demand: Demand,
     /// The additional state of a dense table; `None` in a dynamic table.
     pub(crate) dense: Option<Dense>,

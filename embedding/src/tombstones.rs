@@ -136,8 +136,8 @@ impl Tombstones {
         self.spilled[at].shorten(|entries| shorten_spilled(entries, oldest));
     }
 
-    /// Returns the keys of a slot whose rows were spilled and may have changed after the end of
-    /// generation `since`, in ascending order.
+    /// Returns, for one slot, the keys whose rows were spilled and may have changed after the end
+    /// of generation `since`, in ascending order.
     pub(crate) fn spilled_since(&self, slot: usize, since: u32) -> Vec<u64> {
         self.spilled[slot - self.first_slot].keys(|generation| generation > since)
     }

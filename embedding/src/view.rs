@@ -1,7 +1,7 @@
 //! A read-only view of a table of a checkpoint. It gives figures over all rows, the first rows in
 //! some order, and the row of one key.
 //!
-//! Parts are mapped and verified and not loaded, so a query costs one pass over the mapped files.
+//! Parts are mapped and verified, but not loaded, so a query costs one pass over the mapped files.
 //! Training and serving do not use this module.
 
 mod explain;
@@ -278,8 +278,8 @@ impl TableView {
         self.parts[self.full..].iter().map(|part| part.len() as u64).sum()
     }
 
-    /// Returns the bytes of memory of `rows` rows, `narrow_rows` of them narrow: the bytes of the
-    /// weights, and the bytes of the state and the metadata.
+    /// Returns the bytes of memory of `rows` rows: those of the weights, and those of the state and
+    /// the metadata. `narrow_rows` of the rows are narrow.
     fn row_bytes(&self, rows: u64, narrow_rows: u64) -> (u64, u64) {
         let bytes = |shape: &TableShape, rows: u64| {
             (rows * shape.spec.weight_bytes() as u64, rows * 4 * shape.companion_stride as u64)

@@ -6,8 +6,8 @@
 //! these counters. An occurrence raises only the counters that have this smallest value (Cohen and
 //! Matias 2003, "minimal increase"). So a count is never too small, and seldom too large. Blocks
 //! are not filled evenly, so the number of blocks is computed from the Poisson distribution of the
-//! keys over the blocks (Putze, Sanders, Singler 2007). It is chosen so that the share of counts
-//! that are too large stays within the given error.
+//! keys over the blocks (Putze, Sanders, Singler 2007). With this number, the share of counts that
+//! are too large stays within the given error.
 //!
 //! # Ageing
 //! Without ageing, a filter would fill up. So when a slot has the largest allowed number of

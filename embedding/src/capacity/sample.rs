@@ -9,7 +9,7 @@
 
 use zillion_feature::FeatureKey;
 
-/// The number of levels. The sample can be halved one time less than this number.
+/// The number of levels, which is one more than the number of times that the sample can be halved.
 pub(super) const LEVELS: usize = 25;
 /// The number of bits of a key that decide about its level.
 const BITS: u32 = LEVELS as u32 - 1;

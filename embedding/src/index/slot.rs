@@ -7,9 +7,9 @@
 //!
 //! Removing a key decreases these counts, so no markers of deleted keys are needed. A key may stay
 //! in its bucket although buckets before it have become empty. The counts of such keys remain, and
-//! in a small slot every bucket can have a count in the end. So a search also ends when it comes
-//! back to the bucket where it began. A slot in which most buckets have a count is rebuilt after
-//! keys were removed.
+//! after some time every bucket of a small slot can have a count. So a search also ends when it
+//! comes back to the bucket where it began. A slot in which most buckets have a count is rebuilt
+//! after keys were removed.
 
 use std::marker::PhantomData;
 

@@ -65,8 +65,8 @@ pub(crate) struct Job {
     pub(crate) kind: Kind,
     pub(crate) part: usize,
     pub(crate) parts: usize,
-    /// The number of entries in the slots of the part. Entries that a checkpoint of changes does
-    /// not write are included.
+    /// The number of entries in the slots of the part. The entries that a checkpoint of changes
+    /// does not write are counted too.
     pub(crate) rows: u64,
     /// The largest number of bytes that the content takes in memory.
     pub(crate) bytes: u64,

@@ -1,10 +1,10 @@
 //! The index entries that a pull has found for its keys, kept for the push of the same keys.
 //!
-//! A step pulls and pushes the keys of one plan. A push waits for three random cache lines, and one
-//! of them is that of the index; the entries of the pull save this one. They are valid until a key
-//! is removed from the index or an entry is redirected. Keys that had no row at the pull are looked
-//! up again, because they may have one now. The entries are temporary data of a step, like its
-//! buffers, and no part of the table.
+//! A step pulls and pushes the keys of one plan. A push waits for three random cache lines for each
+//! key. One of them is that of the index, and the entries of the pull make it unnecessary. The
+//! entries are valid until a key is removed from the index or an entry is redirected. Keys that had
+//! no row at the pull are looked up again, because they may have one now. The entries are temporary
+//! data of a step, like its buffers, and no part of the table.
 
 use zillion_feature::FeatureKey;
 

@@ -12,7 +12,7 @@ impl Table {
         }
     }
 
-    /// Returns the keys of a slot whose rows were evicted between the beginnings of two
+    /// Returns, for one slot, the keys whose rows were evicted between the beginnings of two
     /// checkpoints, in ascending order. The earlier checkpoint began with the end of generation
     /// `since`, and the open one with the end of generation `until`. If a key has a row again, this
     /// row is newer than `since`.

@@ -35,8 +35,8 @@ pub enum Eviction {
         /// is removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once. At most 4096 is
-        /// used, which is also the default.
+        /// The number of steps in which every row is compared with `below` once. If it is absent or
+        /// above 4096, it counts as 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
@@ -51,8 +51,8 @@ pub enum Eviction {
         /// schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once. At most 4096 is
-        /// used, which is also the default.
+        /// The number of steps in which every row is compared with `below` once. If it is absent or
+        /// above 4096, it counts as 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
@@ -62,8 +62,8 @@ pub enum Eviction {
         /// schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once. At most 4096 is
-        /// used, which is also the default.
+        /// The number of steps in which every row is compared with `below` once. If it is absent or
+        /// above 4096, it counts as 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
