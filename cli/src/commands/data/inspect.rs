@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use zillion_console::{compute_pool, job_file, print_result};
-use zillion_datatools::{ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, drift, profile};
+use zillion_datatools::{
+    ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, drift, profile,
+};
 use zillion_reader::{DataConfig, Paths};
 
 use crate::args::InspectArgs;
