@@ -41,17 +41,17 @@ Exit codes: 0 if the benchmark ended, 1 if --check found a wrong row.")]
 Example: zillion bench spill --rows 10000000 --memory-share 0.125 --threads 2 --json
 Exit codes: 0 if every row was present and correct at the end, 1 if not.")]
     Spill(BenchSpillArgs),
-    /// Measure the longest of very many small pulls and pushes while a table grows, and while a
+    /// Measure the longest times of many small pulls and pushes, while a table grows and while a
     /// checkpoint is written
     #[command(after_help = "\
 Example: zillion bench stalls --rows 10000000 --threads 2 --json")]
     Stalls(BenchStallsArgs),
-    /// Measure the cost of a table at its limit, under a stream that always brings new keys
+    /// Measure the cost of a table at its limit while new keys arrive all the time
     #[command(after_help = "\
 Example: zillion bench capacity --max-mib 512 --threads 1 --json")]
     Capacity(BenchCapacityArgs),
-    /// Measure the time and the bytes of writing the changed rows of a table, after 0.1, 1 and 10 %
-    /// of them have changed, and compare both with those of writing all rows
+    /// Measure the time and the bytes for writing the changed rows of a table, after 0.1, 1 and 10
+    /// % of the rows have changed, and compare them with writing all rows
     #[command(after_help = "\
 Example: zillion bench delta --rows 10000000 --dim 16 --json")]
     Delta(BenchDeltaArgs),
@@ -105,8 +105,8 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Type of the weights: f32, f16 or bf16
     #[arg(long, default_value = "f32", value_parser = parse_dtype)]
     pub(crate) dtype: Dtype,
-    /// Number of compute threads; if there are several, one thread is measured in turns with them,
-    /// and the benchmark takes twice as long
+    /// Number of compute threads; if there are several, the benchmark also measures one thread for
+    /// comparison and takes twice as long
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
     /// Seconds for which each figure is measured
@@ -117,7 +117,7 @@ pub(crate) struct BenchEmbeddingArgs {
     pub(crate) check: bool,
 }
 
-/// Parses a type of weights by its name in a job file.
+/// Parses the type of weights from its name in job files.
 fn parse_dtype(text: &str) -> Result<Dtype, serde::de::value::Error> {
     Dtype::deserialize(text.into_deserializer())
 }
@@ -159,10 +159,11 @@ pub(crate) struct BenchSpillArgs {
     /// Number of compute threads
     #[arg(long, default_value = "2")]
     pub(crate) threads: NonZeroUsize,
-    /// Number of plans that are announced together, before the plans announced last are looked up
+    /// Number of plans that are announced together; the plans announced before them are then looked
+    /// up
     #[arg(long, default_value = "1")]
     pub(crate) ahead: NonZeroUsize,
-    /// Seconds of warm-up before the measurement, after which the frequent rows are in memory
+    /// Seconds of warm-up before the measurement, to bring the frequent rows into memory
     #[arg(long, default_value = "60")]
     pub(crate) warm_up: f64,
     /// Seconds for which the stream is measured
@@ -250,7 +251,7 @@ pub(crate) struct BenchFrappeArgs {
     /// Run only this job file (its name without .toml; repeatable)
     #[arg(long)]
     pub(crate) only: Vec<String>,
-    /// Number of compute threads; absent: one a core
+    /// Number of compute threads; absent: one per core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
 }

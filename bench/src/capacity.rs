@@ -1,16 +1,17 @@
-//! The benchmark `zillion bench capacity`: the cost of a table at its limit, under a stream that
-//! always brings new keys.
+//! The benchmark `zillion bench capacity`: the cost of a table at its limit while new keys arrive
+//! all the time.
 //!
-//! Four of five keys of a batch are drawn from a fixed set by Zipf's law; the fifth is a key that
-//! was never seen before. Each batch is pulled and pushed and its step is ended, in a table that is
-//! full and evicts the least frequently used rows, and in a table without a limit. The two tables
-//! are measured in alternating turns of a quarter of a second, so that changes in the speed of the
-//! machine affect both alike; the reported ratio is the median of the ratios of the turns. The time
-//! to build plans is not counted.
+//! In a batch, four of five keys are drawn by Zipf's law from a fixed set, and the fifth key has
+//! never occurred before. Each batch is pulled and pushed, and its step is ended. This happens in
+//! two tables: one is full and evicts the least frequently used rows, and the other one has no
+//! limit. The two tables are measured in alternating turns of a quarter of a second, so that
+//! changes in the speed of the machine affect both in the same way. The reported ratio is the
+//! median of the ratios of the turns. The time for building plans is not counted.
 //!
 //! The memory of the limited table is the growth of this process's resident memory, as the system
-//! reports it, from before the table is made until before the other table is made. Later both
-//! tables are in memory, and the one without a limit grows in its turns.
+//! reports it. The growth is measured from before the limited table is made until before the other
+//! table is made. Later, both tables are in memory, and the table without a limit grows in its
+//! turns.
 
 use std::time::{Duration, Instant};
 
@@ -30,9 +31,9 @@ use crate::print_outcome;
 use crate::turns::{TURN, median};
 use zillion_console::compute_pool;
 
-/// The interval of new keys in a batch: every fifth key was never seen before.
+/// The interval of new keys in a batch: every fifth key has never occurred before.
 const NEW: u64 = 5;
-/// The number of steps after which a row's pushes count half.
+/// The number of steps after which the pushes of a row count half for the eviction.
 const HALF_LIFE: u64 = 1000;
 
 #[derive(Serialize)]
@@ -41,12 +42,12 @@ struct Outcome {
     threads: usize,
     free: Figures,
     limited: Figures,
-    /// The rows a second of the table at its limit, divided by those of the table without a limit:
-    /// the median over the turns.
+    /// The rows per second of the table at its limit, divided by the rows per second of the table
+    /// without a limit. The value is the median over the turns.
     rate_ratio: f64,
     /// The resident memory of the table at its limit, divided by the limit.
     resident_of_limit: Option<f64>,
-    /// The memory that the table accounts for, divided by the limit.
+    /// The memory that the table itself reports, divided by the limit.
     accounted_of_limit: f64,
     own_cpus: f64,
     other_cpus: Option<f64>,
@@ -126,7 +127,7 @@ struct Stream<'a> {
     set: TableSet,
     buffer: RowBuffer,
     step: u64,
-    /// The next new id; the table has already received all ids below it.
+    /// The next new id. The table has already received all smaller ids.
     next: u64,
     draws: u64,
     busy: Duration,
@@ -154,7 +155,7 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// Pulls and pushes these keys, ends the step, and returns the time that this took.
+    /// Pulls and pushes the keys, ends the step, and returns the time for all of this.
     fn apply(&mut self, keys: Vec<FeatureKey>) -> Result<Duration> {
         self.step += 1;
         let plan = plan_of(&[keys]);
@@ -166,7 +167,7 @@ impl<'a> Stream<'a> {
         Ok(began.elapsed())
     }
 
-    /// Feeds new keys to the table until it has received `rows` of them.
+    /// Sends new keys to the table until it has received `rows` keys.
     fn fill(&mut self, rows: u64) -> Result<()> {
         while self.next < rows {
             let end = (self.next + BATCH_VALUES as u64).min(rows);
@@ -176,7 +177,8 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Feeds batches to the table for a time, and returns the rate in unique rows per second.
+    /// Sends batches to the table for the time `duration`. Returns the rate in unique rows per
+    /// second.
     fn run(&mut self, duration: Duration) -> Result<f64> {
         let (mut busy, mut unique) = (Duration::ZERO, 0);
         while busy < duration {
@@ -193,7 +195,7 @@ impl<'a> Stream<'a> {
         Ok(unique as f64 / busy.as_secs_f64())
     }
 
-    /// Returns the keys of a batch.
+    /// Draws the keys of the next batch, sorted and without duplicates.
     fn draw(&mut self) -> Vec<FeatureKey> {
         let ids = (0..BATCH_VALUES as u64).map(|i| {
             self.draws += 1;
@@ -210,7 +212,7 @@ impl<'a> Stream<'a> {
         keys
     }
 
-    /// Resets the measured times, but keeps the largest memory.
+    /// Resets the measured times and counts, but keeps the largest memory.
     fn reset_times(&mut self) {
         (self.busy, self.unique, self.steps) = (Duration::ZERO, 0, 0);
         self.longest = Duration::ZERO;

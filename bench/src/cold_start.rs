@@ -1,10 +1,10 @@
-//! The benchmark `zillion bench cold-start`: the time that a server takes to be ready, and the
-//! memory of one server and of two servers that share a cache.
+//! The benchmark `zillion bench cold-start`: the time until a server is ready, and the memory of
+//! one server and of two servers that share a cache.
 //!
-//! The time is measured in two cases: with an empty cache, where every byte of the version is
-//! hashed before it is used, and with the whole version in the cache, where files are only mapped.
-//! The registry is a local folder that was written just before, so its bytes come from the system's
-//! page cache: the benchmark measures the hashing, not the disk.
+//! The time is measured in two cases. With an empty cache, the server hashes all bytes of the
+//! version before it uses them. With the whole version in the cache, the server only maps the
+//! files. The registry is a local folder that was written shortly before, so its bytes come from
+//! the page cache of the system. The benchmark therefore measures the hashing and not the disk.
 
 use std::time::Duration;
 
@@ -21,21 +21,21 @@ use crate::print_outcome;
 use crate::server::{Asker, Memory, ServerChild};
 use zillion_console::compute_pool;
 
-/// The number of requests that are sent before memory is measured.
+/// The number of requests that each server answers before its memory is measured.
 const REQUESTS: usize = 1000;
 const BODIES: usize = 200;
 
 #[derive(Serialize)]
 struct Outcome {
     rows: u64,
-    /// The bytes of all files of the version.
+    /// The total size of the version's files, in bytes.
     bytes: u64,
     publish_seconds: f64,
-    /// The time from the start of the process until the server is ready, with an empty cache.
+    /// The time from the start of the process until the server is ready, if the cache is empty.
     empty_cache_seconds: f64,
     empty_cache_gb_s: f64,
-    /// The median of the times from the start of the process until the server is ready, with the
-    /// whole version in the cache. `full_cache_max_seconds` is the longest of these times.
+    /// The median time from the start of the process until the server is ready, if the cache
+    /// contains the whole version. `full_cache_max_seconds` is the longest such time.
     full_cache_seconds: f64,
     full_cache_max_seconds: f64,
     starts: usize,
@@ -44,10 +44,10 @@ struct Outcome {
     requests: usize,
     candidates: usize,
     one_server: Memory,
-    /// The memory of the first of two servers that share a cache.
+    /// The memory of the first one of two servers that share a cache.
     first_of_two: Memory,
     second_of_two: Memory,
-    /// The processors that other programs kept busy while versions were loaded.
+    /// The number of processors that other programs kept busy while servers loaded versions.
     other_cpus: Option<f64>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &BenchColdStartArgs, is_json: bool) -> Result<()> {
     print_outcome(&outcome, is_json)
 }
 
-/// Sends the requests one after another.
+/// Sends requests to the server, one after another.
 fn ask(server: &ServerChild, args: &BenchColdStartArgs) -> Result<()> {
     let rows = args.candidates.get();
     let bodies = Requests::new(args.rows.get(), rows, BODIES).bodies(&Recipe::v2(rows))?;

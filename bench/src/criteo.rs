@@ -1,9 +1,9 @@
-//! A DeepFM of Criteo's shape, published as untrained versions, and requests for its scores, both
-//! for the benchmarks of serving.
+//! A DeepFM with the shape of Criteo's data, and requests for its scores, for the benchmarks of
+//! serving. The model is published as versions without training.
 //!
-//! The model is that of the peer: 26 ids that share one table of 16 + 1 floats a row, 13 numbers,
-//! and an MLP of 400-400-400. The values of the weights do not affect the time, but the rows must
-//! lie scattered over the table, because that does.
+//! The peer uses the same model: 26 ids that share one table with 16 + 1 floats in each row, 13
+//! numbers, and an MLP with layers of 400, 400 and 400. The values of the weights do not change the
+//! time. The places of the rows do, so the rows must be scattered over the table.
 
 mod requests;
 
@@ -38,15 +38,15 @@ pub(crate) const MODEL: &str = "bench";
 
 const IDS: usize = 26;
 const NUMBERS: usize = 13;
-/// The number of floats in a row: a vector of 16 and a linear weight.
+/// The number of floats in a row: 16 for the vector and one for the linear weight.
 const WIDTH: usize = 17;
 const SEED: u64 = 1;
 /// The number of parity rows of a version.
 const PARITY: usize = 64;
 
-/// The parts of a version other than its rows.
+/// All parts of a version except for its rows.
 pub(crate) struct Criteo {
-    /// The job of the model, which has a single table for all ids.
+    /// The job of the model. It has one table for all ids.
     pub(crate) job: Job,
     graph: Vec<u8>,
     settings: ScoreSettings,
@@ -55,12 +55,12 @@ pub(crate) struct Criteo {
     statistics: Statistics,
     scorer: Scorer,
     parity: RawColumns<'static>,
-    /// The parity rows, each in a batch of its own, as they are replayed.
+    /// The parity rows. Each row is a separate batch, as in the replay by a server.
     parity_rows: Vec<(Batch, LookupPlan)>,
 }
 
 impl Criteo {
-    /// Returns the model over a table of `rows` rows.
+    /// Returns the model for a table of `rows` rows.
     pub(crate) fn new(rows: u64, workers: &Arc<Workers>) -> Result<Self> {
         let job = job().parse::<Table>().context("the job of the benchmark is not valid")?;
         let job = Job::from_value(job.into())?;
@@ -95,13 +95,13 @@ impl Criteo {
         })
     }
 
-    /// Returns the layouts of the tables' rows.
+    /// Returns the row layouts of the tables.
     pub(crate) fn layouts(&self) -> Vec<TableLayout> {
         self.job.tables.iter().map(TableSpec::layout).collect()
     }
 
-    /// Returns the draft of a version with the layer `layer`, whose files lie in `folder`. `rows`
-    /// is the source of all rows of the version.
+    /// Returns the draft of a version with the layer `layer`, whose files are in `folder`. `rows`
+    /// returns all rows of the version.
     pub(crate) fn draft(
         &mut self,
         parent: Option<Link>,
@@ -135,13 +135,14 @@ impl Criteo {
     }
 }
 
-/// Opens the model of the benchmarks in the registry in a folder, which is created if it is absent.
+/// Opens the model of the benchmarks in the registry at this folder. Creates the registry if it
+/// does not exist.
 pub(crate) fn open_model(registry: &Path) -> Result<Model> {
     Ok(create_registry(&registry.display().to_string())?.model(MODEL)?)
 }
 
-/// Publishes a base of `rows` random rows, and moves the pointer to it. Temporary files are written
-/// below `folder` and are removed.
+/// Publishes a base with `rows` random rows, and moves the pointer to it. Temporary files are
+/// written to a subfolder of `folder` and removed afterwards.
 pub(crate) fn publish(
     model: &Model,
     rows: u64,
@@ -164,7 +165,7 @@ pub(crate) fn publish(
     Ok(version)
 }
 
-/// Writes a layer of the ids below `rows`, in the order of their keys.
+/// Writes a layer with a random row for each id from 0 to `rows - 1`, in the order of the keys.
 fn random_rows(rows: u64, layout: &TableLayout, folder: &Path) -> Result<LayerManifest> {
     let files = durable_files()?;
     let mut keys: Vec<u64> = (0..rows as i64).map(|id| FeatureKey::from_i64(id).0).collect();

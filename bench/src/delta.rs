@@ -1,9 +1,9 @@
 //! The benchmark `zillion bench delta`: the cost of writing the rows of a version after a small
-//! share of a large table has changed.
+//! share of the rows of a large table has changed.
 //!
-//! The changed keys are drawn uniformly from a table that was filled in another order, so that
-//! every row is a cache miss, as in training. The time of a layer covers finding, copying, hashing,
-//! writing and syncing its rows.
+//! The changed keys are drawn uniformly from a table that was filled in another order, so each row
+//! is a cache miss, as in training. The time of a layer includes finding, copying, hashing, writing
+//! and syncing its rows.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -24,8 +24,8 @@ use crate::embedding::{BATCH_VALUES, spec};
 use crate::print_outcome;
 use zillion_console::{compute_pool, durable_files};
 
-/// The numbers of keys that are drawn, in thousandths of the table's rows. Some keys are drawn
-/// twice.
+/// The numbers of keys to draw, in thousandths of the number of rows in the table. Some keys are
+/// drawn twice.
 const SHARES: [u64; 3] = [1, 10, 100];
 
 #[derive(Serialize)]
@@ -35,17 +35,17 @@ struct Outcome {
     threads: NonZeroUsize,
     base: Written,
     deltas: Vec<Changed>,
-    /// The last of the deltas, made a second time by comparing two bases.
+    /// The figures of writing the last delta a second time, by a comparison of two bases.
     difference: Written,
     peak_rss_mib: Option<f64>,
 }
 
 #[derive(Serialize)]
 struct Changed {
-    /// The rate of the pushes that made the changes, in millions of rows a second, while the
-    /// changed keys are listed.
+    /// The rate of the pushes that changed the rows, in millions of rows per second. The time
+    /// includes the listing of the changed keys.
     push_mrows_s: f64,
-    /// The size of the lists of changed keys.
+    /// The size of the lists of changed keys, in bytes.
     listed_bytes: u64,
     delta: Written,
 }
@@ -113,8 +113,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Pushes ids in batches and returns the rate in millions of unique rows a second, without the
-    /// time to build plans.
+    /// Pushes ids in batches. Returns the rate in millions of unique rows per second, without the
+    /// time for building plans.
     fn push(&mut self, ids: impl Iterator<Item = u64>) -> Result<f64> {
         let mut ids = ids.peekable();
         let stride = self.tables.layouts()[0].stride;
@@ -155,9 +155,9 @@ impl Bench<'_> {
         Ok(difference(&self.files, folder, layouts, &[was], now, &mut Unthrottled)?)
     }
 
-    /// Times a writer of a layer. The writer gets a folder of its own, because a file that exists
-    /// would not be written again. The folder is removed afterwards; the layer keeps the files
-    /// mapped.
+    /// Measures the writing of a layer. `write` receives a new folder, because a file that already
+    /// exists would not be written again. The folder is removed afterwards, but the returned layer
+    /// keeps its files mapped.
     fn write(
         &self,
         write: impl FnOnce(&Self, &Path) -> Result<LayerManifest>,

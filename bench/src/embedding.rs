@@ -1,18 +1,19 @@
-//! The benchmark `zillion bench embedding`: rows pulled and pushed a second, compared with the
+//! The benchmark `zillion bench embedding`: rows pulled and pushed per second, compared with the
 //! limits of this machine's memory.
 //!
-//! Lookup plans (unique keys in slot order, as in training) are built before the clock runs, so
-//! that the figures are those of the table alone. Keys are drawn uniformly or by Zipf's law. The
-//! Zipf figures count unique rows; those named `*_raw` count the values of the batches.
+//! Lookup plans (unique keys in the order of slots, as in training) are built before the
+//! measurement, so the figures show only the table. Keys are drawn uniformly or by Zipf's law. The
+//! Zipf figures count unique rows, except for the figures `*_raw`, which count the values of the
+//! batches.
 //!
-//! The figures `push_*` are of plans that were not pulled before. The figures `push_after_pull_*`
-//! are of pushes as in a training step: the plan was pulled, so that the places of its rows are
-//! known, and then other data passed through the caches of all threads, as the data of a model
-//! would.
+//! The figures `push_*` are for plans that were not pulled before. The figures `push_after_pull_*`
+//! are for pushes as in a training step: the plan is pulled first, so the places of its rows are
+//! known, and then other data passes through the caches of all threads, like the data of a model.
 //!
-//! With several threads, every figure of pulls and pushes is measured in turns with one thread on
-//! the same table, and `*_speedup` is the median of the ratios of the turns. The reason is that the
-//! memory bandwidth which other guests of a host leave free changes from one second to the next.
+//! With several threads, each figure of pulls and pushes is measured in alternating turns with one
+//! thread and with all threads, on the same table. The figure `*_speedup` is the median of the
+//! ratios of the turns. The turns are needed because other guests of the host use a part of the
+//! memory bandwidth that changes from second to second.
 
 mod check;
 mod limits;
@@ -40,18 +41,18 @@ use check::{Checked, Pushes};
 use limits::Limits;
 use zillion_console::compute_pool;
 
-/// The number of values in a batch: 26 fields of 4,096 rows.
+/// The number of values in a batch: 26 fields for 4,096 rows.
 pub(crate) const BATCH_VALUES: usize = 26 * 4096;
-/// The number of batches that are planned before the clock runs; each figure cycles through them.
+/// The number of batches that are planned before the measurement. Each figure uses them in a cycle.
 const PLANS: usize = 64;
-/// The gradient of every weight in every push.
+/// The gradient of each weight in all pushes.
 const GRADIENT: f32 = 1e-3;
-/// The number of bytes that pass through a thread's caches between a pull and its push, which is
-/// more than the caches hold.
+/// The number of bytes that pass through the caches of a thread between a pull and its push. It is
+/// larger than the caches.
 const OTHER_DATA_BYTES: usize = 64 << 20;
-/// The number of words of the other data that one thread takes at a time.
+/// The number of words of this other data that a thread processes at a time.
 const OTHER_PIECE: usize = 1 << 16;
-/// The exponent of the skewed draws.
+/// The exponent of Zipf's law for the drawn keys.
 const ZIPF: f64 = 1.05;
 
 #[derive(Serialize)]
@@ -68,15 +69,17 @@ struct Outcome {
     push_zipf_raw_mrows_s: f64,
     push_after_pull_uniform_mrows_s: f64,
     push_after_pull_zipf_mrows_s: f64,
-    /// The rates of all threads, divided by those of one thread. The keys are the names of the
-    /// rates with the ending `_speedup`. With one thread the map is empty.
+    /// The rates with all threads divided by the rates with one thread. The keys are the names of
+    /// the rates with `_speedup` at the end. The map is empty if there is only one thread.
     #[serde(flatten)]
     speedups: BTreeMap<String, f64>,
     insert_mrows_s: f64,
     bytes_per_row: f64,
-    /// The largest number of bytes a row while the table grew from half of its rows to all of them.
+    /// The maximum number of bytes per row while the table grew from half of its rows to all of
+    /// them.
     bytes_per_row_worst: f64,
-    /// The largest number of bytes a row while the table grew from a thousandth of its rows on.
+    /// The maximum number of bytes per row while the table grew from a thousandth of its rows to
+    /// all of them.
     bytes_per_row_worst_small: f64,
     limit_read_mrows_s: f64,
     limit_rmw_mrows_s: f64,
@@ -172,7 +175,7 @@ pub(crate) fn run(args: &BenchEmbeddingArgs, is_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The pool of threads that is measured and, if it has several threads, a pool of one thread for
+/// The pool that is measured. If it has several threads, also a pool with one thread for
 /// comparison.
 struct Pools {
     all: Arc<Workers>,
@@ -187,17 +190,18 @@ impl Pools {
     }
 }
 
-/// A measured rate, in millions a second.
+/// A measured rate, in millions per second.
 struct Rate {
     unique: f64,
     values: f64,
-    /// The rate divided by that of one thread.
+    /// The rate with all threads divided by the rate with one thread.
     speedup: Option<f64>,
-    /// The number of plans that both pools together worked on, in order from the first one.
+    /// The number of plans that both pools have processed in total, in a cycle from the first plan
+    /// on.
     calls: u64,
 }
 
-/// The amount of work that was done in some time.
+/// An amount of work, and the time that it took.
 #[derive(Default)]
 struct Work {
     unique: usize,
@@ -212,17 +216,17 @@ impl Work {
         self.busy += other.busy;
     }
 
-    /// Returns the rate in millions a second, for a count `of` of things that were done.
+    /// Returns the rate in millions per second, if `of` units of work were done in the time.
     fn rate(&self, of: usize) -> f64 {
         of as f64 / self.busy.as_secs_f64() / 1e6
     }
 }
 
-/// A buffer that holds the same gradient for every weight of a plan's rows.
+/// A buffer with the same gradient for each weight in the rows of a plan.
 struct Gradients(RowBuffer);
 
 impl Gradients {
-    /// Allocates a buffer that is large enough for the gradients of any of the plans.
+    /// Allocates a buffer that is large enough for each of the plans.
     fn new(stride: usize, plans: &[LookupPlan]) -> Self {
         let unique = plans.iter().map(|p| p.tables[0].keys.len()).max().unwrap_or(0);
         let mut gradients = RowBuffer::default();
@@ -231,7 +235,7 @@ impl Gradients {
         Self(gradients)
     }
 
-    /// Returns the buffer, resized to the rows of a plan.
+    /// Returns the buffer after resizing it to the number of rows of a plan.
     fn resize(&mut self, plan: &LookupPlan) -> &RowBuffer {
         let table = &mut self.0.tables[0];
         let before = table.values.len();
@@ -333,7 +337,7 @@ impl Bench {
         })
     }
 
-    /// Measures pushes after pulls. Only the pushes are timed.
+    /// Measures pushes, each after a pull of the same plan. Only the pushes are timed.
     fn push_after_pull(&mut self, pools: &Pools, plans: &[LookupPlan]) -> Result<Rate> {
         let mut gradients = Gradients::new(self.tables.layouts()[0].stride, plans);
         let mut rows = RowBuffer::default();
@@ -351,9 +355,9 @@ impl Bench {
         })
     }
 
-    /// Calls `work` for one plan after another, until the returned times of the pool of all threads
-    /// add up to the duration of a figure. The pool of one thread, if it exists, takes as many
-    /// turns as the pool of all threads.
+    /// Calls `work` with one plan after another, and adds the times that it returns for the pool of
+    /// all threads. Stops when the sum reaches the duration of a figure. If a pool with one thread
+    /// exists, both pools take alternating turns of the same length.
     fn measure(
         &mut self,
         pools: &Pools,
@@ -398,14 +402,14 @@ impl Bench {
         })
     }
 
-    /// Checks every row against the pushes that were made.
+    /// Checks that all rows have the result of the pushes that were made.
     fn check(&mut self, workers: &Workers, pushes: &Pushes) -> Result<Checked> {
         let Self { tables, spec, planner, .. } = self;
         pushes.check(workers, tables, (spec, GRADIENT), BATCH_VALUES, |ids| planner.plan(ids))
     }
 }
 
-/// The planner of batches that have one column of ids.
+/// A maker of lookup plans for batches with one column of ids.
 pub(crate) struct Planner {
     schema: Schema,
     scratch: PlanScratch,
@@ -426,7 +430,7 @@ impl Planner {
     }
 }
 
-/// Returns the table that the benchmarks of tables fill.
+/// Returns the specification of the table that several benchmarks fill.
 pub(crate) fn spec(dim: usize) -> TableSpec {
     let segment = SegmentSpec::new(
         "vector",
@@ -437,8 +441,8 @@ pub(crate) fn spec(dim: usize) -> TableSpec {
     TableSpec { seed: 1, ..TableSpec::new("ids", vec![segment]) }
 }
 
-/// A source of ids by Zipf's law, which inverts the continuous distribution. The difference from
-/// the discrete distribution does not matter for a load.
+/// A source of ids that follow Zipf's law. It inverts the continuous distribution; the difference
+/// from the discrete distribution does not matter for these measurements.
 pub(crate) struct Zipf {
     rows: u64,
     total: f64,

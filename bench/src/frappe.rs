@@ -1,5 +1,5 @@
-//! The benchmark `zillion bench frappe`, which makes the table of docs/BENCHMARKS.md from the job
-//! files of the examples.
+//! The benchmark `zillion bench frappe`, which computes the table in docs/BENCHMARKS.md from the
+//! job files of the examples.
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -10,14 +10,15 @@ use crate::args::BenchFrappeArgs;
 use zillion_console::{compute_pool, durable_files, print_json};
 use zillion_console::{job_file, signals};
 
-/// A model, its job file, and its test AUC on the BARS leaderboard (Zhu et al., SIGIR 2022).
+/// A model: its name, its job file, and its test AUC on the BARS leaderboard (Zhu et al., SIGIR
+/// 2022).
 struct Entry {
     model: &'static str,
     job: &'static str,
     published: f64,
-    /// The AUC that our run must reach: the published figure minus the spread over its seeds.
+    /// The minimum AUC for our runs: the published AUC minus a margin for the spread between seeds.
     promised: f64,
-    /// Whether the model is run with several seeds.
+    /// Whether the model is trained with several seeds.
     seeded: bool,
 }
 
@@ -42,7 +43,7 @@ const ENTRIES: [Entry; 8] = [
     entry("DLRM", "dlrm", 0.983995, 0.982995, false),
 ];
 
-/// The seed of the first run of a model. Each further run has the next seed.
+/// The seed of the first run of a model. Each further run uses the next number.
 const FIRST_SEED: u64 = 2019;
 
 #[derive(Serialize)]
@@ -132,9 +133,9 @@ pub(crate) fn run(args: &BenchFrappeArgs, is_json: bool) -> Result<()> {
 }
 
 impl Entry {
-    /// Returns the reached and the promised AUC as text if the runs miss the promise. For FM the
-    /// median over the seeds counts, because one seed in four may stop on a saddle; for the other
-    /// models the mean counts.
+    /// Returns the reached and the promised AUC as text if the runs miss the promise, and otherwise
+    /// `None`. For FM, the median over the seeds counts, because about one seed in four stops at a
+    /// saddle point. For the other models, the mean counts.
     fn describe_shortfall(&self, runs: &[Run]) -> Option<String> {
         let mut aucs: Vec<f64> =
             runs.iter().filter(|r| r.model == self.model).map(|r| r.test_auc).collect();

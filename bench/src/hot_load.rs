@@ -1,14 +1,17 @@
-//! The benchmark `zillion bench hot-load`: a server under constant load, while it receives a delta
-//! a second and rollbacks.
+//! The benchmark `zillion bench hot-load`: a server under constant load, while it receives one
+//! delta per second and some rollbacks.
 //!
-//! All parts run at once, as in production: requests in an open loop, a model whose training goes
-//! on and is published, and a server in a process of its own that follows the versions. Every
-//! answer is compared bit for bit with the scores of the version that it names, so that an answer
-//! that mixes two versions is found.
+//! All parts run at the same time, as in production: requests in an open loop, a model that is
+//! trained and published, and a server in a separate process that follows the versions. Each answer
+//! names its version and is compared bit for bit with the scores of this version, so an answer that
+//! mixes two versions is detected.
 //!
-//! A run has these parts, in order: a warm-up that is not measured; a part in which no version is
-//! loaded; the deltas, with the rollbacks spread over them; one rollback over many deltas, and a
-//! delta that branches off there.
+//! A run has these parts, in this order:
+//!
+//! * a warm-up, which is not measured;
+//! * a part in which no version is loaded;
+//! * the deltas, with the rollbacks spread over them;
+//! * a rollback over many deltas to an older version, and a delta with this version as its parent.
 
 mod feed;
 mod parts;
@@ -39,13 +42,14 @@ use watch::{Freshness, Watch};
 const BODIES: usize = 16;
 const CONNECTIONS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The length of the warm-up, because the first requests find no page mapped.
+/// The length of the warm-up. It is needed because the pages of the files are not mapped before the
+/// first requests.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// The number of deltas that the last rollback undoes, if there are that many.
+/// The number of deltas that the last rollback undoes, or all deltas if there are fewer.
 const FAR: usize = 100;
-/// The longest time that the server may take until it answers with a new version.
+/// The maximum time until the server must answer with a new version.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest time that a slice of a load should take, in seconds.
+/// The target for the maximum time of a slice of a load, in seconds.
 const SLICE_SECONDS: f64 = 5e-4;
 
 #[derive(Serialize)]
@@ -67,45 +71,48 @@ struct Outcome {
     memory_after: Memory,
     published: usize,
     rollbacks: usize,
-    /// The number of deltas that were published more than a tenth of a second late.
+    /// The number of deltas that were published more than a tenth of a second too late.
     late: usize,
     freshness: Freshness,
     load: LoadFigures,
     far: FarRollback,
-    /// The number of lines in the server's log, which are warnings and errors.
+    /// The number of lines in the server's log. The log contains only warnings and errors.
     server_log_lines: usize,
     own_cpus: f64,
     server_cpus: Option<f64>,
-    /// The processors that neither this process nor the server kept busy. The figures of a run are
-    /// valid if this is below 0.25.
+    /// The number of processors that other programs kept busy, without this process and the server.
+    /// The figures of a run are valid if this number is below 0.25.
     other_cpus: Option<f64>,
 }
 
-/// The figures that the server reports about its loads.
+/// The figures that the server reports about its loading of versions.
 #[derive(Serialize)]
 struct LoadFigures {
     versions: Summary,
     slices: Summary,
-    /// The share of slices that are known to be at most half a millisecond long, by the bucket
-    /// whose bound the next field gives.
+    /// The share of slices that are no longer than the bound in `slices_within_bound_ms`. This
+    /// bound is the largest bound of the histogram that does not exceed half a millisecond.
     slices_within: f64,
     slices_within_bound_ms: f64,
-    /// The processor times of the slices, without the time in which a slice was interrupted.
+    /// The processor times of the slices. They exclude the time in which other work interrupted a
+    /// slice.
     cpu_slices: Summary,
     cpu_slices_within: f64,
     failures: f64,
     layers_at_end: f64,
 }
 
-/// The figures of a rollback over many deltas, and of the delta that was published after it.
+/// The figures of a rollback over many deltas to an older version, and of the delta that is
+/// published after it.
 #[derive(Serialize)]
 struct FarRollback {
     deltas: usize,
     /// The time of the call that moves the pointer.
     call_ms: f64,
-    /// The time from the move of the pointer to the first answer with that version.
+    /// The time from the move of the pointer to the first answer with the older version.
     answers_after_seconds: f64,
-    /// Whether the next delta has the version rolled back to as its parent and is served.
+    /// Whether the server serves the next delta, and this delta has the older version as its
+    /// parent.
     branched: bool,
     branch_rows: u64,
     branch_answers_after_seconds: f64,
@@ -216,8 +223,8 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
     })
 }
 
-/// Publishes one delta per second from `start` on, with the rollbacks half way between two deltas.
-/// Returns the number of rollbacks and the number of deltas that were late.
+/// Publishes one delta per second, starting at `start`. Each rollback happens half-way between two
+/// deltas. Returns the number of rollbacks and the number of deltas that were published too late.
 fn publish_deltas(
     args: &BenchHotLoadArgs,
     model: &Model,
@@ -243,7 +250,8 @@ fn publish_deltas(
     Ok((rollbacks, late))
 }
 
-/// Rolls back over [`FAR`] deltas, and publishes a delta on the version rolled back to.
+/// Rolls back over [`FAR`] deltas to an older version, and publishes a delta with this version as
+/// its parent.
 fn roll_back_far(
     args: &BenchHotLoadArgs,
     model: &Model,

@@ -1,14 +1,15 @@
 //! The benchmarks behind `zillion bench`, and the load generator `zillion loadgen`.
 //!
-//! Each benchmark has a file of its own. A benchmark prints its figures as one line of JSON or as
-//! text, together with the number of processors that other programs kept busy meanwhile. Several
-//! benchmarks share these modules:
+//! Each benchmark has its own file. A benchmark prints its figures as text or as one line of JSON.
+//! The figures include the number of processors that other programs kept busy during the benchmark.
+//! Several benchmarks share these modules:
 //!
-//! * [`server`]: a server in a process of its own;
-//! * [`load`]: requests at a constant rate, and checked answers;
-//! * `criteo`: a model of Criteo's shape as untrained versions, and requests for it.
+//! * [`server`]: a server in a separate process;
+//! * [`load`]: requests at a constant rate, and the check of their answers;
+//! * `criteo`: a model with the shape of Criteo's data, its untrained versions, and requests for
+//!   it.
 //!
-//! This crate only measures; it contains nothing that the product needs.
+//! This crate only measures. The product does not need it.
 
 mod args;
 mod capacity;
@@ -41,7 +42,7 @@ use zillion_trainer::Job;
 use args::Bench;
 pub use args::{BenchArgs, LoadgenArgs, Protocol};
 
-/// Runs a benchmark. `draft` returns the job that `zillion init` would write for a file.
+/// Runs a benchmark. `draft` returns the job that `zillion init` would write for a data file.
 pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result<()> {
     let is_json = args.json;
     match &args.benchmark {
@@ -61,7 +62,8 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
     }
 }
 
-/// Prints the figures of a benchmark: as one line of JSON on stdout, or as text on stderr.
+/// Prints the figures of a benchmark: as one line of JSON on stdout if `is_json` is true, and
+/// otherwise as text on stderr.
 fn print_outcome(outcome: &impl Serialize, is_json: bool) -> Result<()> {
     if is_json {
         return print_json(outcome);
@@ -70,8 +72,8 @@ fn print_outcome(outcome: &impl Serialize, is_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes a folder for a benchmark, below `parent` or below the folder for temporary files. The
-/// folder is removed when the returned value is dropped.
+/// Makes a folder for a benchmark, in `parent` or in the folder for temporary files. The folder is
+/// removed when the returned value is dropped.
 fn scratch_folder(parent: Option<&Path>) -> Result<TempDir> {
     match parent {
         Some(parent) => tempfile::tempdir_in(parent),

@@ -1,11 +1,12 @@
-//! The load on a server over HTTP or gRPC, in an open loop, with answers that can be checked.
+//! The load generator: it sends requests to a server over HTTP or gRPC in an open loop, and its
+//! answers can be checked.
 //!
-//! * [`bodies`]: rows of a file as requests;
-//! * [`grpc`]: the same rows as a gRPC message, and the decoding of gRPC answers;
-//! * [`target`]: the address and the path that requests are sent to;
-//! * [`open_loop`]: the times at which requests are sent, and the outcome of each;
+//! * [`bodies`]: the rows of a file as requests;
+//! * [`grpc`]: the same rows as gRPC messages, and the decoding of gRPC answers;
+//! * [`target`]: the address and the path to which requests are sent;
+//! * [`open_loop`]: the times at which requests are sent, and the outcome of each request;
 //! * [`connection`]: one keep-alive connection;
-//! * [`answers`]: the answers of the server, and the check that they are right;
+//! * [`answers`]: the answers of the server, and the check that they are correct;
 //! * [`figures`]: percentiles of the whole run and of each second.
 
 pub(crate) mod answers;

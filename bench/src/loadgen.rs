@@ -1,5 +1,5 @@
-//! The command `zillion loadgen`: sends the rows of a file as load to a server, in an open loop,
-//! and reports the latencies and the correctness of the answers.
+//! The command `zillion loadgen`: it sends the rows of a file to a server in an open loop, and
+//! reports the latencies. It can also check the answers.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use crate::load::target::Target;
 use zillion_console::exit::{self, Stop};
 use zillion_console::{data_settings, open_registry, print_json};
 
-/// The largest number of requests of a run; the outcomes of more would not fit in memory.
+/// The maximum number of requests of a run. The outcomes of more requests would not fit in memory.
 const MOST_REQUESTS: f64 = 1e8;
 
 #[derive(Serialize)]
@@ -35,7 +35,7 @@ struct Outcome {
     connections_made: u64,
     #[serde(flatten)]
     figures: Figures,
-    /// The number of answers that named each version.
+    /// The number of answers from each version.
     versions: BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     check: Option<Checked>,
@@ -43,7 +43,8 @@ struct Outcome {
     other_cpus: Option<f64>,
 }
 
-/// Runs `zillion loadgen`. The command fails if an answer is missing or, with `--check`, wrong.
+/// Runs `zillion loadgen`. The command fails if a request gets no answer or, with `--check`, a
+/// wrong answer.
 pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
     let target = Target::new(&args.url, &args.model, args.version, args.protocol)
         .map_err(|e| Stop::Usage(format!("{e:#}")))?;
@@ -133,7 +134,7 @@ fn recipe(args: &LoadgenArgs) -> Result<Recipe> {
 }
 
 /// Returns an error if the answers cannot be compared. The answer to a predict request does not
-/// name its version and, if the model has one output, does not name the output.
+/// name its version. If the model has only one output, the answer does not name the output either.
 fn refuse_unless_comparable(args: &LoadgenArgs, schema: &Schema) -> Result<()> {
     let reason = if args.version.is_none() {
         "the answer to a predict request does not name its version; choose a version with --version, \

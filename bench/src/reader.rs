@@ -1,9 +1,9 @@
-//! The benchmark `zillion bench reader`: the rows a second that are read from a file, into columns
-//! and into batches of 4,096 rows.
+//! The benchmark `zillion bench reader`: the number of rows per second that are read from a file,
+//! to columns and to batches of 4,096 rows.
 //!
-//! The time to open the file is counted. The time to compute the statistics that transforms need is
-//! not counted, because they are computed once for a job and the peers have none. Rows are not
-//! shuffled.
+//! The time for opening the file is included. The time for computing the statistics of transforms
+//! is not included, because they are computed once for a job and the peers have no statistics. Rows
+//! are not shuffled.
 
 use std::path::Path;
 use std::time::Instant;
@@ -28,12 +28,12 @@ struct Outcome {
     rows: u64,
     threads: usize,
     columns_read: usize,
-    /// The median of the rows per second by the clock. `batches_rows_per_second` is the same figure
+    /// The median of the rows per second of wall time. `batches_rows_per_second` is the same figure
     /// for batches.
     columns_rows_per_second: f64,
     batches_rows_per_second: f64,
-    /// The median of the rows per second of this process's processor time, which other programs
-    /// disturb less. `batches_rows_per_cpu_second` is the same figure for batches.
+    /// The median of the rows per second of this process's CPU time, which other programs disturb
+    /// less. `batches_rows_per_cpu_second` is the same figure for batches.
     columns_rows_per_cpu_second: f64,
     batches_rows_per_cpu_second: f64,
     other_cpus: Option<f64>,
@@ -94,8 +94,7 @@ pub(crate) fn run(
     print_outcome(&outcome, is_json)
 }
 
-/// Runs `read` and returns its number of rows, its seconds by the clock and its seconds of
-/// processor time.
+/// Runs `read`. Returns the number of rows, the seconds of wall time and the seconds of CPU time.
 fn timed(read: impl FnOnce() -> Result<u64>) -> Result<(u64, f64, f64)> {
     let (start, cpu) = (Instant::now(), CpuTimes::now().own);
     let rows = read()?;
@@ -103,7 +102,7 @@ fn timed(read: impl FnOnce() -> Result<u64>) -> Result<(u64, f64, f64)> {
     Ok((rows, start.elapsed().as_secs_f64(), cpu.as_secs_f64()))
 }
 
-/// Returns the median of the rows a second of the runs, with the seconds that `seconds` selects.
+/// Returns the median of the rows per second over all runs. `seconds` selects the time of a run.
 fn median(runs: &[(u64, f64, f64)], seconds: impl Fn(&(u64, f64, f64)) -> f64) -> f64 {
     let mut rates: Vec<f64> =
         runs.iter().map(|run| run.0 as f64 / seconds(run).max(1e-9)).collect();

@@ -1,10 +1,10 @@
-//! The benchmark `zillion bench registry`: the times of the operations on a registry in which one
-//! model has very many versions.
+//! The benchmark `zillion bench registry`: the times of operations on a registry in which one model
+//! has very many versions.
 //!
-//! One version is published. The others are copies of its manifest with another number, which are
-//! sealed and written to the places where the registry looks for them, without the syncs, which
-//! would take most of an hour. The log of the pointer is equally long. Each measured operation uses
-//! a registry that is opened again, as each command does.
+//! Only one version is really published. The other versions are copies of its manifest with other
+//! numbers. They are sealed and written to the places where the registry looks for them, but
+//! without syncs, which would take most of an hour. The log of the pointer has one entry for each
+//! version. Each measured operation opens the registry again, like each command of `zillion`.
 
 use std::fs;
 use std::path::Path;
@@ -19,24 +19,24 @@ use crate::criteo::{MODEL, open_model, publish};
 use crate::print_outcome;
 use zillion_console::compute_pool;
 
-/// The number of rows of the one version that is really published.
+/// The number of rows in the version that is really published.
 const ROWS: u64 = 1000;
-/// The number of versions on a page of `zillion model list`.
+/// The number of versions on one page of `zillion model list`.
 const PAGE: usize = 20;
-/// The number of measurements of each figure.
+/// The number of measurements for each figure.
 const REPEAT: usize = 20;
 
 #[derive(Serialize)]
 struct Outcome {
     versions: u64,
-    /// The number of entries in the pointer's log at the beginning.
+    /// The number of entries in the pointer's log before the measurements.
     moves: u64,
     make_seconds: f64,
     open: Times,
     latest: Times,
-    /// The times to read and verify one manifest.
+    /// The times for reading and verifying one manifest.
     show: Times,
-    /// The times to read and verify a page of manifests in the middle of the list.
+    /// The times for reading and verifying a page of manifests in the middle of the list.
     list: Times,
     promote: Times,
     rollback: Times,
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &BenchRegistryArgs, is_json: bool) -> Result<()> {
     print_outcome(&outcome, is_json)
 }
 
-/// Writes the versions from 2 to `versions`, and one move of the pointer for each.
+/// Writes the versions from 2 to `versions`, and one entry in the pointer's log for each of them.
 fn write_copies(
     model: &Model,
     first: &VersionManifest,
@@ -121,7 +121,8 @@ fn write(folder: &Path, number: u64, value: &impl Serialize) -> Result<()> {
         .with_context(|| format!("file `{}` cannot be written", path.display()))
 }
 
-/// Measures an operation [`REPEAT`] times. The operation gets the number of the measurement.
+/// Measures an operation [`REPEAT`] times. `work` receives the number of the measurement, counted
+/// from 0.
 fn measure(mut work: impl FnMut(u64) -> Result<()>) -> Result<Times> {
     let mut times = Vec::with_capacity(REPEAT);
     for i in 0..REPEAT as u64 {

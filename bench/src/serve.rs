@@ -1,11 +1,12 @@
-//! The benchmark `zillion bench serve`: scores a second without a network, in the same way as the
+//! The benchmark `zillion bench serve`: scores per second without a network, measured like the
 //! benchmark of the peer.
 //!
-//! The model, the table, the ids and the way of timing are those of `s1_serving.py` (ONNX Runtime
-//! and torch behind a numpy array): one request at a time, whose work is divided over all threads,
-//! and 64 different requests in turn. The time of a request begins with its raw values (ids and
-//! numbers in columns) and ends with its scores. Our time therefore includes mixing and
-//! deduplicating the ids and probing a hash index, where the peer only indexes an array.
+//! The model, the table, the ids and the method of timing are the same as in `s1_serving.py` (ONNX
+//! Runtime and torch, with a numpy array as the table). There is one request at a time, all threads
+//! share its work, and 64 different requests are used in a cycle. The time of a request starts with
+//! its raw values (ids and numbers in columns) and ends with its scores. Our time therefore
+//! includes mixing and deduplicating the ids and looking them up in a hash index. The peer only
+//! indexes an array.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,8 @@ use zillion_console::{compute_pool, durable_files};
 
 /// The number of different requests.
 const DIFFERENT: usize = 64;
-/// The number of requests before the first one that is timed: each different request once, so that
-/// the pages of the mapped files are in memory. The peer has its table in memory and makes 30
+/// The number of requests before the timed ones. Each different request is sent once, so that the
+/// pages of the mapped files are in memory. The peer has its table in memory and sends 30 such
 /// requests.
 const WARM_UP: usize = DIFFERENT;
 
@@ -36,20 +37,22 @@ struct Outcome {
     requests: usize,
     /// The number of rows in the table.
     rows: u64,
-    /// The number of unique keys of a request that the table does not have. The figures are valid
+    /// The number of unique keys in requests that are missing in the table. The figures are valid
     /// only if this number is 0.
     missing: u64,
     #[serde(flatten)]
     latency: Percentiles,
-    /// The time of a request that is spent on encoding raw values, which mixes keys and transforms
+    /// The median time of a request for encoding its raw values, which mixes keys and transforms
     /// numbers.
     encode_p50_ms: f64,
-    /// The rate computed from the mean time of a request, as the peer does it.
+    /// The rate that follows from the mean time of a request. The peer computes its rate in the
+    /// same way.
     candidates_per_second: f64,
     load_ms: f64,
     resident_mib: Option<u64>,
     own_cpus: f64,
-    /// The processors that other programs kept busy. The figures are valid if this is below 0.25.
+    /// The number of processors that other programs kept busy. The figures are valid if this number
+    /// is below 0.25.
     other_cpus: Option<f64>,
 }
 
@@ -101,7 +104,7 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     print_outcome(&outcome, is_json)
 }
 
-/// Returns the number of requests of this size that the peer times.
+/// Returns the number of requests with `candidates` rows that the peer times.
 fn usual_count(candidates: usize) -> usize {
     match candidates {
         1 => 3000,

@@ -1,8 +1,8 @@
-//! A server in a process of its own, for the first run and for benchmarks: its start, requests to
-//! it, measurements from outside, and its end.
+//! A server in a separate process, for the first run and for benchmarks. The module starts and ends
+//! the server, sends requests to it and measures it from outside.
 //!
 //! The process is separate because a benchmark must not share the allocator, the pool of threads or
-//! the memory figures of the server that it measures.
+//! the memory figures with the server that it measures.
 
 mod ask;
 mod memory;
@@ -26,7 +26,7 @@ use crate::Protocol;
 use crate::criteo::MODEL;
 use crate::load::target::Target;
 
-/// The longest time that a server may take to be ready.
+/// The maximum time until a server must be ready.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The settings that a server is started with.
@@ -34,28 +34,28 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub struct Setup<'a> {
     /// The model that the server serves.
     pub model: &'a str,
-    /// The name of the server in the registry, if it matters.
+    /// The name of the server in the registry, or `None` for the default name.
     pub name: Option<&'a str>,
     /// The folder of the registry.
     pub registry: &'a Path,
-    /// The folder of the cache; if absent, the default of `serve`.
+    /// The folder of the cache, or `None` for the default of `serve`.
     pub cache: Option<&'a Path>,
     /// The file that the server's log is written to.
     pub log: &'a Path,
     /// The level of the server's log, such as `info` or `warn`.
     pub level: &'a str,
-    /// The number of threads that score; if absent, one for each processor.
+    /// The number of threads that score, or `None` for one thread per processor.
     pub threads: Option<NonZeroUsize>,
 }
 
-/// A running `zillion serve`, stopped when dropped.
+/// A running `zillion serve`. The server is stopped when this value is dropped.
 pub struct ServerChild {
-    /// The process; `None` after [`Self::leave`].
+    /// The process, or `None` after [`Self::leave`].
     child: Option<Child>,
     model: String,
     url: String,
     log: PathBuf,
-    /// The time when the server was started.
+    /// The time at which the server was started.
     started: Instant,
 }
 
@@ -98,9 +98,9 @@ impl ServerChild {
         Ok(server)
     }
 
-    /// Starts a server of the benchmarks' model in a folder with the registry `registry`, the cache
-    /// `cache` and the log `<name>.log`, and waits until it is ready. Returns the time of the start
-    /// too.
+    /// Starts a server of the benchmarks' model, and waits until it is ready. In `folder`, the
+    /// registry is `registry`, the cache is `cache`, and the log is `<name>.log`. Also returns the
+    /// time that the start took.
     pub(crate) fn start_in(
         folder: &Path,
         name: &str,
@@ -125,7 +125,7 @@ impl ServerChild {
         &self.url
     }
 
-    /// Drops this value, but leaves the server running. Returns the id of its process.
+    /// Drops this value without stopping the server. Returns the id of the server's process.
     pub fn leave(mut self) -> u32 {
         let pid = self.pid();
         self.child = None;
@@ -137,12 +137,12 @@ impl ServerChild {
         self.child.as_ref().map_or(0, Child::id)
     }
 
-    /// Returns the target of requests for scores.
+    /// Returns the target for requests for scores.
     pub fn target(&self) -> Result<Target> {
         Target::new(&self.url, &self.model, None, Protocol::V2)
     }
 
-    /// Waits until the server is ready, and returns the time since it was started.
+    /// Waits until the server is ready. Returns the time since the start of the server.
     fn wait_ready(&self) -> Result<Duration> {
         let asker = Asker::new(&self.url)?;
         loop {
@@ -161,7 +161,7 @@ impl ServerChild {
         }
     }
 
-    /// Reads the current values of the series that the server exports.
+    /// Reads the current values of the metrics that the server exports.
     pub(crate) fn series(&self) -> Result<Series> {
         let (status, body) = Asker::new(&self.url)?.get("/metrics")?;
         if status != 200 {

@@ -1,10 +1,10 @@
-//! The benchmark `zillion bench spill`: a table that is larger than its memory, under a stream of
-//! batches that are all different.
+//! The benchmark `zillion bench spill`: a table that is larger than its memory. Each batch of the
+//! stream is different.
 //!
-//! The table is filled. Then batches drawn by Zipf's law are planned, announced, pulled and pushed;
-//! all of this is timed. Every push adds the same number to every weight of its rows, so that the
-//! right values of a row follow from the number of batches that contain it. At the end all rows are
-//! looked up and compared with these values.
+//! First, the table is filled. Then batches are drawn by Zipf's law, planned, announced, pulled and
+//! pushed; all of this is timed. Each push adds the same number to all weights of its rows, so the
+//! correct values of a row follow from the number of batches that contain it. At the end, all rows
+//! are looked up and compared with these values.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::embedding::{self, BATCH_VALUES, Planner, Zipf};
 use crate::print_outcome;
 use zillion_console::{compute_pool, durable_files};
 
-/// The amount by which a push changes each weight: a power of two, so that sums are exact.
+/// The amount by which a push changes each weight. It is a power of two, so that sums are exact.
 const RATE: f32 = 1.0 / 4096.0;
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -33,19 +33,19 @@ struct Outcome {
     threads: usize,
     memory_share: f64,
     ahead: usize,
-    /// Whether the file is read past the page cache.
+    /// Whether reads of the file bypass the page cache.
     direct: bool,
-    /// The rate at which values of batches were pulled and pushed, in millions per second.
-    /// `unique_mrows_s` is the same rate for unique rows.
+    /// The rate of pulled and pushed values of batches, in millions per second. `unique_mrows_s` is
+    /// the same rate for unique rows.
     values_mrows_s: f64,
     unique_mrows_s: f64,
     fill_mrows_s: f64,
     seconds: f64,
     batches: u64,
-    /// The share of the unique rows that were found in memory.
+    /// The share of the unique rows that were in memory when they were needed.
     hit_rate_unique: f64,
     hit_rate_values: f64,
-    /// The share of the rows on disk whose reading had begun before they were needed.
+    /// The share of the rows on disk for which reading started before they were needed.
     read_ahead: f64,
     brought_in: u64,
     spilled: u64,
@@ -55,11 +55,11 @@ struct Outcome {
     disk_read_mib: f64,
     disk_writes: u64,
     disk_written_mib: f64,
-    /// The rows in memory at the end of the measured time.
+    /// The number of rows in memory at the end of the measured time.
     hot_rows: u64,
     cold_rows: u64,
     budget_mib: f64,
-    /// The largest size of the reserved slabs over all batches.
+    /// The maximum size of the reserved slabs over all batches.
     rows_mib: f64,
     index_mib: f64,
     buffers_mib: f64,
@@ -67,7 +67,7 @@ struct Outcome {
     file_mib: f64,
     live_mib: f64,
     /// The number of rows that were checked at the end. `lost_rows` and `wrong_rows` are the
-    /// numbers of missing and of wrong rows among them.
+    /// numbers of missing rows and of wrong rows among them.
     checked_rows: u64,
     lost_rows: u64,
     wrong_rows: u64,
@@ -170,13 +170,13 @@ struct Bench {
     rows: u64,
     ahead: usize,
     step: u64,
-    /// The number of batches of the stream that were planned.
+    /// The number of batches of the stream that have been planned.
     drawn: u64,
-    /// The plans that were announced, but not yet looked up.
+    /// The plans that have been announced but not looked up yet.
     announced: Vec<LookupPlan>,
     gradients: RowBuffer,
     pulled: RowBuffer,
-    /// The largest number of bytes of the slabs so far.
+    /// The maximum number of bytes of the slabs so far.
     largest: u64,
 }
 
@@ -223,7 +223,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Creates all rows, and returns the rate in millions of rows a second.
+    /// Creates all rows. Returns the rate in millions of rows per second.
     fn fill(&mut self, workers: &Workers) -> Result<f64> {
         let began = Instant::now();
         for first in (0..self.rows).step_by(BATCH_VALUES) {
@@ -234,13 +234,13 @@ impl Bench {
         Ok(self.rows as f64 / began.elapsed().as_secs_f64() / 1e6)
     }
 
-    /// Returns the ids of a batch of the stream.
+    /// Returns the ids of the batch with the number `batch` in the stream.
     fn ids(zipf: &Zipf, batch: u64) -> impl Iterator<Item = u64> {
         let first = batch * BATCH_VALUES as u64;
         (first..first + BATCH_VALUES as u64).map(|i| zipf.draw(mix64(i)))
     }
 
-    /// Makes and announces the next plans of the stream, and returns them.
+    /// Makes the next plans of the stream, announces them and returns them.
     fn announce(&mut self, workers: &Workers) -> Result<Vec<LookupPlan>> {
         let mut plans = Vec::with_capacity(self.ahead);
         for _ in 0..self.ahead {
@@ -268,8 +268,8 @@ impl Bench {
         Ok(measured)
     }
 
-    /// Looks up all rows in the order of their keys, and returns three counts: all rows, the
-    /// missing rows, and the rows whose weights differ from the sum of their pushes.
+    /// Looks up all rows in the order of their keys. Returns the number of all rows, the number of
+    /// missing rows, and the number of rows whose weights differ from the sum of their pushes.
     fn check(&mut self, workers: &Workers) -> Result<(u64, u64, u64)> {
         // A row was pushed once while the table was filled, and once for each batch of the stream
         // that contains it and that was pushed, not only announced.
@@ -300,7 +300,7 @@ impl Bench {
     }
 }
 
-/// Returns the table of the other benchmarks, with an optimizer whose sums are exact.
+/// Returns the table of the other benchmarks with another optimizer, whose sums are exact.
 fn spec(dim: usize) -> TableSpec {
     let mut spec = embedding::spec(dim);
     spec.segments[0].initializer = InitializerSpec::Constant { value: 0.0 };

@@ -1,12 +1,13 @@
-//! The benchmark `zillion bench stalls`: the longest of very many small operations on a table,
-//! while the table grows, and while a checkpoint of the whole table is written at the same time.
+//! The benchmark `zillion bench stalls`: the longest of very many small operations on a table. The
+//! operations run while the table grows, and while a checkpoint of the whole table is written.
 //!
-//! An operation is a pull or a push of a thousand keys. The table grows from nothing: half of the
-//! keys of a push are new. The same operations are then timed alone, and while a checkpoint goes
-//! on; the ratio of their means is what the checkpoint costs training. Times are of the clock, so
-//! they include delays from other work of the machine. A control measures these delays: between the
-//! operations that let the table grow, it reads memory that has been mapped all along, which only
-//! the machine can delay.
+//! An operation is a pull or a push of 1,000 keys. The table grows from an empty table: half of the
+//! keys of a push are new. Then the same operations are timed alone and during a checkpoint. The
+//! ratio of the mean times is the cost of the checkpoint for training.
+//!
+//! The times are wall times, so they include delays by other work of the machine. A control
+//! measures these delays: between the operations that let the table grow, it reads memory that has
+//! been mapped from the beginning. Only the machine can delay these reads.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -29,18 +30,19 @@ use zillion_console::compute_pool;
 
 /// The number of keys in an operation.
 const KEYS: u64 = 1000;
-/// The number of plans that are made before the clock runs; operations cycle through them.
+/// The number of plans that are made before the measurement. The operations use these plans.
 const PLANS: u64 = 4096;
-/// The number of further rows that the end of a step copies for the snapshot: a twelfth of the rows
-/// that the step pushed, as in `ps`.
+/// The number of additional rows that the end of a step copies for the snapshot: a twelfth of the
+/// rows that the step pushed, as in `ps`.
 const COPIED: usize = KEYS as usize / 12;
-/// The number of operations that are timed alone, before the checkpoint.
+/// The number of operations that are timed alone before the checkpoint.
 const ALONE: u64 = 20_000;
 
-/// The number of words of memory from which the control reads, which is far more than the caches
-/// hold.
+/// The number of words of memory from which the control reads. They are much larger than the
+/// caches.
 const CONTROL_WORDS: u64 = 1 << 24;
-/// The number of words that the control reads at a time, which takes about as long as an operation.
+/// The number of words that the control reads at a time. Their reading takes about the time of an
+/// operation.
 const CONTROL_READS: u64 = 10 * KEYS;
 
 /// The times of one kind of operation, in microseconds.
@@ -61,11 +63,12 @@ struct Outcome {
     keys_an_operation: u64,
     growth_pull: Latency,
     growth_push: Latency,
-    /// The times of the control, which reads memory without any table between the operations.
+    /// The times of the control, which reads memory between the operations and uses no table.
     growth_control: Latency,
     alone: Latency,
-    /// The operations a second during the checkpoint, divided by those alone; `None` with one
-    /// thread, where the checkpoint is not written beside the operations.
+    /// The operations per second during the checkpoint, divided by the operations per second alone.
+    /// `None` with one thread, because then the checkpoint is not written at the same time as the
+    /// operations.
     throughput_during_checkpoint: Option<f64>,
     #[serde(flatten)]
     checkpoint: Checkpoint,
@@ -112,7 +115,7 @@ pub(crate) fn run(args: &BenchStallsArgs, is_json: bool) -> Result<()> {
     print_outcome(&outcome, is_json)
 }
 
-/// The figures of a checkpoint that is written beside operations.
+/// The figures of a checkpoint that is written during operations.
 #[derive(Serialize)]
 struct Checkpoint {
     /// The times of the operations during the checkpoint.
@@ -120,12 +123,12 @@ struct Checkpoint {
     during: Latency,
     checkpoint_seconds: f64,
     checkpoint_gb: f64,
-    /// The time for which the caller waits at the begin of the checkpoint. `finish_us` is the same
-    /// time at its end.
+    /// The time for which the caller must wait at the start of the checkpoint. `finish_us` is the
+    /// same time at the end of the checkpoint.
     begin_us: f64,
     finish_us: f64,
-    /// The largest memory of the snapshot: copies of changed rows, and parts that are not yet
-    /// written to the disk.
+    /// The maximum memory of the snapshot. It contains copies of changed rows, and parts that have
+    /// not been written to the disk yet.
     snapshot_mb: f64,
 }
 
@@ -141,8 +144,8 @@ fn plan_of_ids(ids: impl Iterator<Item = u64>) -> LookupPlan {
 }
 
 impl Bench {
-    /// Pulls and pushes known and new keys until the table has `rows` rows, and times the control
-    /// between them.
+    /// Pulls and pushes known and new keys until the table has `rows` rows. Also times the control
+    /// between these operations. Returns the times of the pulls, the pushes and the control.
     fn grow(&mut self, rows: u64) -> Result<(Latency, Latency, Latency)> {
         let (mut pulls, mut pushes, mut controls) = (Vec::new(), Vec::new(), Vec::new());
         let words: Vec<u64> = (0..CONTROL_WORDS).collect();
@@ -161,7 +164,7 @@ impl Bench {
         Ok((latency(&mut pulls), latency(&mut pushes), latency(&mut controls)))
     }
 
-    /// Makes one pull and one push, and adds their time to `times`.
+    /// Makes one pull and one push, and appends their times to `times`.
     fn operate(&mut self, plans: &[LookupPlan], times: &mut Vec<Duration>) -> Result<()> {
         let plan = &plans[(mix64(self.step) % PLANS) as usize];
         let began = Instant::now();
@@ -171,8 +174,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Pushes the rows that were pulled, as if they were gradients, and returns the time that this
-    /// took.
+    /// Pushes the pulled rows as if they were gradients, and returns the time that this took.
     fn push(&mut self, plan: &LookupPlan) -> Result<Duration> {
         self.step += 1;
         let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
@@ -182,8 +184,9 @@ impl Bench {
         Ok(began.elapsed())
     }
 
-    /// Times operations while a checkpoint is written. With one thread the checkpoint is not
-    /// written beside the operations, so that it ends after as many operations as were timed alone.
+    /// Times operations while a checkpoint is written. With one thread, the checkpoint is not
+    /// written at the same time as the operations. It is then ended after the number of operations
+    /// that were timed alone.
     fn checkpoint(&mut self, plans: &[LookupPlan], is_beside: bool) -> Result<Checkpoint> {
         let folder = tempfile::tempdir_in(".")?;
         let mut times = Vec::new();

@@ -1,9 +1,9 @@
-//! The benchmark `zillion bench train`: samples trained a second from Criteo-shaped Parquet, and
-//! the AUC of the same run.
+//! The benchmark `zillion bench train`: samples trained per second from a Parquet file with the
+//! shape of Criteo's data, and the AUC of the same run.
 //!
-//! The job is the one that the peers run: batch 4096, dim 16, row-wise adagrad tables that grow as
-//! new keys come, adam for the dense part, one epoch over the first four fifths of the rows, and a
-//! test on the rest.
+//! The job is the same as that of the peers: batches of 4,096 rows, 16 dimensions, tables with
+//! row-wise Adagrad that grow with new keys, Adam for the dense part, one epoch over the first four
+//! fifths of the rows, and a test on the remaining rows.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,8 +25,8 @@ use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files};
 use zillion_console::{job_file, profile, signals};
 
-/// The recording options of a run without `--profile`: a few batches, from which the number of
-/// operations for each sample is computed.
+/// The recording options of a run without `--profile`. They record only a few batches, from which
+/// the number of operations for each sample is computed.
 const FOR_THE_BOUND: ProfileOptions =
     ProfileOptions { every: NonZeroU64::new(100).expect("not zero"), most_spans: 10_000 };
 
@@ -34,14 +34,14 @@ const FOR_THE_BOUND: ProfileOptions =
 struct Outcome {
     model: BenchModel,
     threads: usize,
-    /// Whether all batches were decoded and planned before the first step.
+    /// Whether all batches are decoded and planned before the first step.
     in_memory: bool,
     samples_per_second: Option<f64>,
-    /// The rate that the matrix products alone would allow, at the best rate that was probed after
-    /// the run.
+    /// The upper bound of the rate if training consisted only of matrix products. It is computed
+    /// from the best rate of such products, which is probed after the run.
     bound_samples_per_second: Option<f64>,
-    /// The time from the call to the end of the first step. It includes the check of the job, the
-    /// opening of files and the reading of statistics.
+    /// The time from the call to the end of the first step. It includes checking the job, opening
+    /// the files and reading the statistics.
     first_step_seconds: Option<f64>,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,
@@ -51,11 +51,11 @@ struct Outcome {
     peak_rss_mib: Option<f64>,
     /// The number of processors that this run kept busy.
     own_cpus: f64,
-    /// The number of processors that other programs kept busy. The figures are valid if it is below
-    /// 0.25.
+    /// The number of processors that other programs kept busy. The figures are valid if this number
+    /// is below 0.25.
     other_cpus: Option<f64>,
     seconds: StageSeconds,
-    /// The share of the run's time that each stage of its driving thread took.
+    /// The share of the run's time for each stage of the thread that drives training.
     shares: BTreeMap<&'static str, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Summary>,
@@ -118,8 +118,8 @@ pub(crate) fn run(args: &BenchTrainArgs, is_json: bool) -> Result<()> {
     print_outcome(&outcome, is_json)
 }
 
-/// Writes the first four fifths of the rows and the rest as two files, and returns the number of
-/// rows of the first file.
+/// Writes the first four fifths of the rows to one file and the rest to another file. Returns the
+/// number of rows in the first file.
 fn split(data: &Path, train: &Path, test: &Path) -> Result<u64> {
     let open = || {
         let file = File::open(data)

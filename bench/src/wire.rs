@@ -1,11 +1,11 @@
-//! The benchmark `zillion bench wire`: the times of the same requests over every protocol, divided
+//! The benchmark `zillion bench wire`: the times of the same requests in every protocol, divided
 //! into stages.
 //!
-//! The server runs in a process of its own and gets one request at a time over one connection: the
-//! next request is sent when the answer has arrived, so that a figure is the time of a request and
-//! not of a queue. The time in the server is read from its histograms of stages. The remaining time
-//! of a request is that of the client, of the system, and of the framing of HTTP or gRPC. The stage
-//! `score` is the engine; all other time is the cost of the protocol.
+//! The server runs in a separate process and receives one request at a time over one connection.
+//! The next request is sent after the answer to the last one, so the figures show single requests
+//! and not a queue. The times in the server come from its histograms of stages. The rest of a
+//! request's time is spent in the client, in the system and in the framing of HTTP or gRPC. The
+//! stage `score` is the work of the engine; all other time is the cost of the protocol.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -27,7 +27,8 @@ use zillion_console::compute_pool;
 
 /// The number of different requests.
 const DIFFERENT: usize = 64;
-/// The number of ids on the user's side of a rank request, which also holds all numbers.
+/// The number of ids that describe the user in a rank request. All numbers of a rank request also
+/// belong to the user.
 const CONTEXT_IDS: usize = 13;
 const STAGES: [&str; 5] = ["receive", "queue", "parse", "score", "write"];
 
@@ -36,12 +37,12 @@ struct Outcome {
     rows: u64,
     threads: Option<usize>,
     runs: Vec<Measured>,
-    /// The processors that neither this process nor the server kept busy. The figures are valid if
-    /// this is below 0.25.
+    /// The number of processors that other programs kept busy, without this process and the server.
+    /// The figures are valid if this number is below 0.25.
     other_cpus: Option<f64>,
 }
 
-/// The figures of one protocol with requests of one size.
+/// The figures of one protocol and one size of requests.
 #[derive(Serialize)]
 struct Measured {
     candidates: usize,
@@ -52,11 +53,11 @@ struct Measured {
     #[serde(flatten)]
     latency: Percentiles,
     mean_ms: f64,
-    /// The mean time of each of [`STAGES`] in the report of the server; the key of `queue`, for
-    /// example, is `queue_ms`.
+    /// The mean time in milliseconds of each stage in [`STAGES`], as the server reports it. The key
+    /// of a stage is its name with `_ms` at the end, such as `queue_ms`.
     #[serde(flatten)]
     stages: BTreeMap<String, f64>,
-    /// The remaining time, which is that of the client, the system and the framing.
+    /// The rest of the time, which is spent in the client, the system and the framing.
     rest_ms: f64,
 }
 
@@ -134,7 +135,7 @@ fn measure(
     })
 }
 
-/// Returns the mean of a stage between two scrapes, in milliseconds.
+/// Returns the mean time of a stage between two scrapes, in milliseconds.
 fn stage_ms(before: &Series, after: &Series, stage: &str) -> f64 {
     let grown = |what: &str| {
         let series = format!("zillion_serving_stage_seconds_{what}{{stage=\"{stage}\"}}");
@@ -143,7 +144,7 @@ fn stage_ms(before: &Series, after: &Series, stage: &str) -> f64 {
     grown("sum") / grown("count").max(1.0) * 1e3
 }
 
-/// Returns a number of requests that gives a stable figure within a few seconds.
+/// Returns a number of requests with which a figure is stable after a few seconds of measurement.
 fn usual_count(candidates: usize) -> usize {
     match candidates {
         0..=10 => 5000,

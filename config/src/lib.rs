@@ -1,21 +1,22 @@
-//! Reading sections of a job file into typed settings, with errors that name the key.
+//! The reading of the sections of a job file into typed settings. Errors name the key that is
+//! wrong.
 //!
 //! A misspelt hyper-parameter is an accuracy bug, so every section refuses unknown keys and
-//! suggests the most similar valid one. The TOML errors of Serde do not have the path inside a
-//! [`toml::Value`] (in which `--set` and environment overrides are merged). So this crate has a
-//! small deserializer whose error type keeps the path and the list of valid keys. The crate
-//! `serde_path_to_error` keeps the path too, but has the valid keys only inside the text of the
-//! error, so it cannot suggest one.
+//! suggests the most similar valid key. Overrides from `--set` and the environment are merged in a
+//! [`toml::Value`], and Serde's errors for such a value do not name the path of the key. So this
+//! crate has a small deserializer whose error type keeps the path and the list of valid keys. The
+//! crate `serde_path_to_error` keeps the path too, but the valid keys appear only inside the text
+//! of its error, so it cannot suggest one.
 
 use std::fmt;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
 use toml::Value;
 
-/// An error about one key of a job.
+/// An error about one key of a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The path from the root to the key, for example `["tables", "ids", "dim"]`.
+    /// The names on the path from the root to the key, for example `["tables", "ids", "dim"]`.
     path: Vec<String>,
     problem: Problem,
 }
@@ -31,27 +32,29 @@ enum Problem {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    /// Returns an error at a dotted path such as `tables.ids.dim`.
+    /// Returns an error with this message about the key at a dotted path such as `tables.ids.dim`.
     pub fn at(path: &str, message: impl Into<String>) -> Self {
         let path = path.split('.').filter(|p| !p.is_empty()).map(str::to_owned).collect();
         Self { path, problem: Problem::Other(message.into()) }
     }
 
-    /// Returns the error for an unknown key under `path`. `valid` are the allowed keys.
+    /// Returns the error for the unknown key `key` in the section at `path`. `valid` lists the
+    /// allowed keys.
     pub fn unknown_key(path: &str, key: &str, valid: &[&str]) -> Self {
         let mut error = Self::at(path, "");
         error.problem = Problem::UnknownKey { key: key.to_owned(), valid: owned(valid) };
         error
     }
 
-    /// Returns the error for an unknown value of the key at `path`. `valid` are the allowed values.
+    /// Returns the error for an unknown value of the key at `path`. `valid` lists the allowed
+    /// values.
     pub fn unknown_value(path: &str, value: &str, valid: &[&str]) -> Self {
         let mut error = Self::at(path, "");
         error.problem = Problem::UnknownValue { value: value.to_owned(), valid: owned(valid) };
         error
     }
 
-    /// Returns the error for a missing key under `path`.
+    /// Returns the error for the missing key `key` in the section at `path`.
     pub fn missing_key(path: &str, key: &str) -> Self {
         let mut error = Self::at(path, "");
         error.problem = Problem::MissingKey { key: key.to_owned() };
@@ -114,7 +117,8 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|&n| n.to_owned()).collect()
 }
 
-/// Returns "did you mean `x`?" if a valid name is similar, else the list of valid names.
+/// Returns "did you mean `x`?" if a valid name is similar to `given`. Otherwise, returns a text
+/// that lists the valid names.
 pub fn suggestion(given: &str, valid: &[String]) -> String {
     let near = nearest(given, valid.iter().map(String::as_str));
     match near {
@@ -128,7 +132,8 @@ pub fn suggestion(given: &str, valid: &[String]) -> String {
     }
 }
 
-/// Returns the valid name that is most similar to a misspelt name, if one is similar enough.
+/// Returns the valid name that is most similar to a misspelt name, or `None` if no name is similar
+/// enough.
 pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lowered = given.to_lowercase();
     let score = |name: &str| {
@@ -145,19 +150,22 @@ pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, name)| name)
 }
 
-/// Reads a section. `path` is the dotted path of `value` in the job, and is empty for the root.
+/// Reads a section from `value`. `path` is the dotted path of the section in the job, and is empty
+/// for the root. An error names the whole path of its key.
 pub fn from_value<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, ConfigError> {
     T::deserialize(Node(value)).map_err(|e| e.under(path))
 }
 
-/// Reads the section `key` of a job's root. An absent section reads like an empty one.
+/// Reads the section `key` of a job. A section that the job does not have reads as an empty
+/// section.
 pub fn section<T: DeserializeOwned>(job: &Value, key: &str) -> Result<T, ConfigError> {
     let empty = Value::Table(toml::Table::new());
     from_value(job.get(key).unwrap_or(&empty), key)
 }
 
-/// Merges `patch` into `into`. Tables are merged key by key; any other value replaces the old one.
-/// A table with a different `kind` replaces the old table, because the two share no settings.
+/// Merges `patch` into `into`. Tables are merged key by key, and any other value replaces the old
+/// value. A table replaces an old table with a different `kind`, because the two kinds share no
+/// settings.
 pub fn merge(into: &mut toml::Table, patch: toml::Table) {
     for (key, value) in patch {
         match (into.get_mut(&key), value) {

@@ -1,5 +1,5 @@
-//! The settings for reading files to score: the `[data]` section, overridden by the environment and
-//! `--set`.
+//! The settings for reading the files that a command scores: a `[data]` section, whose settings the
+//! environment and `--set` may override.
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
@@ -9,15 +9,17 @@ use zillion_trainer::Job;
 use crate::exit::usage_error;
 use crate::job_file;
 
-/// Returns the `[data]` section of a checkpoint's job, overridden by the environment and `--set`.
+/// Returns the `[data]` section in the job of a checkpoint, after the environment and `--set` have
+/// overridden its settings.
 pub fn of_checkpoint(job: &Job, sets: &[String]) -> Result<DataConfig> {
     let data = Value::try_from(&job.data)
         .context("cannot read the [data] section of the checkpoint's job")?;
     overlay_data(data, sets, "the checkpoint carries the job")
 }
 
-/// Returns the default `[data]` section, overridden by the environment and `--set`. The defaults
-/// are used because a version knows its columns, but not the format of a file.
+/// Returns a `[data]` section of default values, after the environment and `--set` have overridden
+/// them. Default values are needed because a version records its columns but not the format of
+/// files.
 pub fn of_file(sets: &[String]) -> Result<DataConfig> {
     overlay_data(Value::Table(Table::new()), sets, "the version carries the job")
 }

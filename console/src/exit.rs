@@ -11,40 +11,40 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
 
-/// An error that a person must resolve on the command line before the command can act.
+/// An error that the user must resolve on the command line.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
     /// The command line or the job file is incomplete or wrong.
     #[error("{0}")]
     Usage(String),
-    /// The command was refused, because it would destroy something or is bound to fail.
+    /// The command was refused because it would destroy data or would certainly fail.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Returns the error of a wrong or incomplete command line or job file.
+/// Returns the error for an incomplete or wrong command line or job file.
 ///
 /// # Errors
-/// Always returns an error, so that a command can end with it.
+/// Always returns this error, so that a command can end with a call of this function.
 pub fn usage_error<T>(problem: impl Into<String>) -> anyhow::Result<T> {
     Err(Stop::Usage(problem.into()).into())
 }
 
-/// Returns the error of a command that a guard refuses.
+/// Returns the error for a command that was refused.
 ///
 /// # Errors
-/// Always returns an error, so that a command can end with it.
+/// Always returns this error, so that a command can end with a call of this function.
 pub fn refuse<T>(problem: impl Into<String>) -> anyhow::Result<T> {
     Err(Stop::Refused(problem.into()).into())
 }
 
-/// Turns an error in a job file or an override into a usage error.
+/// Converts an error in a job file or an override to a usage error.
 pub fn as_usage(error: anyhow::Error) -> anyhow::Error {
     Stop::Usage(format!("{error:#}")).into()
 }
 
-/// Formats an error as text: what was tried, then each cause that adds information, then a remedy
-/// where there is one, such as leaving bad rows out of the data.
+/// Formats an error as text. The text names the action that failed, each cause that adds
+/// information, and a remedy if there is one, such as leaving out bad rows.
 pub fn format_error(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -62,8 +62,8 @@ pub fn format_error(error: &anyhow::Error) -> String {
     text
 }
 
-/// Returns a hint with the flags of `zillion train` that resolve an error of the trainer. The
-/// trainer cannot name them itself: a library knows settings, but not flags.
+/// Returns a hint with the flags of `zillion train` that resolve an error of the trainer, or `None`
+/// if no flag does. The trainer itself cannot name flags, because a library knows only settings.
 fn name_flags(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     match cause.downcast_ref()? {
         Error::WouldOverwrite { .. } => {
@@ -74,7 +74,7 @@ fn name_flags(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str>
     }
 }
 
-/// Returns whether an error is about one row, so that leaving that row out of the data would help.
+/// Returns whether an error concerns only one row, so that leaving out this row would resolve it.
 fn is_of_one_row(cause: &(dyn std::error::Error + 'static)) -> bool {
     let reader = cause.downcast_ref::<ReaderError>().or_else(|| match cause.downcast_ref() {
         Some(Error::Reader(error)) => Some(error),
@@ -84,7 +84,7 @@ fn is_of_one_row(cause: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Returns the exit code of an error: 1 if the command failed, 2 if the job file or the command
-/// line is wrong, 3 if a guard refused.
+/// line is wrong, and 3 if the command was refused.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     let mut code = FAILED;
     for cause in error.chain() {
@@ -127,12 +127,12 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Returns the exit code 1, for a command that has already printed the problem that it found.
+/// Returns the exit code 1, for a command that has already printed the reason for its failure.
 pub fn failed() -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// Returns the exit code 3, for a command that has already printed why a guard refuses.
+/// Returns the exit code 3, for a command that has already printed the reason for its refusal.
 pub fn refused() -> ExitCode {
     ExitCode::from(REFUSED)
 }

@@ -1,5 +1,5 @@
-//! The layers of a job, from the weakest to the strongest: the job file (and the files that it
-//! extends), the environment, `--set`.
+//! The job that results from three layers of settings. Each layer overrides the one before it: the
+//! job file (and the files that it extends), the environment, and `--set`.
 
 use std::path::{Path, PathBuf};
 
@@ -11,17 +11,17 @@ use zillion_trainer::Job;
 
 use crate::exit::as_usage;
 
-/// The environment variables that begin like a setting but are not settings.
+/// The environment variables that start with `ZILLION_` but are not settings.
 const NOT_SETTINGS: [&str; 3] = ["ZILLION_FAILPOINT", "ZILLION_LOG", "ZILLION_REGISTRY"];
-/// The prefix of the environment variables that are settings of a server, not of a job.
+/// The prefix of the environment variables that set settings of a server and not of a job.
 pub const SERVE_PREFIX: &str = "ZILLION_SERVE__";
-/// The settings at the root of a job that an environment variable without `__` may set.
+/// The settings outside all sections of a job, which an environment variable without `__` can set.
 const ROOT_SETTINGS: [&str; 2] = ["name", "seed"];
-/// The largest number of `extends` steps from a job file to the last file of its chain; a longer
-/// chain is taken for a cycle.
+/// The maximum number of `extends` steps from a job file to the last file of its chain. A longer
+/// chain is considered to be a cycle.
 const MAX_EXTENDS: usize = 16;
 
-/// Reads a job file and overrides its settings by the environment and the command line.
+/// Reads a job file. The environment and then `sets` override its settings.
 pub fn load(
     path: &Path,
     environment: impl Iterator<Item = (String, String)>,
@@ -32,20 +32,23 @@ pub fn load(
     Ok(Value::Table(job))
 }
 
-/// Reads the job of a job file, overridden by the environment of the process and the command line.
+/// Reads the job in a job file. The environment of the process and then `sets` override its
+/// settings.
 pub fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
     let value = load(path, std::env::vars(), sets)?;
     Job::from_value(value).with_context(|| path.display().to_string())
 }
 
-/// Reads a job file and its `[data]` section.
+/// Reads a job file. The environment of the process overrides its settings. Returns the job and its
+/// `[data]` section.
 pub fn load_data(path: &Path) -> Result<(Value, DataConfig)> {
     let job = load(path, std::env::vars(), &[])?;
     let data = zillion_config::section(&job, "data").with_context(|| path.display().to_string())?;
     Ok((job, data))
 }
 
-/// Overrides the settings of a job that is already read by the environment and the command line.
+/// Overrides the settings of a job that has been read, first by the environment and then by `sets`.
+/// Settings of a server in the environment are ignored.
 pub fn overlay(
     job: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
@@ -55,7 +58,8 @@ pub fn overlay(
     lay_over(job, environment, sets).map_err(as_usage)
 }
 
-/// Overrides settings that do not belong to a job by the environment and the command line.
+/// Overrides settings, first by the environment and then by `sets`. The settings need not belong to
+/// a job.
 pub fn lay_over(
     job: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
@@ -107,13 +111,13 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
     Ok(merged)
 }
 
-/// Returns whether an environment variable is known and is not a setting of a job.
+/// Returns whether an environment variable is known but is not a setting of a job.
 fn is_of_others(name: &str) -> bool {
     NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
 }
 
-/// Returns the key of a job that an environment variable sets: `train.batch_size` for
-/// `ZILLION_TRAIN__BATCH_SIZE`.
+/// Returns the key of the job that an environment variable sets, such as `train.batch_size` for
+/// `ZILLION_TRAIN__BATCH_SIZE`. Returns `None` if the variable sets no key.
 fn environment_key(name: &str) -> Option<String> {
     if is_of_others(name) {
         return None;
@@ -126,8 +130,8 @@ fn environment_key(name: &str) -> Option<String> {
     }
 }
 
-/// Returns the table that TOML makes of `a.b = value`, for a key `a.b`. A value that is not valid
-/// TOML is taken as text.
+/// Returns the TOML table of `a.b = value` for the key `a.b`. A value that is not valid TOML is
+/// used as a text.
 fn assignment(key: &str, value: &str) -> Result<Table> {
     if let Ok(table) = format!("{key} = {value}").parse::<Table>() {
         return Ok(table);

@@ -1,12 +1,12 @@
-//! The part of a command line that `zillion`'s own commands and its benchmarks share.
+//! The code that the commands of `zillion` and its benchmarks share for the command line.
 //!
-//! * [`job_file`]: a job file, overridden by the environment and `--set`;
+//! * [`job_file`]: job files, with the overrides by the environment and `--set`;
 //! * [`exit`]: exit codes, and the formatting of errors as text;
 //! * [`signals`]: the flag that Ctrl-C sets;
 //! * [`progress`] and [`profile`]: the progress and the timeline of a training run;
 //! * this module: the compute pool, durable files, registries, and results on stdout.
 //!
-//! This crate has no commands, and no library crate may depend on it.
+//! This crate contains no commands. No library crate may depend on it.
 
 pub mod data_settings;
 pub mod exit;
@@ -22,15 +22,15 @@ use anyhow::{Context, Result};
 use zillion_device::{Failpoint, Files, SystemClock, Workers, machine};
 use zillion_registry::Registry;
 
-/// Starts the compute pool of the process, with one thread for each processor by default. A process
-/// has only one pool.
+/// Starts the compute pool of the process. `threads` is the number of its threads, or `None` for
+/// one thread per processor. A process has only one pool.
 pub fn compute_pool(threads: Option<NonZeroUsize>) -> Result<Arc<Workers>> {
     let workers = Workers::new(threads.unwrap_or_else(machine::cpus))?;
     Ok(Arc::new(workers))
 }
 
-/// Returns access to files with durable writes. For crash tests, a setting such as
-/// `ZILLION_FAILPOINT=N:kill` disturbs the N-th operation.
+/// Returns the object for durable writes to files. For crash tests, the environment can make one
+/// operation fail: `ZILLION_FAILPOINT=N:kill`, for example, kills the process at operation N.
 pub fn durable_files() -> Result<Files> {
     match std::env::var("ZILLION_FAILPOINT") {
         Ok(text) => {
@@ -41,12 +41,12 @@ pub fn durable_files() -> Result<Files> {
     }
 }
 
-/// Opens the registry at a URL.
+/// Opens the registry with this URL.
 pub fn open_registry(url: &str) -> Result<Registry> {
     Ok(Registry::open(url, durable_files()?, Arc::new(SystemClock::new()))?)
 }
 
-/// Opens the registry at a URL, and creates it if it does not exist.
+/// Opens the registry with this URL. Creates it if it does not exist.
 pub fn create_registry(url: &str) -> Result<Registry> {
     Ok(Registry::create(url, durable_files()?, Arc::new(SystemClock::new()))?)
 }
@@ -58,12 +58,12 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Prints a value as one line of JSON on stdout if `json` is set.
+/// Prints a value as one line of JSON on stdout if `json` is true.
 pub fn print_json_if(json: bool, value: &impl serde::Serialize) -> Result<()> {
     if json { print_json(value) } else { Ok(()) }
 }
 
-/// Prints a result on stdout: as one line of JSON if `json` is set, otherwise with `show`.
+/// Prints a result on stdout: as one line of JSON if `json` is true, and otherwise with `show`.
 pub fn print_result<T: serde::Serialize>(
     json: bool,
     result: &T,
@@ -76,8 +76,8 @@ pub fn print_result<T: serde::Serialize>(
     Ok(())
 }
 
-/// Prints a line on stdout. A closed pipe is not an error: in `zillion … | head`, `head` has read
-/// enough.
+/// Prints a line on stdout. A closed pipe is not an error, because in `zillion … | head`, for
+/// example, `head` closes the pipe after the lines that it needs.
 pub fn print_line(line: &str) {
     use std::io::Write as _;
     // A command that only prints is ended by SIGPIPE at its first write after the reader has gone.

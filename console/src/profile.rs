@@ -1,8 +1,8 @@
 //! The `--profile` flag: the timeline of a run as a Chrome trace, and a summary of it as text.
 //!
-//! The file is the JSON of the Trace Event Format (complete events, `"ph": "X"`, in microseconds),
-//! which Perfetto and chrome://tracing open. Each event is on a line of its own, so that other
-//! tools can search the file too.
+//! The file has the JSON of the Trace Event Format (complete events, `"ph": "X"`, in microseconds),
+//! which Perfetto and chrome://tracing can open. Each event has its own line, so that other tools
+//! can search the file too.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -28,13 +28,13 @@ pub struct ProfileArgs {
     pub profile_every: NonZeroU64,
 }
 
-/// The largest number of spans of recorded batches in a file; one span takes 130 to 200 bytes.
+/// The maximum number of spans in a file. One span takes 130 to 200 bytes.
 const MOST_SPANS: usize = 90_000;
-/// The largest number of kernel kinds that the summary lists.
+/// The maximum number of kinds of kernels in the summary.
 const LISTED: usize = 16;
 
-/// Returns the options for recording a run, or `None` without `--profile`. A file that could not be
-/// written at the end of the run is refused here, before the run begins.
+/// Returns the options for recording a run, or `None` without `--profile`. Refuses a path to which
+/// no file can be written, so that the user learns it before the run begins.
 pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     let Some(path) = &args.profile else { return Ok(None) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -46,8 +46,9 @@ pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     Ok(Some(ProfileOptions { every: args.profile_every, most_spans: MOST_SPANS }))
 }
 
-/// Measures the limits of the machine and returns the summary of a recorded run. If `--profile`
-/// names a file, writes the trace to it and prints the summary to stderr.
+/// Returns the summary of a recorded run, together with the limits of the machine, which are
+/// measured for it. If `--profile` names a file, writes the trace to this file and prints the
+/// summary on stderr. Returns `None` if the run was not recorded.
 pub fn report(args: &ProfileArgs, report: &TrainReport) -> Result<Option<Summary>> {
     let Some(timeline) = &report.profile else { return Ok(None) };
     let limits = Limits::probe(timeline.workers)?;
@@ -145,7 +146,7 @@ fn write(
     Ok(())
 }
 
-/// Formats the summary as lines of text for a person.
+/// Formats the summary as lines of text for the user.
 fn format_summary(summary: &Summary) -> Vec<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
     let limits = &summary.limits;

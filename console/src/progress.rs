@@ -1,5 +1,5 @@
-//! The progress of training: a bar on a terminal, otherwise plain lines. The output always goes to
-//! stderr, so that stdout stays free for results.
+//! The progress of training, as a bar on a terminal and otherwise as plain lines. The output goes
+//! to stderr, so that stdout contains only results.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zillion_trainer::{EpochReport, EvalReport, Observer, StepReport, TaskReport};
 
-/// The shortest time between two plain lines.
+/// The minimum time between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts a progress bar with a total and a template, or returns `None` if stderr is not a
-/// terminal.
+/// Starts a progress bar with the number `total` at its end and the layout `template`. Returns
+/// `None` if stderr is not a terminal.
 pub fn start_bar(total: Option<u64>, template: &str) -> Option<ProgressBar> {
     std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10));
@@ -22,7 +22,7 @@ pub fn start_bar(total: Option<u64>, template: &str) -> Option<ProgressBar> {
     })
 }
 
-/// An observer of training that shows the progress on stderr.
+/// An observer of training that prints the progress on stderr.
 pub struct Progress {
     bar: Option<ProgressBar>,
     last_line: Instant,
@@ -35,7 +35,8 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Begins to show progress: a bar if stderr is a terminal, otherwise a line every few seconds.
+    /// Starts to show the progress: as a bar if stderr is a terminal, and otherwise as a line every
+    /// few seconds.
     pub fn new() -> Self {
         let bar = start_bar(None, "{prefix} {bar:30} {pos}/{len} rows  {msg}  eta {eta}");
         Self { bar, last_line: Instant::now() }
@@ -128,7 +129,8 @@ fn format_validation(report: &EvalReport) -> String {
     text
 }
 
-/// Formats a single figure without a name, and several figures with the names of their tasks.
+/// Formats figures as text. A single figure has no name; several figures have the names of their
+/// tasks.
 fn format_tasks(figures: &[(String, Option<f64>)]) -> String {
     match figures {
         [(_, only)] => format_figure(*only),

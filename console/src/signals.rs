@@ -1,5 +1,5 @@
-//! The handling of Ctrl-C and SIGTERM: the first signal asks a run to finish its batch and write a
-//! checkpoint, the second one kills the process.
+//! The handling of Ctrl-C and SIGTERM. After the first signal, a run finishes its batch and writes
+//! a checkpoint. The second signal kills the process.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,25 +1,25 @@
-//! The conversion of data files to Parquet or Arrow files, which other tools can open, with the
-//! same rows in the same order.
+//! The conversion of data files to Parquet or Arrow files, which other tools can open. The new
+//! files have the same rows in the same order.
 //!
-//! Text goes through the decoders of training, chunk by chunk on the pool, so that a cell has the
-//! same meaning in the new file as in the old one. Row groups are encoded on the pool too. Parquet
-//! and Arrow files keep the types that they have.
+//! The pool decodes text chunk by chunk with the decoders of training, so a cell has the same
+//! meaning in the new file as in training. The pool also encodes the row groups. The columns of
+//! Parquet and Arrow files keep their types.
 //!
-//! The output is cut into parts of a fixed number of rows of the data. A manifest beside the parts
-//! records the size and the hash of each finished part.
+//! The output is divided into parts of a fixed number of rows of the data. A manifest beside the
+//! parts records the size and the hash of each finished part.
 //!
 //! # Crash consistency
-//! A part gets its final name when it is complete, and its entry in the manifest after that. A
-//! conversion that is started again with the same sources and settings keeps the listed parts that
-//! still match the manifest, and makes the others. The bytes of a part depend only on its rows, so
-//! an interruption does not change them. If a source or setting has changed, the conversion is
-//! refused with the name of that source or setting.
+//! A part gets its final name only when it is complete, and its entry in the manifest after that.
+//! If a conversion is started again with the same sources and settings, it keeps the parts that
+//! still match their entries in the manifest, and writes the others. The bytes of a part depend
+//! only on its rows, so an interruption does not change them. If a source or a setting has changed,
+//! the conversion is refused, and the error names the source or the setting.
 //!
 //! # Invariants
-//! * The output has the rows of the sources in their order. A bad row is an error. If the settings
-//!   allow bad rows, they are left out, counted and listed; they still count towards the rows of
-//!   their part.
-//! * Memory is bounded by a few row groups for each thread.
+//! * The output has the rows of the sources in their order. A bad row is an error unless the
+//!   settings allow bad rows. Allowed bad rows are left out, counted and listed. They still count
+//!   towards the number of rows of their part.
+//! * The memory in use is at most a few row groups for each thread.
 
 mod manifest;
 mod part;
@@ -39,12 +39,13 @@ pub enum ConvertTo {
     /// Parquet, compressed with zstd.
     #[default]
     Parquet,
-    /// Arrow IPC files (Feather V2), not compressed, so that they can be mapped.
+    /// Arrow IPC files (Feather V2). They are not compressed, so that readers can map them into
+    /// memory.
     Arrow,
 }
 
 impl ConvertTo {
-    /// Returns the extension of the file names.
+    /// Returns the extension of the file names, without the dot.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -60,14 +61,14 @@ pub struct ConvertSpec {
     pub config: DataConfig,
     /// The source files, in the order of their rows.
     pub sources: Vec<PathBuf>,
-    /// The columns of text files and their types; empty for Parquet and Arrow files, which have
-    /// their own.
+    /// The columns of text files and their types. Empty for Parquet and Arrow files, which declare
+    /// their types.
     pub columns: Vec<(String, ColumnType)>,
     /// The format of the files that are written.
     pub to: ConvertTo,
-    /// The place of the output: a folder of parts, or one file.
+    /// The place of the output.
     pub output: ConvertOutput,
-    /// The number of rows of a row group or a record batch, at least 1.
+    /// The number of rows in a row group or record batch, at least 1.
     pub group_rows: usize,
     /// The number of bad rows that may be left out.
     pub max_bad_rows: u64,
@@ -87,7 +88,7 @@ pub enum ConvertOutput {
         /// The number of rows of a part, at least 1.
         part_rows: u64,
     },
-    /// One file. After an interruption it is written from the beginning.
+    /// One file. After an interruption, it is written again from the beginning.
     File(PathBuf),
 }
 
@@ -96,20 +97,21 @@ pub enum ConvertOutput {
 pub struct Converted {
     /// The number of rows that were written.
     pub rows: u64,
-    /// The bad rows that were left out, in the order of the data.
+    /// The bad rows that were left out, in the order of the sources.
     pub rejects: Vec<Reject>,
-    /// The files, with the number of rows and of bytes of each.
+    /// The path, the number of rows and the number of bytes of each file.
     pub files: Vec<(PathBuf, u64, u64)>,
     /// The number of files that were kept from an earlier run.
     pub kept: usize,
 }
 
-/// Converts the sources. `seen` is called after each row group with the number of converted rows.
+/// Converts the sources. `seen` is called after each row group with the number of rows that have
+/// been converted so far.
 ///
 /// # Errors
-/// Returns an error if a source cannot be read or if a row is bad (the error names file, row and
-/// column). Returns [`ReaderError::OtherConversion`] if the output place holds other files, or
-/// parts of a conversion of other sources or settings.
+/// Returns an error if a source cannot be read, or if a row is bad; the error then names file, row
+/// and column. Returns [`ReaderError::OtherConversion`] if the output place contains other files,
+/// or parts of a conversion with other sources or settings.
 pub fn convert(
     spec: &ConvertSpec,
     files: &Files,
@@ -165,13 +167,13 @@ pub fn convert(
     })
 }
 
-/// Opens the sources at a row of the data.
+/// Opens the sources at row `from` of the data, counted from 0.
 fn open_rows(spec: &ConvertSpec, workers: &Arc<Workers>, from: u64) -> Result<ArrowRows> {
     let ConvertSpec { config, sources, columns, max_bad_rows, .. } = spec;
     ArrowRows::open(config, sources, columns, *max_bad_rows, workers, from)
 }
 
-/// The folder of the output, and the names of its parts and its manifest.
+/// The place of the output: its folder, its manifest, and the names of the parts.
 struct Place {
     folder: PathBuf,
     manifest: PathBuf,
@@ -226,8 +228,8 @@ impl Place {
         }
     }
 
-    /// Returns the manifest at this place if an earlier run of the same conversion has written one.
-    /// Otherwise writes and returns a new manifest.
+    /// Returns the manifest of an earlier run of the same conversion. If there is none, writes a
+    /// new manifest and returns it.
     fn begin(&self, spec: &ConvertSpec, wanted: Manifest, files: &Files) -> Result<Manifest> {
         let other =
             |what: String| ReaderError::OtherConversion { what, path: self.manifest.clone() };
@@ -270,7 +272,7 @@ impl Place {
         Ok(wanted)
     }
 
-    /// Returns whether the folder has files other than the leftovers of interrupted writes.
+    /// Returns whether the folder contains files. The remains of interrupted writes do not count.
     fn has_files(&self) -> Result<bool> {
         let list =
             |source| ReaderError::Io { what: "list the folder", source, path: self.folder.clone() };
@@ -292,15 +294,15 @@ impl Place {
         written.map_err(|e| failed("write the file", &self.manifest, e))
     }
 
-    /// Returns whether a part exists and matches its entry.
+    /// Returns whether a part exists and has the size and the hash in its entry of the manifest.
     fn is_whole(&self, part: &PartEntry, digest: fn(&[u8]) -> String) -> bool {
         let path = self.folder.join(&part.name);
         let found = zillion_device::mmap::map(&path);
         found.is_ok_and(|bytes| bytes.len() as u64 == part.bytes && digest(&bytes) == part.blake3)
     }
 
-    /// Writes the part that begins at the position of `rows`. Returns `None` if there are no more
-    /// rows.
+    /// Writes part number `index` with the next rows, and returns its entry for the manifest.
+    /// Returns `None` if there are no more rows.
     #[expect(clippy::too_many_arguments, reason = "a part depends on the whole conversion")]
     fn make(
         &self,

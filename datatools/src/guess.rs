@@ -1,7 +1,7 @@
-//! The guessing of a first schema from the values of the columns.
+//! The guess of a first schema from the values in the columns.
 //!
 //! A person reads and corrects the schema, so each guess comes with its reason. A column that no
-//! feature can read is left out with a hint what to change, never silently.
+//! feature can read is left out, and a hint tells what to change in the data.
 
 use std::collections::BTreeMap;
 
@@ -10,87 +10,89 @@ use zillion_reader::{Byte, DataConfig, Decimal};
 
 use crate::profile::{ColumnProfile, Profile, SVM_LABEL, SVM_QUERY, SVM_VECTOR};
 
-/// The null markers that have no other meaning, even in a column of texts.
+/// The null markers that always mean a missing value, even in a column of texts.
 const UNAMBIGUOUS: &str = "\\N NULL null Null NaN nan NAN N/A n/a #N/A <NA> (null) ?";
-/// The null markers that may be values in a column of texts.
+/// The null markers that may be normal values in a column of texts.
 const AMBIGUOUS: &str = "NA na None none nil - -- missing undefined";
 
-/// The usual names of labels, the most likely name first.
+/// The common names of labels. The most likely name comes first.
 const LABELS: &str = "label click clicked is_click is_clicked target y conversion converted \
                       is_converted purchase purchased bought liked like response outcome class";
-/// The words in a column's name that mean an id, even if the values are numbers.
+/// The words in a column name that show an id, even if the values are numbers.
 const ID_NAMES: [&str; 22] = [
     "id", "ids", "user", "item", "uid", "iid", "sku", "code", "zip", "zipcode", "category", "cat",
     "brand", "device", "campaign", "ad", "adgroup", "site", "app", "domain", "shop", "store",
 ];
-/// The words in a column's name that mean a time.
+/// The words in a column name that show a time.
 const TIME_NAMES: [&str; 8] =
     ["time", "timestamp", "ts", "date", "datetime", "hour", "created", "updated"];
-/// The number of distinct values up to which whole numbers are taken for ids.
+/// The maximum number of distinct whole numbers in a column of ids.
 const FEW: u64 = 100;
-/// The mean length of texts, in bytes, above which they are taken for prose.
+/// The mean number of bytes above which texts are considered to be prose.
 const PROSE: f64 = 48.0;
 
 /// A draft of a schema.
 #[derive(Clone, Debug)]
 pub struct Guess {
-    /// The settings of `[data]` that follow from the values: null markers, decimal, list separator.
+    /// The `[data]` settings that follow from the values: null markers, decimal separator, list
+    /// separator.
     pub config: DataConfig,
-    /// The label, or the reason why none was found.
+    /// The name of the label, or the reason why no label was found.
     pub label: Result<String, String>,
-    /// The column of groups, which are the queries of a libsvm file.
+    /// The column of groups, which is the query of a libsvm file; `None` if there is no such
+    /// column.
     pub group: Option<String>,
-    /// The column of event times.
+    /// The column of event times, or `None` if no such column was found.
     pub event_time: Option<String>,
-    /// The guess for each column except for the label, the group and the time.
+    /// The name of and the guess for each column, without the label, the group and the event time.
     pub columns: Vec<(String, Guessed)>,
 }
 
-/// The kind of a column and the reason for the guess.
+/// The guess for one column, with its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guessed {
-    /// A feature with one id for each row.
+    /// A feature with one id in each row.
     Id {
         /// The type of the ids.
         raw: RawType,
         /// The reason for the guess.
         reason: String,
     },
-    /// A feature with several ids for each row.
+    /// A feature with several ids in each row.
     Ids {
         /// The type of the ids.
         raw: RawType,
         /// The reason for the guess.
         reason: String,
     },
-    /// A feature with several ids for each row and a weight for each id.
+    /// A feature with several ids in each row and a weight for each id.
     Weighted {
         /// The type of the ids.
         raw: RawType,
         /// The reason for the guess.
         reason: String,
     },
-    /// A column of numbers.
+    /// A feature with a number in each row.
     Numeric {
         /// Whether the model should read the logarithm of the number.
         log: bool,
-        /// The number that replaces a missing value, if values are missing.
+        /// The number that replaces a missing value, or `None` if no value is missing.
         missing: Option<f64>,
         /// The reason for the guess.
         reason: String,
     },
-    /// A column that does not become a feature, with the reason.
+    /// A column that becomes no feature, with the reason.
     Left(String),
 }
 
-/// Returns the texts that may stand for a missing value. A profile for [`guess`] must count them.
+/// Returns the texts that may mean a missing value. A profile for [`guess`] must count these texts.
 pub fn null_markers() -> Vec<String> {
     let markers = UNAMBIGUOUS.split(' ').chain(AMBIGUOUS.split(' '));
     markers.map(str::to_owned).collect()
 }
 
-/// Guesses a schema from a profile that has counted the [`null_markers`]. `label` overrides the
-/// guess of the label.
+/// Guesses a schema from a profile that was made with the [`null_markers`]. If `label` is given, it
+/// is the label; otherwise the label is guessed.
 pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Guess {
     let mut config = config.clone();
     config.null = choose_null_markers(profile);
@@ -117,8 +119,8 @@ pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Gue
     Guess { config, label: chosen, group, event_time, columns }
 }
 
-/// Returns the null markers that occur in a column, if they are unambiguous or the column has
-/// numbers.
+/// Returns the null markers for the `[data]` section. An unambiguous marker is chosen if it occurs
+/// in any column. An ambiguous marker is chosen only if it occurs in a column of numbers.
 fn choose_null_markers(profile: &Profile) -> Vec<String> {
     let unambiguous = UNAMBIGUOUS.split(' ').count();
     let is_chosen = |(at, _): &(usize, String)| {
@@ -130,7 +132,8 @@ fn choose_null_markers(profile: &Profile) -> Vec<String> {
     null_markers().into_iter().enumerate().filter(is_chosen).map(|(_, marker)| marker).collect()
 }
 
-/// Returns the separator of the most cells with lists, over all columns of lists.
+/// Returns the list separator that occurs in the most cells, over all columns of lists. Returns
+/// `None` if no column contains lists.
 fn list_separator(profile: &Profile) -> Option<Byte> {
     let mut votes: BTreeMap<char, u64> = BTreeMap::new();
     for column in &profile.columns {
@@ -142,9 +145,10 @@ fn list_separator(profile: &Profile) -> Option<Byte> {
     Byte::new(separator)
 }
 
-/// Returns the separator of a column of lists, and the number of cells that have it. A column holds
-/// lists if at least a tenth of its texts have the separator, and if the pieces between separators
-/// are short and have fewer distinct values than whole cells.
+/// Returns the list separator of a column and the number of cells that contain it, or `None` if the
+/// column contains no lists. A column contains lists if at least a tenth of its texts contain the
+/// separator, and if the pieces between separators are short and have fewer distinct values than
+/// the whole cells.
 fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
     let cells = column.cells;
     if column.kind() != "text" || cells.lines > 0 || cells.decorated + cells.date > cells.text / 2 {
@@ -189,7 +193,7 @@ fn is_time(column: &ColumnProfile) -> bool {
         && has_word(&column.name, &TIME_NAMES)
 }
 
-/// Returns whether every value is 0 or 1 in a spelling that a label may have.
+/// Returns whether each row has the value 0 or 1, in any spelling that a label may have.
 fn is_binary(column: &ColumnProfile) -> bool {
     let numbers = column.numbers();
     let zero_one = numbers.is_some_and(|n| n.min == 0.0 && n.max == 1.0);
@@ -239,7 +243,8 @@ fn choose_label(profile: &Profile, given: Option<&str>) -> Result<String, String
     }
 }
 
-/// Finds the column with the most likely name of a label.
+/// Returns the column that has the most likely name of a label, or `None` if no column has a common
+/// name of a label.
 fn find_usual_label<'a>(
     columns: impl Iterator<Item = &'a ColumnProfile> + Clone,
 ) -> Option<&'a ColumnProfile> {

@@ -1,14 +1,14 @@
-//! The computation of histories: for each row, the earlier events of the same user (or other
-//! owner).
+//! The computation of histories: the earlier events of the same user (or of another owner) for each
+//! row.
 //!
-//! The new files have the rows of the source files and one more column: a list of the items of the
-//! user's earlier rows, oldest first, limited to the most recent ones. Earlier means strictly
-//! earlier: a history never holds the row itself, another row of the same moment, or a later row,
-//! because the model must not see the answer. All files share one timeline, so the history of a
-//! test row also holds training rows.
+//! The new files have the rows of the source files and one more column. The column is a list of the
+//! items of the user's earlier rows. The oldest item comes first, and only the most recent items
+//! are kept. A history never contains the row itself, another row with the same time, or a later
+//! row, because the model must not see the answer. All files share one timeline, so the history of
+//! a test row also contains items of training rows.
 //!
-//! The work takes two passes over the Parquet files. The first pass keeps the owner, the time and
-//! the item of each row in memory. The second pass copies the rows and adds the column.
+//! The computation reads the Parquet files twice. The first pass stores the owner, the time and the
+//! item of each row in memory. The second pass copies the rows and adds the column.
 
 pub(crate) mod column;
 mod timeline;
@@ -28,27 +28,27 @@ use crate::parquet_files::{
 use column::{Items, Moments, narrow, read_owners};
 use timeline::Timeline;
 
-/// The settings by which histories are made.
+/// The settings of a computation of histories.
 #[derive(Clone, Debug)]
 pub struct HistorySpec {
-    /// The column of the owner; a history lists rows of one owner.
+    /// The column of the owner. All items of a history belong to one owner.
     pub by: String,
-    /// The column of the items that histories list.
+    /// The column of the items in a history.
     pub of: String,
-    /// The column of whole numbers or timestamps that orders the rows.
+    /// The column by which rows are ordered in time: whole numbers or timestamps.
     pub time: String,
-    /// The conditions of an event: the value of each of these columns must be the given one.
+    /// The conditions for a row to be an event: pairs of a column and the value that it must have.
     pub when: Vec<(String, String)>,
-    /// The maximum number of events in a history; the last ones are kept.
+    /// The maximum number of items in a history. Only the most recent items are kept.
     pub last: usize,
-    /// The delay after which an event is known, in units of the time column. With 0 an event is
-    /// known at once.
+    /// The delay until an event may appear in a history, in units of the time column. With 0, an
+    /// event appears in the histories of all later rows.
     pub lag: u64,
     /// The name of the new column.
     pub name: String,
 }
 
-/// The report on one file that was written.
+/// The report about a new file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryFile {
     /// The path of the new file.
@@ -57,15 +57,16 @@ pub struct HistoryFile {
     pub rows: u64,
     /// The number of rows with an empty history.
     pub empty: u64,
-    /// The number of items over all rows.
+    /// The number of items in all histories of the file.
     pub items: u64,
 }
 
-/// Adds histories to Parquet files, and writes the new files under the same names to a folder.
+/// Adds histories to Parquet files. The new files have the names of the source files and lie in the
+/// folder `out`.
 ///
 /// # Errors
-/// Returns an error if a file is not Parquet, lacks a column or has a column of a type that does
-/// not fit, if two files have the same name, or if a new file would overwrite a source.
+/// Returns an error if a file is not Parquet, if a column is missing or its type does not fit, if
+/// two files have the same name, or if a new file would overwrite a source file.
 pub fn add_histories(
     spec: &HistorySpec,
     inputs: &[String],
@@ -132,8 +133,8 @@ pub fn add_histories(
     Ok(written)
 }
 
-/// Returns the path of each new file, which has the name of its source in the folder `out`. Refuses
-/// paths of sources and paths that two files share.
+/// Returns the path of the new file for each source: its name in the folder `out`. Returns an error
+/// if a path is that of a source or occurs twice.
 fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     let mut targets: Vec<PathBuf> = Vec::with_capacity(paths.len());
     for path in paths {

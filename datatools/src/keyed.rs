@@ -1,7 +1,8 @@
-//! The writing of a table's rows to Parquet: the key, the id of the key, vectors and a count.
+//! The writing of the rows of a table to a Parquet file. The columns are the key, the id of the
+//! key, the vectors and a count.
 //!
-//! Rows are streamed: memory holds only the row group that is being filled. Rows come in the order
-//! of their keys. The metadata of the file records this order, so that a reader that looks for a
+//! Rows are written while they arrive, so memory contains only the current row group. The rows must
+//! arrive sorted by key. The metadata of the file records this order, so a reader that looks for a
 //! key can skip row groups.
 
 use std::borrow::Cow;
@@ -24,23 +25,25 @@ use zillion_reader::Result;
 
 use crate::parquet_files::{properties, setting, write_parquet};
 
-/// The number of rows in a batch for the encoder.
+/// The number of rows in a batch that is given to the encoder.
 const BATCH_ROWS: usize = 8192;
-/// The number of bytes of a row group before encoding.
+/// The target size of a row group before encoding, in bytes.
 const GROUP_BYTES: usize = 64 << 20;
-/// The smallest and the largest number of rows of a row group.
+/// The minimum and the maximum number of rows in a row group.
 const GROUP_ROWS: (usize, usize) = (BATCH_ROWS, 1 << 20);
 
 /// The name of the column of keys.
 pub const KEY: &str = "key";
-/// The name of the column of ids, which exists if ids can be computed from keys.
+/// The name of the column of ids. The column exists if the ids can be computed from the keys.
 pub const ID: &str = "id";
-/// The name of the column that names a feature if the key stands for its missing value.
+/// The name of the column that marks the keys of missing values. It contains the name of the
+/// feature whose missing value the key stands for.
 pub const IS_MISSING_OF: &str = "is_missing_of";
 /// The name of the column of counts.
 pub const COUNT: &str = "count";
 
-/// The type of the ids of a table whose ids can be computed from its keys.
+/// The type of the ids of a table. Only tables whose ids can be computed from their keys have such
+/// a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedIds {
     /// The ids are signed integers.
@@ -49,30 +52,31 @@ pub enum KeyedIds {
     Unsigned,
 }
 
-/// The format of a table's rows: the columns and the metadata of the file.
+/// The description of a file of rows: the columns and the metadata.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyedRows {
-    /// The name and the number of floats of each segment of a row, in the order of its floats. The
-    /// names must differ from those of the other columns.
+    /// The name and the number of floats of each segment, in the order of the floats of a row. The
+    /// names must differ from the names of the other columns.
     pub segments: Vec<(String, usize)>,
-    /// The type of the ids; with `None` there is no column of ids.
+    /// The type of the ids, or `None` if the file has no column of ids.
     pub ids: Option<KeyedIds>,
-    /// The keys that stand for a missing value, each with its feature.
+    /// The keys that stand for a missing value, each with the name of its feature.
     pub missing: Vec<(FeatureKey, String)>,
     /// The metadata of the file.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// A row: its key, all floats of all segments, and its count.
+/// A row: its key, the floats of all segments, and its count.
 pub type KeyedRow<'a> = (FeatureKey, Cow<'a, [f32]>, u32);
 
 impl KeyedRows {
-    /// Writes the rows in their order, as a complete file or not at all, and returns their number.
-    /// `seen` is called after each batch with the number of rows that were written.
+    /// Writes the rows in the given order and returns their number. The file appears only when it
+    /// is complete. `seen` is called after each batch with the number of rows that have been
+    /// written so far.
     ///
     /// # Errors
-    /// Returns an error if the disk refuses a write, if a row has another width, or if a segment
-    /// has the name of another column.
+    /// Returns an error if the file cannot be written, if the number of floats of a row is wrong,
+    /// or if a segment has the name of another column.
     pub fn write<'a>(
         &self,
         path: &Path,

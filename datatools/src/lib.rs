@@ -1,8 +1,8 @@
-//! The tools that work on data files as a whole rather than on batches.
+//! The tools for data files. Most of them work on whole files and not on batches.
 //!
-//! They convert, split and profile files, guess a schema, compute histories and next items, make
-//! synthetic click logs, and write tables as Parquet files. The batches of training and evaluation
-//! are made by another crate, the reader.
+//! They convert, split and profile files, guess a schema, compute histories and next items,
+//! generate synthetic click logs, and write tables as Parquet files. The crate does not make the
+//! batches of training and evaluation; the reader does.
 
 mod convert;
 mod guess;

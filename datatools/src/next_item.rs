@@ -1,10 +1,11 @@
-//! The conversion of sequences to rows that ask for the next item, by leave-one-out.
+//! The conversion of sequences to rows for next-item prediction, with a leave-one-out split.
 //!
-//! A source file has one row for each user, with all items that the user chose, in order. For a
-//! sequence `a b c d e`, the test row asks for the item after `a b c d`, the validation row for the
-//! item after `a b c`, and the training rows for the items after `a` and after `a b`. Training
-//! therefore never sees an item that a later row asks for. This is the usual split for next items
-//! (Kang & McAuley, SASRec, 2018), with one row for each prefix.
+//! A source file has one row for each user, with all items that the user chose, in order. For the
+//! sequence `a b c d e`, the target of the test row is the item after `a b c d`, the target of the
+//! validation row is the item after `a b c`, and the targets of the training rows are the items
+//! after `a` and after `a b`. Training therefore never sees the target of a validation or test row.
+//! This is the usual split for next-item prediction (Kang & McAuley, SASRec, 2018), with one row
+//! for each prefix.
 
 use std::io;
 use std::ops::Range;
@@ -24,35 +25,36 @@ use crate::parquet_files::{
     wrong_type,
 };
 
-/// The number of rows in a written batch.
+/// The number of rows in a batch of the written files.
 const ROWS: usize = 16_384;
-/// The name of the written column of histories.
+/// The name of the column of histories in the written files.
 const HISTORY: &str = "history";
 const ITEM: &str = "item";
 
-/// The settings by which sequences become rows.
+/// The settings of a conversion of sequences to rows.
 #[derive(Clone, Debug)]
 pub struct NextItemSpec {
-    /// The column of the owner of a sequence, which the new files also have.
+    /// The column of the owner of a sequence. The new files have this column too.
     pub by: String,
-    /// The column of the sequences, which are lists.
+    /// The column of the sequences, which are lists of items.
     pub items: String,
-    /// The maximum number of items in a history; the last ones are kept.
+    /// The maximum number of items in a history. Only the last items are kept.
     pub last: usize,
 }
 
-/// The report on the files that were written.
+/// The report about the new files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextItemFiles {
     /// The number of sequences that were read.
     pub sequences: u64,
-    /// The number of sequences of fewer than three items, which give only training rows.
+    /// The number of sequences with fewer than three items, which result only in training rows.
     pub short: u64,
-    /// The files `train.parquet`, `valid.parquet` and `test.parquet` with their numbers of rows.
+    /// The paths of `train.parquet`, `valid.parquet` and `test.parquet`, each with its number of
+    /// rows.
     pub files: [(PathBuf, u64); 3],
 }
 
-/// A part of the data, which has a file of its own.
+/// A part of the data, which becomes one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Train,
@@ -71,8 +73,8 @@ impl Part {
         }
     }
 
-    /// Returns the places of the items that rows of this part ask for, in a sequence of `len`
-    /// items. No row asks for the first item, because its history would be empty.
+    /// Returns the indices of the target items of this part, in a sequence of `len` items. The
+    /// first item is never a target, because its history would be empty.
     fn places(self, len: usize) -> Range<usize> {
         match (self, len) {
             (_, 0) => 0..0,
@@ -85,11 +87,11 @@ impl Part {
     }
 }
 
-/// Writes the three files to a folder.
+/// Converts sequences and writes the three files to the folder `out`.
 ///
 /// # Errors
-/// Returns an error if a file is not Parquet, lacks a column or has a column of a type that does
-/// not fit, or if the folder holds one of the source files.
+/// Returns an error if a file is not Parquet, if a column is missing or its type does not fit, or
+/// if a new file would overwrite a source file.
 pub fn next_items(
     spec: &NextItemSpec,
     inputs: &[String],
@@ -115,11 +117,11 @@ pub fn next_items(
     })
 }
 
-/// The items of all sequences, one sequence after another.
+/// The sequences of all source files, with their items in one array.
 struct Sequences {
     owners: ArrayRef,
     items: ArrayRef,
-    /// The places of each sequence among the items.
+    /// The range of each sequence in the array of items.
     places: Vec<Range<usize>>,
 }
 
@@ -163,7 +165,7 @@ impl Sequences {
         Ok(Self { owners: joined(&owners)?, items: joined(&items)?, places })
     }
 
-    /// Writes one of the files; returns the number of its rows.
+    /// Writes the file of one part and returns its number of rows.
     fn write(&self, spec: &NextItemSpec, part: Part, path: &Path, files: &Files) -> Result<u64> {
         let element = Arc::new(Field::new("element", self.items.data_type().clone(), false));
         let schema = Arc::new(Schema::new(vec![
@@ -231,7 +233,7 @@ fn gather(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
     take(values, &UInt32Array::from(at), None).map_err(|error| damaged(&error, path))
 }
 
-/// Checks that another file has the types of the first one.
+/// Checks that the columns of another file have the same types as those of the first file.
 fn same_types(
     spec: &NextItemSpec,
     owners: &[ArrayRef],

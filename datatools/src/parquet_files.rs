@@ -1,5 +1,5 @@
 //! The Parquet files of the tools: checks of the sources, lookups of columns, and the writing of
-//! files, which appear only when they are complete.
+//! files. A new file appears only when it is complete.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -15,16 +15,16 @@ use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use zillion_device::Files;
 use zillion_reader::{FileFormat, Format, ParquetFile, ReaderError, Result, format_of};
 
-/// The number of rows of a row group, which shuffling permutes as a whole and one thread decodes at
-/// a time.
+/// The number of rows in a row group. Shuffling moves a row group as a whole, and one thread
+/// decodes it at a time.
 const GROUP_ROWS: usize = 65_536;
 
-/// Returns an error about a setting or a path.
+/// Returns the error about the setting or the path that `key` names.
 pub(crate) fn setting(problem: impl Into<String>, key: impl Display) -> ReaderError {
     ReaderError::Setting { problem: problem.into(), key: key.to_string() }
 }
 
-/// Returns an error about an action on a file.
+/// Returns the error about a failed action on a file. `what` names the action.
 pub(crate) fn failed(
     what: &'static str,
     path: &Path,
@@ -33,7 +33,8 @@ pub(crate) fn failed(
     ReaderError::Io { what, source: io::Error::other(error), path: path.to_owned() }
 }
 
-/// Returns an error about the type of a column; `needed` is the type that the column should have.
+/// Returns the error about the type of a column. `needed` describes the type that the column must
+/// have.
 pub(crate) fn wrong_type(name: &str, found: &DataType, needed: &str, path: &Path) -> ReaderError {
     ReaderError::ColumnType {
         column: name.to_owned(),
@@ -42,7 +43,8 @@ pub(crate) fn wrong_type(name: &str, found: &DataType, needed: &str, path: &Path
     }
 }
 
-/// Opens a source. Refuses other formats, because they do not store the types of columns.
+/// Opens a source, which must be Parquet. Other formats are refused because they do not store the
+/// types of columns.
 pub(crate) fn open_parquet(path: &Path) -> Result<ParquetFile> {
     if format_of(path, Format::Auto)? == FileFormat::Parquet {
         return ParquetFile::open(path);
@@ -52,7 +54,8 @@ pub(crate) fn open_parquet(path: &Path) -> Result<ParquetFile> {
     Err(setting(problem, path.display()))
 }
 
-/// Returns the column with this name, which the setting `used_by` gives.
+/// Returns the column with the name `name`. `used_by` is the setting that names the column; an
+/// error message mentions it.
 pub(crate) fn find_column<'a>(
     batch: &'a RecordBatch,
     name: &str,
@@ -75,7 +78,8 @@ pub(crate) fn find_column<'a>(
     })
 }
 
-/// Refuses targets that are sources, because a source would be overwritten while it is read.
+/// Returns an error if a target is also a source, because the source would be overwritten while it
+/// is read.
 pub(crate) fn refuse_sources(sources: &[PathBuf], targets: &[PathBuf]) -> Result<()> {
     let read: Vec<PathBuf> =
         sources.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
@@ -89,19 +93,20 @@ pub(crate) fn refuse_sources(sources: &[PathBuf], targets: &[PathBuf]) -> Result
     }
 }
 
-/// Creates the folder of new files.
+/// Creates the folder for new files.
 pub(crate) fn create_folder(folder: &Path, files: &Files) -> Result<()> {
     files.create_dir(folder).map_err(|error| failed("make the folder", folder, error))
 }
 
-/// Returns the usual properties of new files.
+/// Returns the properties that the Parquet files of the tools share.
 pub(crate) fn properties() -> WriterPropertiesBuilder {
     WriterProperties::builder()
         .set_compression(Compression::ZSTD(Default::default()))
         .set_max_row_group_row_count(Some(GROUP_ROWS))
 }
 
-/// Writes the batches that `next` returns, until it returns an empty list.
+/// Writes a Parquet file with the batches that `next` returns. The file ends when `next` returns an
+/// empty list.
 pub(crate) fn write_parquet(
     path: &Path,
     schema: SchemaRef,

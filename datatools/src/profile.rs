@@ -1,7 +1,7 @@
-//! A profile of data: a summary of the columns of files, made without a schema.
+//! The profile of data: a summary of the columns of files, which needs no schema.
 //!
-//! One thread reads whole rows. The pool summarises them column by column, and keeps a bounded
-//! summary of each column. Training does not use this module.
+//! One thread reads whole rows. The pool summarises the columns in parallel, and the summary of
+//! each column has a bounded size. Training does not use this module.
 
 mod arrow;
 mod column;
@@ -29,33 +29,33 @@ use tally::Tally;
 pub use tally::{Cells, Separated};
 use zillion_reader::text::{Dialect, Grammar, Records, Step, TextFile};
 
-/// The settings of a profile: its limit, and the values that it looks for.
+/// The settings of a profile.
 #[derive(Clone, Debug, Default)]
 pub struct ProfileSpec {
-    /// The maximum number of rows that are read; if absent, all rows are read.
+    /// The maximum number of rows to read, or `None` to read all rows.
     pub rows: Option<u64>,
-    /// The texts that may stand for a missing value. Cells with such a text are counted separately,
+    /// The texts that may mean a missing value. Cells with such a text are counted separately, and
     /// neither as missing nor as values.
     pub markers: Vec<String>,
-    /// The keys whose texts are looked for, among whole cells and the pieces between `|`, `;` and
-    /// `,`.
+    /// The keys whose texts the profile searches for. It compares whole cells and the pieces of
+    /// cells between `|`, `;` and `,`.
     pub wanted: HashSet<FeatureKey, MixedHasher>,
 }
 
 /// The summary of the columns of some files.
 #[derive(Debug)]
 pub struct Profile {
-    /// The number of rows that were read.
+    /// The number of rows in the profile.
     pub rows: u64,
     /// Whether all rows of the files were read.
     pub complete: bool,
     /// The columns, in the order of the first file.
     pub columns: Vec<ColumnProfile>,
-    /// The texts of the wanted keys that were found.
+    /// The texts that were found for the wanted keys.
     pub texts: BTreeMap<FeatureKey, String>,
 }
 
-/// Profiles files, which are read by the settings `config`.
+/// Profiles files. `config` contains the settings for reading them.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, if a record has more or fewer cells than the header,
@@ -109,13 +109,13 @@ pub fn profile(
 }
 
 impl Profile {
-    /// Returns the column with this name.
+    /// Returns the column with this name, or `None` if there is no such column.
     pub fn column(&self, name: &str) -> Option<&ColumnProfile> {
         self.columns.iter().find(|column| column.name == name)
     }
 }
 
-/// A profile while files are added to it.
+/// The state of a profile while files are read.
 struct Reading<'a> {
     limit: u64,
     rows: u64,
@@ -153,7 +153,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Adds a file that is read as Arrow arrays and has `all` rows.
+    /// Adds the rows of a file that is read as Arrow arrays. `all` is the number of rows in the
+    /// file.
     fn arrays(&mut self, config: &DataConfig, all: u64, arrays: &dyn ArraySource) -> Result<()> {
         let null = &config.null;
         let is_missing =

@@ -1,5 +1,5 @@
-//! The detection of the form of a text file from its beginning: the delimiter, the quotes, and
-//! whether the first record names the columns.
+//! The detection of the format of a text file from its beginning: the delimiter, the quote
+//! character, and whether the first record is a header.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,35 +17,35 @@ use zillion_reader::text::{
 
 use crate::parquet_files::{failed, setting};
 
-/// The largest number of bytes that are read.
+/// The maximum number of bytes to read.
 const LOOKED_AT: usize = 1 << 20;
-/// The largest number of records that are read.
+/// The maximum number of records to read.
 const RECORDS: usize = 500;
-/// The candidates for the delimiter, the usual ones first. Among equally good candidates the first
-/// wins.
+/// The candidates for the delimiter, in the order of preference. If several candidates are equally
+/// good, the first one is chosen.
 const DELIMITERS: [u8; 5] = *b",;\t|:";
 const QUOTES: [Option<u8>; 3] = [Some(b'"'), Some(b'\''), None];
-/// The share of the records that must have as many cells as the first record if a delimiter is to
-/// be accepted.
+/// The minimum share of records that have the same number of cells as the first record. A delimiter
+/// with a smaller share is not accepted.
 const MOST: f64 = 0.9;
 
-/// The settings with which a file can probably be read.
+/// The result of the detection: settings that probably read the file correctly.
 #[derive(Clone, Debug)]
 pub struct Sniffed {
-    /// The settings that read the file; `root` and the file lists are left empty.
+    /// The settings that read the file. Their `root` and their file lists are empty.
     pub config: DataConfig,
-    /// The remarks about the guess, for the user.
+    /// The remarks about the detected settings, for the user.
     pub notes: Vec<String>,
-    /// The names of the columns that no feature can read: repeated names, and an empty text for
-    /// each column without a name.
+    /// The names of the columns that no feature can read: names that occur twice, and an empty text
+    /// for each column without a name.
     pub unusable: Vec<String>,
 }
 
-/// Detects the form of a file from its beginning.
+/// Detects the format of a file from its beginning.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, is empty or is not UTF-8, or if no delimiter gives
-/// records of equal length.
+/// Returns an error if the file cannot be read, is empty or is not UTF-8, or if no delimiter
+/// results in records of equal length.
 pub fn sniff(path: &Path) -> Result<Sniffed> {
     let mut start = [0; 4];
     File::open(path)
@@ -116,7 +116,7 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
     Ok(Sniffed { config, notes, unusable })
 }
 
-/// Reads the first bytes of a file, decompressed and without a byte order mark.
+/// Reads the beginning of a file, decompressed and without the byte order mark.
 fn read_beginning(path: &Path) -> Result<Vec<u8>> {
     let unreadable = |error: io::Error| failed("read", path, error);
     let source = open_stream(Box::new(File::open(path).map_err(unreadable)?), path)?;
@@ -142,7 +142,7 @@ fn read_beginning(path: &Path) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Returns JSON lines or libsvm, if the first rows have that format.
+/// Returns JSON lines or libsvm if the first rows have this format, and otherwise `None`.
 fn detect_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
     let refuse = |problem: &str| setting(problem, path.display());
     let by_ending = match format_of(path, Format::Auto) {
@@ -191,8 +191,8 @@ fn format_of_lines(format: TextFormat) -> Format {
     if format == TextFormat::Json { Format::Jsonl } else { Format::Libsvm }
 }
 
-/// Refuses a compressed file without an extension for its compression. The reader goes by the
-/// extension and would read such a file as text.
+/// Returns an error if the file is compressed but lacks the extension for its compression. The
+/// reader recognises a compressed file by its extension, and would otherwise read it as text.
 fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
     let found = match start {
         [0x1f, 0x8b, ..] => (Compression::Gzip, ".gz"),
@@ -210,7 +210,9 @@ fn check_compression(path: &Path, start: [u8; 4]) -> Result<()> {
     Err(setting(problem, path.display()))
 }
 
-/// Returns the delimiter and quote that give the most even records, and among these the most cells.
+/// Returns the best delimiter and quote character, and the records that result from them. The best
+/// pair gives the largest share of records of equal length. Among pairs with the same share, the
+/// pair with the most cells is the best.
 fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
     let mut best: Option<(f64, usize, Dialect, Vec<Vec<String>>)> = None;
     for quote in QUOTES {
@@ -246,7 +248,7 @@ fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
 }
 
 /// Returns the first records, without a last record that may be incomplete. Returns `None` if a
-/// quote is still open at the end of the file.
+/// quote is still open at the end of the text.
 fn read_records(text: &[u8], dialect: Dialect) -> Option<Vec<Vec<String>>> {
     let is_whole = text.len() < LOOKED_AT;
     let mut records = Records::new(dialect, text);
@@ -264,8 +266,8 @@ fn read_records(text: &[u8], dialect: Dialect) -> Option<Vec<Vec<String>>> {
     Some(rows)
 }
 
-/// Returns whether the first record names the columns. A header has no number among its cells, and
-/// most of its cells do not recur in their columns unless numbers stand below one of them.
+/// Returns whether the first record is a header. A header contains no number. In addition, numbers
+/// must stand below one of its cells, or most of its cells must not occur again in their columns.
 fn is_header(rows: &[Vec<String>]) -> bool {
     let Some((first, rest)) = rows.split_first() else { return true };
     let is_number = |cell: &str| cell.replace(',', ".").parse::<f64>().is_ok();

@@ -1,12 +1,13 @@
 //! The split of a data set into parts, such as training, validation and test.
 //!
-//! The part of a row follows from the seed and the row's number (at random), from the seed and the
-//! row's group (by group), or from the row's time (by time). The same call therefore writes the
-//! same files.
+//! The part of a row depends on the seed and the number of the row (random split), on the seed and
+//! the group of the row (split by group), or on the time of the row (split by time). The same call
+//! therefore always writes the same files.
 //!
-//! Every part takes a pass of its own over the sources. Memory holds one row group, and each file
-//! is complete or absent; the price is that a source is decoded once for each part. One pass for
-//! all parts was rejected, because an interruption would leave several incomplete files.
+//! Each part is written in a separate pass over the sources. Memory contains only one row group,
+//! and each file is either complete or absent. The disadvantage is that each source is decoded once
+//! for each part. A single pass for all parts was rejected, because an interruption would leave
+//! several incomplete files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,29 +25,30 @@ use crate::parquet_files::{
     create_folder, failed, properties, refuse_sources, setting, write_parquet,
 };
 
-/// The number of ranges of time that one pass distinguishes for each cut.
+/// The number of time ranges into which one pass divides the search for a cut.
 const BINS: u64 = 1 << 16;
 
-/// The rule that gives a row its part.
+/// The rule that assigns rows to parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SplitBy {
-    /// A random draw for each row.
+    /// Each row is drawn at random.
     Row,
-    /// A random draw for each value of this column: all rows with the same value are in one part.
+    /// Each value of this column is drawn at random, so all rows with the same value are in one
+    /// part.
     Group(String),
-    /// A cut by the time in this column: the earliest rows are in the first part, and rows of the
-    /// same moment are in one part.
+    /// The rows are divided by the time in this column. The earliest rows are in the first part,
+    /// and rows with the same time are in one part.
     Time(String),
 }
 
-/// The settings of a split: its rule, its seed, and the parts with their fractions of the rows.
+/// The settings of a split: the rule, the seed, and the parts with their shares of the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SplitSpec {
-    /// The rule that gives a row its part.
+    /// The rule that assigns rows to parts.
     pub by: SplitBy,
     /// The seed of the draws.
     pub seed: u64,
-    /// The name of each part and its fraction of the rows. The fractions sum to 1.
+    /// The name of each part and its fraction of the rows. The sum of the fractions is 1.
     pub parts: Vec<(String, f64)>,
 }
 
@@ -57,7 +59,7 @@ pub struct SplitFile {
     pub part: String,
     /// The path of the file.
     pub path: PathBuf,
-    /// The number of its rows.
+    /// The number of rows in the file.
     pub rows: u64,
 }
 
@@ -65,8 +67,9 @@ impl SplitSpec {
     /// Checks the names and the fractions of the parts.
     ///
     /// # Errors
-    /// Returns an error if there are fewer than two parts, if a name is not plain or is given
-    /// twice, if a fraction is not above 0, or if the fractions do not sum to 1.
+    /// Returns an error if there are fewer than two parts, if a name is empty, occurs twice or
+    /// contains other characters than ASCII letters, digits, `-` and `_`, if a fraction is not
+    /// above 0, or if the sum of the fractions is not 1.
     pub fn check(&self) -> Result<()> {
         let problem = |problem: String| Err(setting(problem, "parts"));
         if self.parts.len() < 2 {
@@ -98,10 +101,10 @@ impl SplitSpec {
         Ok(())
     }
 
-    /// Refuses a split if one of its files exists in the folder `out`.
+    /// Checks that no part has a file in the folder `out`.
     ///
     /// # Errors
-    /// Returns an error if the file of a part exists.
+    /// Returns an error if the file of a part already exists.
     pub fn refuse_existing(&self, out: &Path) -> Result<()> {
         match self.targets(out).into_iter().find(|target| target.exists()) {
             Some(target) => {
@@ -118,7 +121,7 @@ impl SplitSpec {
         self.parts.iter().map(|(name, _)| out.join(format!("{name}.parquet"))).collect()
     }
 
-    /// Returns the sum of the fractions up to each part, except for the last part.
+    /// Returns the cumulative fraction at the end of each part, without the last part.
     fn cuts(&self) -> Vec<f64> {
         let mut sum = 0.0;
         let sums = self.parts.iter().map(|(_, fraction)| {
@@ -131,13 +134,13 @@ impl SplitSpec {
     }
 }
 
-/// Splits Parquet files of one schema, and writes one Parquet file for each part into the folder
-/// `out`. `seen` is called with the number of rows of the sources that the current pass has read.
+/// Splits Parquet files with the same schema, and writes one Parquet file for each part to the
+/// folder `out`. `seen` is called with the number of rows that the current pass has read.
 ///
 /// # Errors
-/// Returns an error if [`SplitSpec::check`] refuses the split, if the file of a part exists and
-/// `replace` is false, if a source cannot be read or has another schema than the first, if a column
-/// is absent or has a type that does not fit, or if a row has no time and rows are cut by time.
+/// Returns an error in one of these cases: [`SplitSpec::check`] refuses the split; the file of a
+/// part exists and `replace` is false; a source cannot be read or has another schema than the first
+/// one; a column is missing or its type does not fit; rows are split by time and a row has no time.
 pub fn split(
     spec: &SplitSpec,
     sources: &[PathBuf],
@@ -163,7 +166,7 @@ pub fn split(
     Ok(written)
 }
 
-/// The opened sources, which have one schema.
+/// The opened sources. All of them have the same schema.
 struct Sources {
     files: Vec<(ParquetFile, PathBuf)>,
     schema: SchemaRef,
@@ -211,12 +214,13 @@ impl Sources {
     }
 }
 
-/// A rule with its cuts, by which each row gets its part.
+/// A rule with the cuts between the parts.
 struct Rule<'a> {
     by: &'a SplitBy,
     seed: u64,
     cuts: Vec<f64>,
-    /// The first moment of each part except for the first part, if rows are cut by time.
+    /// The first time in each part except the first part, if rows are split by time; otherwise
+    /// empty.
     moments: Vec<i64>,
 }
 
@@ -230,7 +234,8 @@ impl<'a> Rule<'a> {
         Ok(Self { by: &spec.by, seed: spec.seed, cuts, moments })
     }
 
-    /// Returns the part of each row of a batch, whose first row has the number `first`.
+    /// Returns the part of each row of a batch. `first` is the number of the first row of the
+    /// batch.
     fn parts(&self, batch: &RecordBatch, first: u64, path: &Path) -> Result<Vec<usize>> {
         let rows = first..first + batch.num_rows() as u64;
         let draw = |seed: u64, word: u64| drawn_part(&self.cuts, combine(mix64(seed), word));
@@ -256,14 +261,14 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Returns the part that a draw of 64 bits falls into.
+/// Returns the part that a random word of 64 bits selects.
 fn drawn_part(cuts: &[f64], bits: u64) -> usize {
     // 53 bits fill a float between 0 and 1 evenly.
     let draw = (mix64(bits) >> 11) as f64 / (1u64 << 53) as f64;
     cuts.partition_point(|&cut| cut <= draw)
 }
 
-/// Writes one part. Returns the number of its rows.
+/// Writes the file of one part and returns its number of rows.
 fn write_part(
     rule: &Rule<'_>,
     sources: &Sources,
@@ -315,13 +320,14 @@ fn write_part(
     }
 }
 
-/// Returns the first moment of the part behind each cut. This is the moment of the row at the given
-/// fraction of all rows, in the order of time.
+/// Returns the first time of the part after each cut. It is the time of one row: the row at the
+/// cut's fraction of all rows, sorted by time.
 ///
-/// The row is found by repeated narrowing, so that memory does not grow with the rows. Each pass
-/// divides the current range of moments into [`BINS`] equal bins, counts their rows, and continues
-/// with the bin that holds the row. A first pass finds the range; 2^16 moments then take one more
-/// pass, and 2^64 moments take four.
+/// The search narrows the range of times step by step, so that memory does not grow with the number
+/// of rows. The first pass finds the smallest and the largest time. Each further pass divides the
+/// current range into [`BINS`] equal bins, counts the rows in each bin, and continues with the bin
+/// that contains the wanted row. A range of 2^16 different times needs one such pass, and a range
+/// of 2^64 needs four.
 fn moments_at(
     cuts: &[f64],
     column: &str,
@@ -363,8 +369,8 @@ fn moments_at(
     Ok(ranges.into_iter().map(|range| range.low).collect())
 }
 
-/// A range of moments that holds the searched row, both ends included, and the rank of the row in
-/// the range.
+/// A range of times that contains the wanted row, and the rank of this row among the rows of the
+/// range. Both ends belong to the range, and ranks count from 0.
 struct Range {
     low: i64,
     high: i64,
@@ -372,7 +378,7 @@ struct Range {
 }
 
 impl Range {
-    /// Returns the number of moments in a bin.
+    /// Returns the number of times in a bin.
     fn width(&self) -> u64 {
         // The difference of the ends is one less than the number of moments, which may be 2^64.
         self.high.abs_diff(self.low) / BINS + 1
@@ -383,7 +389,8 @@ impl Range {
         inside.then(|| (moment.abs_diff(self.low) / self.width()) as usize)
     }
 
-    /// Narrows the range to the bin that holds the row.
+    /// Narrows the range to the bin that contains the wanted row. `counts` holds the number of rows
+    /// in each bin.
     fn narrow(&mut self, counts: &[u64]) {
         let width = self.width();
         let mut before = 0;
@@ -422,7 +429,8 @@ mod tests {
 
     const ROWS: i64 = 20_000;
 
-    /// Writes rows with a number, a user and a time that is not in the order of the rows.
+    /// Writes a file of rows with a number, a user and a time. The times do not follow the order of
+    /// the rows.
     fn source(folder: &Path) -> PathBuf {
         let path = folder.join("rows.parquet");
         let int = |name: &str| Field::new(name, DataType::Int64, true);
@@ -447,7 +455,7 @@ mod tests {
         SplitSpec { by, seed: 1, parts: parts.map(|(name, f)| (name.to_owned(), f)).into() }
     }
 
-    /// Splits, and returns the values of a column in each part.
+    /// Splits the test file, and returns the values of a column in each part.
     fn column_of_parts(by: SplitBy, column: usize) -> Vec<Vec<i64>> {
         let folder = tempfile::tempdir().unwrap();
         let path = source(folder.path());

@@ -1,9 +1,9 @@
-//! A synthetic click log in the shape of Criteo's log, with known probabilities of the clicks. It
-//! needs no download.
+//! A generator of synthetic click logs, similar to Criteo's log. Nothing must be downloaded, and
+//! the true probability of each click is known.
 //!
-//! Every row is a pure function of the seed, its number and the size of the log. Any part of the
-//! log can therefore be made alone and again, by any number of threads. Because the probability of
-//! each click is known, the highest AUC that a model can reach on average is known too.
+//! Each row is a pure function of the seed, the number of the row and the size of the log.
+//! Therefore any part of the log can be generated separately and repeatedly, with any number of
+//! threads. The known probabilities also give the best AUC that a model can reach on average.
 
 mod fields;
 mod truth;
@@ -28,7 +28,7 @@ pub const ID_FIELDS: usize = 26;
 /// The number of numeric fields, `I1` to `I13`.
 pub const NUMERIC_FIELDS: usize = 13;
 
-/// The number of rows that one task makes.
+/// The number of rows that one task generates.
 const BLOCK: u64 = 16_384;
 
 /// A synthetic click log.
@@ -41,7 +41,7 @@ pub struct ClickLog {
     truth: Truth,
 }
 
-/// The labels of some rows, and the log odds from which the labels were drawn.
+/// The labels of some rows, and the log odds of the probabilities with which they were drawn.
 #[derive(Clone, Debug, Default)]
 pub struct Drawn {
     /// The true log odds of a click.
@@ -50,17 +50,18 @@ pub struct Drawn {
     pub labels: Vec<f32>,
 }
 
-/// The raw values of one row, `None` where a value is missing.
+/// The raw values of one row. A missing value is `None`.
 #[derive(Clone, Debug, Default)]
 struct Row {
-    /// The rank of each id; 0 is the most frequent id of its field.
+    /// The frequency rank of each id. The most frequent id of a field has rank 0.
     ranks: [Option<u32>; ID_FIELDS],
     numbers: [Option<f32>; NUMERIC_FIELDS],
 }
 
 impl ClickLog {
-    /// Returns a log of `rows` rows. Large fields have fewer ids in a smaller log, because Criteo's
-    /// 34 million ids could not be learned from fewer than its 46 million rows.
+    /// Returns a log of `rows` rows. In a log with fewer rows, large fields also have fewer
+    /// distinct ids, because a model could not learn Criteo's 34 million ids from fewer rows than
+    /// Criteo's 46 million.
     pub fn new(seed: u64, rows: u64) -> Self {
         let ids = fields::id_fields(rows);
         let numbers = fields::numeric_fields();
@@ -78,11 +79,11 @@ impl ClickLog {
         self.rows
     }
 
-    /// Writes some rows as a Parquet file and returns the log odds that their labels were drawn
-    /// from.
+    /// Writes the rows in the range `rows` to a Parquet file. Returns their labels, and the log
+    /// odds from which the labels were drawn.
     ///
     /// # Errors
-    /// Returns an error if the disk refuses a write.
+    /// Returns an error if the file cannot be written.
     pub fn write(
         &self,
         path: &Path,
@@ -142,7 +143,7 @@ impl ClickLog {
         (batch, drawn)
     }
 
-    /// Returns the raw values of the row that the random numbers of `stream` determine.
+    /// Generates the raw values of a row from the random numbers of `stream`.
     fn row(&self, stream: u64) -> Row {
         let mut row = Row::default();
         for (at, field) in self.ids.iter().enumerate() {
@@ -155,7 +156,8 @@ impl ClickLog {
     }
 }
 
-/// Returns the columns: `label`, `I1` to `I13`, `C1` to `C26`, as in Criteo's files.
+/// Returns the schema with the columns of Criteo's files: `label`, `I1` to `I13`, and `C1` to
+/// `C26`.
 fn schema() -> SchemaRef {
     let mut columns = vec![Field::new("label", DataType::Int8, false)];
     columns

@@ -1,10 +1,11 @@
-//! Benchmarks of the parts of a table, one at a time: the order of its stages, the index, copies of
-//! rows, pulls by type, pushes by rule, inserts, and the slice of a checkpoint that follows a push.
-//! They use one thread and a million rows of 16 weights, which fit into no cache.
+//! Benchmarks of the single parts of a table: the order of the stages of a lookup, the index,
+//! copies of rows, pulls by number type, pushes by rule, inserts, and the part of a checkpoint that
+//! is written after a push. They use one thread and a million rows of 16 weights, which fit into no
+//! cache.
 //!
-//! The index is compared with the map of `std`, which is hashbrown. The keys are mixed already and
-//! need no hash. `cargo bench -p zillion-embedding --bench kernels -- push` runs some of the
-//! benchmarks.
+//! The index is compared with the map of `std`, which is hashbrown. The keys are already mixed and
+//! need no hash. `cargo bench -p zillion-embedding --bench kernels -- push` runs only the
+//! benchmarks with `push` in their names.
 
 mod common;
 
@@ -27,12 +28,13 @@ use zillion_rows::{DEFAULT_SHARDS, Dtype, OptimizerSpec};
 const ROWS: u64 = 1_000_000;
 /// The number of unique keys of a step.
 const KEYS: u64 = 16_384;
-/// The number of plans that are used in turn, so that no plan finds its rows in a cache.
+/// The number of different plans, which are used in turn. With so many plans, no plan finds its
+/// rows in a cache.
 const PLANS: u64 = 64;
-/// The number of rows that are copied after a push while a checkpoint is written.
+/// The number of rows that are copied to the checkpoint after each push.
 const COPIED: usize = 1024;
 
-/// A hasher for keys that are mixed already: their bits are their hash.
+/// A hasher for keys that are already mixed: the hash of a key is the key itself.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -177,8 +179,8 @@ fn pushes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the creation of rows in tables that grow from empty to [`ROWS`] rows and are then
-/// dropped, so that each measured push has only new keys.
+/// Measures the creation of rows. The tables grow from empty to [`ROWS`] rows and are then dropped,
+/// so every measured push has only new keys.
 fn inserts(criterion: &mut Criterion) {
     let workers = one();
     let plans: Vec<LookupPlan> =
@@ -246,14 +248,14 @@ fn slices(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A cache line, aligned as one.
+/// A cache line, with the alignment of a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line([f32; 16]);
 
-/// Measures three random cache lines and some work for each key, as in a push, in the two possible
-/// orders of the prefetches: key by key, or a block of sixteen keys at a stage. The work is a chain
-/// of multiplications of a given length.
+/// Measures the reading of three random cache lines and some work for each key, as in a push. It
+/// compares two orders of the prefetches: one key after another, and a block of sixteen keys for
+/// each stage. The work is a chain of multiplications of a given length.
 fn orders(c: &mut Criterion) {
     const LINES: usize = 1 << 20;
     const AHEAD: usize = 16;

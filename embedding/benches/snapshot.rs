@@ -1,9 +1,9 @@
-//! A benchmark of the cost that a checkpoint beside training has for training: 10 million rows of
-//! 16 weights (or the number in the first argument), pulls and pushes of 1,000 uniform keys, before
-//! the checkpoint and until it is written.
+//! A benchmark of the cost of a checkpoint that is written beside training. The table has 10
+//! million rows of 16 weights, or the number of rows in the first argument. Pulls and pushes of
+//! 1,000 uniform keys are measured before the checkpoint, and while it is written.
 //!
 //! It prints the times and the rate of the operations, by the clock and by the processor time of
-//! the thread. If other programs run on the machine, only the latter is meaningful.
+//! the thread. If other programs run on the machine, only the processor time is meaningful.
 
 mod common;
 
@@ -18,12 +18,12 @@ use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::{DEFAULT_SHARDS, Dtype};
 
 const KEYS: u64 = 1000;
-/// The number of rows that are copied after a push.
+/// The number of rows that are copied to the checkpoint after each push.
 const COPIED: usize = KEYS as usize / 12;
-/// The number of plans, which are used repeatedly so that their creation is not measured.
+/// The number of different plans. They are made before the measurement and used repeatedly.
 const PLANS: u64 = 2000;
 
-/// The times of all measured operations, by two clocks.
+/// The times of all measured operations, by the clock and by the processor time.
 #[derive(Default)]
 struct Times {
     wall: Vec<Duration>,
@@ -39,7 +39,8 @@ impl Times {
         self.wall.push(began.elapsed());
     }
 
-    /// Prints one line for each clock, and returns the mean time by each clock, in seconds.
+    /// Prints one line for each of the two clocks, and returns the mean time of an operation by
+    /// each clock, in seconds.
     fn print(&mut self, name: &str) -> [f64; 2] {
         [("wall", &mut self.wall), ("busy", &mut self.busy)].map(|(clock, times)| {
             times.sort_unstable();

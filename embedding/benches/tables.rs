@@ -1,5 +1,5 @@
-//! A benchmark of the rows pulled and pushed per second and the bytes of a row, with 10 million
-//! rows of 16 weights and rowwise AdaGrad.
+//! A benchmark of whole tables with 10 million rows of 16 weights and rowwise AdaGrad. It measures
+//! the rows that are pulled and pushed per second, and the bytes that a row takes.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -14,7 +14,8 @@ use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::{DEFAULT_SHARDS, Dtype};
 
 const ROWS: u64 = 10_000_000;
-/// The number of unique keys of a step; a batch of 4,096 rows and 26 features has about this many.
+/// The number of unique keys of a step. A batch of 4,096 rows and 26 features has about this
+/// number.
 const KEYS: u64 = 65_536;
 
 fn tables(criterion: &mut Criterion) {

@@ -1,7 +1,8 @@
-//! The admission of keys: one interface for the counts and draws that decide when a key gets a row.
+//! The admission of keys: the common interface of the counts and random draws that decide when a
+//! key gets a row.
 //!
 //! # Concurrency
-//! A plain value, owned by one shard's part of a table.
+//! An admission is a plain value without locks. One shard's part of a table owns it.
 
 mod before;
 pub(crate) mod candidates;
@@ -52,8 +53,8 @@ impl KeyAdmission {
         }
     }
 
-    /// Counts `times` occurrences of a key without a row in `step`. Returns `true` if the caller
-    /// must create its row now.
+    /// Counts `times` occurrences of a key without a row in `step`. Returns `true` if the key is
+    /// admitted: the caller must then create its row.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         match self {
             Self::Counts(candidates) => candidates.admit(key, times, step),
@@ -71,27 +72,28 @@ impl KeyAdmission {
         }
     }
 
-    /// Returns the exact counts, if the admission has them.
+    /// Returns the exact counts, or `None` if the admission does not count exactly.
     pub(crate) fn counts(&self) -> Option<&Candidates> {
         if let Self::Counts(candidates) = self { Some(candidates) } else { None }
     }
 
-    /// Returns the exact counts for writing, if the admission has them.
+    /// Returns the exact counts for writing, or `None` if the admission does not count exactly.
     pub(crate) fn counts_mut(&mut self) -> Option<&mut Candidates> {
         if let Self::Counts(candidates) = self { Some(candidates) } else { None }
     }
 
-    /// Returns the filter, if the admission has one.
+    /// Returns the filter, or `None` if the admission does not use one.
     pub(crate) fn filter(&self) -> Option<&Filter> {
         if let Self::Filter(filter) = self { Some(filter) } else { None }
     }
 
-    /// Returns the filter for writing, if the admission has one.
+    /// Returns the filter for writing, or `None` if the admission does not use one.
     pub(crate) fn filter_mut(&mut self) -> Option<&mut Filter> {
         if let Self::Filter(filter) = self { Some(filter) } else { None }
     }
 
-    /// Begins to keep the present counts for a snapshot.
+    /// Begins a snapshot of the present counts: from now on, old values are kept before they
+    /// change.
     pub(crate) fn begin_snapshot(&mut self) {
         match self {
             Self::Counts(candidates) => candidates.begin_snapshot(),
@@ -127,8 +129,8 @@ impl KeyAdmission {
         }
     }
 
-    /// Returns the number of candidates that are counted exactly. A filter does not store keys and
-    /// counts as 0.
+    /// Returns the number of candidates that are counted exactly. A filter does not store keys, so
+    /// this number is 0 for a filter.
     pub(crate) fn len(&self) -> usize {
         self.counts().map_or(0, Candidates::len)
     }
@@ -147,8 +149,8 @@ impl KeyAdmission {
         self.counts_mut().map_or(0, |c| c.evict(slot, oldest))
     }
 
-    /// Returns the number of candidates that were dropped since the last call because their slot
-    /// had too many.
+    /// Returns the number of candidates that were dropped because their slot had too many, and
+    /// resets this number to 0.
     pub(crate) fn take_lapsed(&mut self) -> u64 {
         self.counts_mut().map_or(0, |c| std::mem::take(&mut c.lapsed))
     }

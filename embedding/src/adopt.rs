@@ -1,9 +1,10 @@
-//! The start of a new training from the rows of a version: weights are taken over, and the state of
-//! the optimizers, which a version does not have, starts anew.
+//! The start of a new training run from the rows of a version. The weights are copied from the
+//! version. The state of the optimizers, which a version does not have, gets its initial values.
 //!
 //! # Invariants
-//! Keys come in the version's order, so that rows do not depend on shards or threads. A table with
-//! a fixed vocabulary keeps it: only the rows of a version whose keys it has are taken over.
+//! * The rows of the version arrive in key order, so the result does not depend on shards or
+//!   threads.
+//! * A table with a fixed vocabulary keeps its vocabulary: rows of other keys are not copied.
 
 mod table;
 
@@ -16,29 +17,30 @@ use crate::set::TableSet;
 use zillion_rows::TableLayout;
 use zillion_rows::layer::WholeRow;
 
-/// The result of taking over the rows of a version.
+/// The result of copying the rows of a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adopted {
-    /// The number of rows whose weights were taken over.
+    /// The number of rows that were copied.
     pub rows: u64,
-    /// The number of rows that were skipped, because the table's fixed vocabulary does not have
-    /// their keys.
+    /// The number of rows that were not copied, because their keys are not in the table's fixed
+    /// vocabulary.
     pub unknown: u64,
 }
 
-/// The ranges of floats in a version's row, and the ranges in the table's row that they are copied
-/// to.
+/// The ranges of floats in a version's row, each with the range in the table's row to which its
+/// floats are copied.
 pub(crate) type Moves = Vec<(Range<usize>, Range<usize>)>;
 
 impl TableSet {
-    /// Takes over the rows of a version's table, given in key order with their layout in the
-    /// version. Segments are matched by name: a segment that the version does not have begins as in
-    /// any new row. If the table has narrow rows (`grow`), the rows that are taken over are full.
-    /// Counts are taken over, so that popular rows stay popular for eviction; steps are not.
+    /// Copies the rows of a version's table, which must arrive in key order. `from` is their layout
+    /// in the version. Segments are matched by name. A segment that the version does not have gets
+    /// its initial weights. If the table has narrow rows (`grow`), the copied rows are full. The
+    /// numbers of pushes are copied too, so that popular rows stay popular for eviction. The steps
+    /// of the last pushes are not copied.
     ///
     /// # Errors
-    /// Returns [`Error::Mismatch`] if a segment or a row has another length or if no segment
-    /// matches, [`Error::TooManyRows`] if the rows exceed the table's limit, and another error if
+    /// Returns [`Error::Mismatch`] if a segment or a row has a different length or if no segment
+    /// matches, [`Error::TooManyRows`] if the table would exceed its limit, and another error if
     /// there is no memory.
     pub fn adopt<'a>(
         &mut self,

@@ -1,20 +1,23 @@
-//! Estimates of a table's size and hit rates under other settings, from one pass over its lookups.
+//! The estimation of a table's size and hit rates under other settings, from one pass over its
+//! lookups.
 //!
 //! A [`Tracker`] receives the lookups of each step: the unique keys and the number of occurrences
-//! of each, as in a lookup plan. In memory of fixed size it counts the effect of every admission
-//! threshold, every limit of unseen steps and every cache size; [`Tracker::finish`] computes curves
-//! from these counts. A tracker reads no file, and it needs neither rows nor an optimizer.
+//! of each key, as in a lookup plan. It counts the effect of every admission threshold, every limit
+//! of unseen steps and every cache size, in memory of fixed size. [`Tracker::finish`] computes
+//! curves from these counts. A tracker reads no file, and needs neither rows nor an optimizer.
 //!
 //! # Exact, and sampled
-//! Up to a limit of keys, everything is exact. Above the limit, half of the keys are dropped,
-//! repeatedly, chosen by bits of the key (`sample`), and their events are subtracted from the
-//! counts (`events`). Only *misses* are scaled up. Hits are the rest of a total that is known
-//! exactly, so it hardly matters whether a very frequent key is in the sample (the correction of
-//! SHARDS, applied everywhere). The result includes two standard deviations of the numbers of rows.
+//! If the number of keys is within a limit, all results are exact. Each time the limit is exceeded,
+//! half of the followed keys are dropped. Bits of the key decide which keys are dropped (module
+//! `sample`), and the events of the dropped keys are subtracted from the counts (module `events`).
+//! Only the number of *misses* is scaled up from the sample. The total number of lookups is known
+//! exactly, and the hits are the total minus the misses. So it hardly matters whether a very
+//! frequent key is in the sample (the correction of SHARDS, applied everywhere). The result states
+//! the error of the numbers of rows as two standard deviations.
 //!
 //! # Invariants
-//! The result is a function of the steps and the limit. Memory is at most [`KEY_BYTES`] for each
-//! key of the limit, plus counts of fixed size.
+//! The result is a function of the steps and the limit. The memory is at most [`KEY_BYTES`] for
+//! each key of the limit, plus counts of fixed size.
 
 mod bytes;
 mod events;
@@ -39,9 +42,9 @@ use crate::capacity::events::{BINS, Events, halve};
 use crate::capacity::recency::Recency;
 use crate::capacity::sample::{LEVELS, level};
 
-/// The largest number of bytes that a key takes, at the worst moment of growth.
+/// The largest number of bytes of memory for one followed key, at the worst moment of growth.
 pub const KEY_BYTES: usize = 96;
-/// The smallest limit of followed keys: from fewer keys, estimates are of little use.
+/// The smallest limit of followed keys. Estimates from fewer keys are of little use.
 pub const LEAST_KEYS: usize = 1 << 10;
 
 /// The settings whose effects are estimated.
@@ -53,33 +56,33 @@ pub struct Grid {
     limits: Vec<u64>,
 }
 
-/// The counts of the lookups of one key so far.
+/// The lookups of one key that have been counted.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The number of occurrences of the key so far.
+    /// The number of occurrences of the key up to now.
     values: u32,
     /// The number of steps in which the key occurred.
     lookups: u32,
     /// The last step in which the key occurred.
     last_step: u32,
-    /// The place of the key in the order of lookups.
+    /// The place of the key's last lookup in the order of lookups (see [`Recency`]).
     place: u32,
 }
 
-/// A recorder of the lookups of one table, which computes the curves from its counts.
+/// A recorder of the lookups of one table. It computes the curves from the recorded counts.
 #[derive(Debug)]
 pub struct Tracker {
     grid: Grid,
     limit: usize,
-    /// The lowest level of the keys that are followed.
+    /// The lowest sample level whose keys are still followed.
     level: usize,
     keys: HashMap<FeatureKey, Seen, MixedHasher>,
     recency: Recency,
-    /// The events of the keys of each level of the sample.
+    /// The events of the followed keys, for each level of the sample.
     events: Vec<Events>,
-    /// The number of steps in a stretch of time.
+    /// The number of steps in one time bin.
     width: u64,
-    /// The number of rows of the data in each stretch of time.
+    /// The number of rows of the data in each time bin.
     rows: Vec<u64>,
     steps: u64,
     values: u64,
@@ -87,8 +90,8 @@ pub struct Tracker {
 }
 
 impl Grid {
-    /// Returns the grid for a table: the round numbers 1, 2, 5, 10 and so on, and the table's own
-    /// settings.
+    /// Returns the grid for a table. It has the round numbers 1, 2, 5, 10 and so on, and the
+    /// settings of the table.
     pub fn of(spec: &TableSpec) -> Self {
         let mut thresholds = vec![1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
         match spec.admission {
@@ -112,7 +115,8 @@ impl Grid {
 }
 
 impl Tracker {
-    /// Creates a tracker that follows up to `limit` keys, and at least [`LEAST_KEYS`].
+    /// Creates a tracker that follows at most `limit` keys. A limit below [`LEAST_KEYS`] is raised
+    /// to that number.
     pub fn new(grid: Grid, limit: usize) -> Self {
         let events = Events::new(grid.thresholds.len(), grid.limits.len());
         Self {
@@ -130,7 +134,7 @@ impl Tracker {
         }
     }
 
-    /// Returns the bytes that the tracker takes in memory.
+    /// Returns the bytes of memory that the tracker takes.
     pub fn bytes(&self) -> usize {
         // A map takes one byte for each entry in addition to the entry, and has a seventh more
         // places than the capacity that it reports.
@@ -140,8 +144,8 @@ impl Tracker {
             + self.events.iter().map(Events::bytes).sum::<usize>()
     }
 
-    /// Adds the next step: its number of rows, and the unique keys that it looks up, each with its
-    /// number of occurrences.
+    /// Adds the next step: its number of rows, and its unique keys, each with its number of
+    /// occurrences.
     pub fn step(&mut self, rows: u64, keys: impl Iterator<Item = (FeatureKey, u32)>) {
         self.steps += 1;
         if self.steps > BINS as u64 * self.width {

@@ -1,15 +1,17 @@
-//! The changed keys of a table, by epoch, from which a delta is made without looking at every row.
+//! The lists of the changed keys of a table, one for each epoch. From them, a delta is made without
+//! a look at every row.
 //!
 //! The lists hold keys and not row numbers, because rows move when memory is given back. The dirty
-//! epoch of a row tells whether its key is listed already; a push reads the dirty epoch in any
-//! case, so listing a key needs no lookup. Tables count snapshot generations (see
-//! `snapshot::generations`): every epoch in this file is a generation.
+//! epoch of a row tells whether its key is already in a list. A push reads the dirty epoch in any
+//! case, so no further lookup is needed to list a key. Tables count snapshot generations (see
+//! `snapshot::generations`), so every epoch in this file is a generation.
 //!
 //! # Invariants
-//! * A row whose dirty epoch is the current one is in the open list, unless the list of this epoch
-//!   was given up.
-//! * A key whose row was evicted and made again in one epoch may be in its list twice, because the
-//!   new row does not know of the old one. Readers of lists sort them and take each key once.
+//! * A row whose dirty epoch is the current epoch is in the open list, unless the open list was
+//!   given up.
+//! * If the row of a key is evicted and created again in one epoch, the list may have the key
+//!   twice, because the new row does not know of the old one. Readers sort the lists and remove
+//!   duplicates.
 
 mod set;
 mod table;
@@ -19,17 +21,17 @@ use std::collections::VecDeque;
 
 use zillion_feature::FeatureKey;
 
-/// The changes of one shard's part of a table.
+/// The lists of changed keys of one shard's part of a table.
 #[derive(Debug)]
 pub(crate) struct Changes {
     /// The current epoch, to which new changes belong.
     pub(crate) epoch: u32,
-    /// Whether a rule changes every row in each step, so that a list would contain all keys.
+    /// Whether a rule changes every row in each step. A list would then contain all keys.
     pub(crate) is_whole: bool,
-    /// Whether the list of the current epoch was given up.
+    /// Whether the list of the current epoch was given up because it became too long.
     pub(crate) is_given_up: bool,
     pub(crate) open: Changed,
-    /// The lists of the past epochs, oldest first.
+    /// The lists of ended epochs, oldest first.
     pub(crate) sealed: VecDeque<(u32, Changed)>,
 }
 
@@ -38,7 +40,7 @@ pub(crate) struct Changes {
 pub(crate) enum Changed {
     /// The keys whose rows were written, created or evicted.
     Keys(Vec<u64>),
-    /// A change of every row, without any eviction.
+    /// All rows were changed and none was evicted.
     Everything,
 }
 
@@ -63,7 +65,8 @@ impl Changed {
 }
 
 impl Changes {
-    /// Adds a key to the open list. Its row must have had an earlier dirty epoch until now.
+    /// Adds a key to the open list. The caller must not have marked its row with the current epoch
+    /// before.
     #[inline(always)]
     pub(crate) fn note(&mut self, key: FeatureKey) {
         match &mut self.open {
@@ -92,12 +95,12 @@ impl Changes {
             + self.sealed.capacity() * size_of::<(u32, Changed)>()
     }
 
-    /// Returns the epoch of the oldest sealed list.
+    /// Returns the epoch of the oldest sealed list, or `None` if no list is sealed.
     pub(crate) fn oldest(&self) -> Option<u32> {
         self.sealed.front().map(|(epoch, _)| *epoch)
     }
 
-    /// Seals the list of the current epoch and begins epoch `next`.
+    /// Ends the current epoch: seals its list, and begins epoch `next`.
     pub(crate) fn seal(&mut self, next: u32) {
         let mut ended = std::mem::replace(&mut self.open, Changed::nothing());
         if let Changed::Keys(keys) = &mut ended {
@@ -108,9 +111,9 @@ impl Changes {
         self.epoch = next;
     }
 
-    /// Drops the oldest list and returns the epoch after whose end the other lists are complete:
-    /// the epoch of the dropped list, or the current epoch if there was no sealed list and the open
-    /// one is given up.
+    /// Drops the oldest list. Returns the epoch after whose end the other lists are complete: the
+    /// epoch of the dropped list. If no list was sealed, the open list is given up, and the current
+    /// epoch is returned.
     pub(crate) fn drop_oldest(&mut self) -> u32 {
         if let Some((epoch, _)) = self.sealed.pop_front() {
             return epoch;
@@ -120,7 +123,8 @@ impl Changes {
         self.epoch
     }
 
-    /// Returns the changes after the end of an epoch: the keys in ascending order, each once.
+    /// Returns the changes after the end of an epoch, with the keys in ascending order and without
+    /// duplicates.
     pub(crate) fn since(&self, epoch: u32) -> Changed {
         let sealed = self.sealed.iter().filter(|(e, _)| *e > epoch).map(|(_, changed)| changed);
         let lists = || sealed.clone().chain([&self.open]);

@@ -1,19 +1,21 @@
-//! The eviction of rows: the rows that leave a table, and the moment in a step at which they leave.
+//! The eviction of rows: the choice of the rows that are removed, and the moment of a step at which
+//! they are removed.
 //!
 //! Eviction counts pushes and steps and never reads a clock: the contents of a table are a function
 //! of the data and the steps. Dense tables have a fixed vocabulary, so no row of a dense table is
 //! evicted.
 //!
 //! # Order within a step
-//! The push that brings the gradient of a key counts the key and makes its row. Rows are evicted at
-//! the end of the step, after the push and every other rule. So no row disappears between the pull
-//! and the push of one step, and a key that comes back in the next step is pulled as its initial
-//! row.
+//! The push that brings the gradient of a key counts the key and creates its row. Rows are evicted
+//! at the end of the step, after the push and every other rule. So no row is removed between the
+//! pull and the push of one step. A key that was evicted is pulled as its initial row when it comes
+//! back in the next step.
 //!
-//! A row is evicted on schedule if its priority is below a threshold when its slot has its turn
-//! ([`Turn`]). In a table at its limit, the rows with the lowest priority are evicted
-//! ([`capacity`]). The [`priority`] depends on the policy. A step that would fill a table beyond
-//! its limit makes rows in the order of its plan; the keys after them are refused and counted.
+//! Each slot has a turn ([`Turn`]). A row is evicted on schedule if its priority is below a given
+//! value when its slot has its turn. In a table at its limit, the rows with the lowest priority are
+//! evicted ([`capacity`]). The [`priority`] depends on the policy. If a step needs more rows than a
+//! table may have, rows are created in the order of the plan, and the remaining keys are refused
+//! and counted.
 
 pub(crate) mod capacity;
 pub(crate) mod displace;
@@ -29,13 +31,13 @@ use zillion_rows::Eviction;
 
 use crate::eviction::priority::Priority;
 
-/// The rows that the end of one step evicts on schedule.
+/// The limits and the slots of the scheduled eviction after one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Due {
-    /// The first step that keeps a candidate: candidates that were last seen before this step are
-    /// dropped.
+    /// The oldest step of a candidate that is kept: candidates that were last seen before this step
+    /// are dropped.
     pub(crate) oldest: u32,
-    /// The lowest priority that is kept: rows with a lower one are evicted.
+    /// The lowest priority of a row that is kept: rows with a lower priority are evicted.
     pub(crate) floor: f64,
     pub(crate) turn: Turn,
 }
@@ -54,7 +56,8 @@ impl Due {
     }
 }
 
-/// The share of the slots that one step visits.
+/// The slots that have their turn in one step: every slot whose number gives a certain remainder
+/// after division by the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     first: usize,
@@ -62,20 +65,20 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Returns the turn of `step`. Each slot has one turn in a period of at most `steps` steps, and
-    /// of at most 4,096 steps.
+    /// Returns the turn of `step` if each slot has one turn in a period. The period is at most
+    /// `steps` steps and at most 4,096 steps.
     fn every(steps: u64, step: u32) -> Self {
         // The period is a power of two, so that every slot has its turn equally often.
         Self::of_slots(step, 1 << steps.clamp(1, SLOTS as u64).ilog2())
     }
 
-    /// Returns the turn of `step`, in which one of `period` slots has its turn. Each slot has one
-    /// turn in `period` steps.
+    /// Returns the turn of `step` if each slot has one turn in `period` steps. One slot in `period`
+    /// slots then has its turn in a step.
     pub(crate) fn of_slots(step: u32, period: usize) -> Self {
         Self { first: step as usize % period, period }
     }
 
-    /// Returns the slots of the range that have their turn, in ascending order.
+    /// Returns the slots in a range that have their turn, in ascending order.
     pub(crate) fn slots(self, slots: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
         let ahead = (self.first + self.period - slots.start % self.period) % self.period;
         (slots.start + ahead..slots.end).step_by(self.period)

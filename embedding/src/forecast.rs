@@ -1,7 +1,8 @@
-//! A forecast of limits and spilling for tables that do not exist yet, for the planning of a job.
+//! A forecast of the limits and of the spilling of tables that do not exist yet, for the planning
+//! of a job.
 //!
-//! The arithmetic is that of live tables, because a forecast with formulas of its own would deviate
-//! from them in time.
+//! The forecast calls the same functions as live tables. Formulas of its own would differ from them
+//! sooner or later.
 
 use crate::error::{Error, Result};
 use crate::eviction::capacity::{Claim, shares};
@@ -11,25 +12,25 @@ use crate::spill::{FILE_PER_ROWS, RecordShape, budget_rows};
 use zillion_rows::ByteSize;
 use zillion_rows::TableSpec;
 
-/// The sizes of a table that spills.
+/// The forecast sizes of a table that spills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpillForecast {
     /// The number of rows that the memory can hold.
     pub budget_rows: u64,
-    /// The number of rows of the table that are in memory.
+    /// The number of rows that the table will have in memory.
     pub hot_rows: u64,
-    /// The bytes of memory for the rows in memory and for the index of all rows.
+    /// The bytes of memory that the rows in memory and the index of all rows take.
     pub memory: u64,
-    /// The bytes that the files may take.
+    /// The largest number of bytes that the spill files may take.
     pub file_bytes: u64,
 }
 
-/// Forecasts the sizes of a spilling table with `rows` rows on `shards` shards, if the rows may
+/// Forecasts the sizes of a table that spills, with `rows` rows on `shards` shards. The rows may
 /// take `memory` bytes of memory.
 ///
 /// # Errors
-/// Returns [`Error::Spec`] if the table cannot spill, or if a shard's share of the memory holds no
-/// row.
+/// Returns [`Error::Spec`] if the table cannot spill, or if a shard's share of the memory cannot
+/// hold a row.
 pub fn forecast_spill(
     spec: &TableSpec,
     rows: u64,
@@ -49,8 +50,8 @@ pub fn forecast_spill(
 }
 
 /// Returns the number of rows that each table gets under a limit of all tables together (see
-/// [`TableSet::limit_bytes`](crate::TableSet::limit_bytes)), if without the limit the tables had
-/// `wanted` rows.
+/// [`TableSet::limit_bytes`](crate::TableSet::limit_bytes)). `wanted` has the number of rows that
+/// each table would have without the limit.
 ///
 /// # Errors
 /// Returns [`Error::Spec`] if the limit is too small for one row of each table, or if `wanted` does

@@ -1,23 +1,24 @@
-//! The free list of a table: rows without a key that the slabs keep for the next new keys.
+//! The free list of a table: rows without a key, which stay allocated in the slabs for the next new
+//! keys.
 //!
-//! A table at its limit evicts rows at the end of each step and makes about as many in the next.
-//! Giving the rows back to the slabs and taking them again would clear and search two bitmaps for
-//! each row. With this list, the row that was evicted last is the first that is used again. For the
-//! limit these rows count as free; in the report of memory they are slack.
+//! A table at its limit evicts rows at the end of each step, and creates about as many rows in the
+//! next step. Freeing and allocating these rows in the slabs would clear and search two bitmaps for
+//! each row. The list avoids this, and hands out the most recently evicted row first. These rows
+//! count as free for the limit of the table. In the report of memory they are slack.
 //!
 //! # Invariants
-//! * A step that evicts no row for the limit gives all rows of the list back to the slabs; a step
-//!   that evicts some keeps at most twice that number.
-//! * The list keeps no row whose number is higher than the table needs, so chunks become empty as
-//!   they do without the list.
+//! * A step that evicts no row for the limit frees all rows of the list in the slabs. A step that
+//!   evicts some rows for the limit keeps at most twice that number of rows in the list.
+//! * The list has no row with a higher number than the table needs. So chunks become empty in the
+//!   same way as without the list.
 
 mod table;
 
-/// The number of rows by which a prefetch runs ahead of the row that is handed out.
+/// The number of rows between the prefetch of a row and its use.
 pub(crate) const AHEAD: usize = 8;
 
-/// A list of the numbers of free rows: full rows that are live in both slabs and belong to no key.
-/// The last row of the list is handed out first.
+/// A list of the numbers of free rows. They are full rows that are allocated in both slabs and
+/// belong to no key. The last row of the list is handed out first.
 #[derive(Debug, Default)]
 pub(crate) struct FreeList {
     pub(crate) rows: Vec<u32>,
@@ -28,7 +29,7 @@ impl FreeList {
         self.rows.len()
     }
 
-    /// Returns the bytes that the list takes in memory.
+    /// Returns the bytes of memory that the list takes.
     pub(crate) fn bytes(&self) -> usize {
         self.rows.capacity() * size_of::<u32>()
     }

@@ -1,12 +1,12 @@
-//! The index of one table in one shard: the map from keys to row numbers, with one small sub-index
-//! for each slot.
+//! The index of one table in one shard, which maps keys to index entries. Each slot has a small
+//! index of its own.
 //!
 //! # Invariants
-//! * A key is in the sub-index of its slot and nowhere else, at most once.
-//! * The index computes no hash: the top bits of a key are its slot, and the bits below choose the
-//!   bucket.
-//! * Growth changes one slot. Slots grow at different sizes, so the index as a whole grows in small
-//!   steps although the keys of all slots arrive at the same pace.
+//! * A key is in the index of its slot, at most once, and in no other slot.
+//! * The index computes no hash. The top bits of a key are its slot, and the bits below them choose
+//!   the bucket.
+//! * Only one slot grows at a time. Slots grow at different sizes, so the whole index grows in
+//!   small steps even if the keys of all slots arrive at the same rate.
 
 mod compact;
 mod counted;
@@ -28,13 +28,13 @@ use crate::index::line::Line;
 pub(crate) use crate::index::slot::AtHome;
 use crate::index::slot::SlotIndex;
 
-/// The number of bits of a key below its slot.
+/// The number of low bits of a key, below the bits that are its slot.
 const LOW_BITS: u32 = u64::BITS - SLOTS.trailing_zeros();
 
-/// The entries of the keys in one shard's part of a table.
+/// An index of the keys in one shard's part of a table.
 ///
-/// The slot's number is the top bits of all its keys, so these bits need not be stored: a
-/// [`Compact`] line leaves them out, and a [`Counted`] line stores a count there.
+/// The top bits of all keys of a slot are the slot's number, so these bits need not be stored. A
+/// [`Compact`] line leaves them out, and a [`Counted`] line stores a count in their place.
 #[derive(Debug)]
 pub(crate) struct Index<L = Compact> {
     first_slot: usize,
@@ -63,8 +63,9 @@ impl<L: Line> Index<L> {
         self.keys
     }
 
-    /// Returns the number of times that a key was removed or may have been redirected. While this
-    /// number stays the same, entries that were found are still valid.
+    /// Returns the number of changes that can make earlier found entries invalid: removals and
+    /// possible redirections of keys. While this number does not change, all found entries are
+    /// valid.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
@@ -74,7 +75,8 @@ impl<L: Line> Index<L> {
         self.first_slot..self.first_slot + self.slots.len()
     }
 
-    /// Returns the bytes of memory: the memory that the arena has mapped, and the list of slots.
+    /// Returns the bytes of memory of the index: the memory that the arena has mapped, and the list
+    /// of slots.
     pub(crate) fn bytes(&self) -> usize {
         self.arena.bytes().reserved + self.slots.capacity() * size_of::<SlotIndex<L>>()
     }
@@ -92,9 +94,9 @@ impl<L: Line> Index<L> {
         prefetch_read(slot.buckets(), slot.home(key.0));
     }
 
-    /// Looks for `key` in the bucket that [`Index::prefetch`] has prefetched. If this bucket does
-    /// not decide, prefetches the next one; the caller must then call [`Index::get`] a little
-    /// later.
+    /// Looks for `key` in the bucket that [`Index::prefetch`] has prefetched. If the key may be in
+    /// a later bucket, prefetches the next bucket. The caller must then call [`Index::get`] a
+    /// little later.
     #[inline(always)]
     pub(crate) fn get_at_home(&self, key: FeatureKey) -> AtHome {
         let slot = &self.slots[self.position(key)];
@@ -105,7 +107,7 @@ impl<L: Line> Index<L> {
         found
     }
 
-    /// Returns the entry of `key`.
+    /// Returns the entry of `key`, or `None` if the index does not have the key.
     #[inline(always)]
     pub(crate) fn get(&self, key: FeatureKey) -> Option<Entry> {
         self.slots[self.position(key)].get(key.0).map(Entry::from_word)
@@ -122,7 +124,7 @@ impl<L: Line> Index<L> {
         Ok(())
     }
 
-    /// Removes a key and returns its entry.
+    /// Removes a key and returns its entry, or `None` if the index does not have the key.
     pub(crate) fn remove(&mut self, key: FeatureKey) -> Option<Entry> {
         let position = self.position(key);
         let word = self.slots[position].remove(key.0)?;
@@ -140,8 +142,8 @@ impl<L: Line> Index<L> {
         }
     }
 
-    /// Gives memory back and keeps probes short. The function must be called when keys have been
-    /// removed from a slot.
+    /// Gives memory back and keeps searches short. The caller must call this function after it has
+    /// removed keys from a slot.
     pub(crate) fn tidy(&mut self, slot: usize) {
         self.slots[slot - self.first_slot].tidy(&self.arena, slot);
     }
@@ -167,14 +169,15 @@ impl Index {
 }
 
 impl Index<Counted> {
-    /// Returns the word of a key, including its tag, and its number.
+    /// Returns the word of a key, including its tag, and the number that the key leads to. Returns
+    /// `None` if the index does not have the key.
     pub(crate) fn entry(&self, key: FeatureKey) -> Option<(u64, u32)> {
         let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
         Some((Counted::word(line, entry), Counted::row(line, entry)))
     }
 
     /// Writes the word and the number of a key that is in the index. The bits of the word below its
-    /// tag must be the key's.
+    /// tag must be those of the key.
     pub(crate) fn set(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
         if let Some((line, entry)) = self.slots[position].entry_mut(key.0) {
@@ -182,10 +185,11 @@ impl Index<Counted> {
         }
     }
 
-    /// Adds a key that is not in the index yet, with its tag in place of its slot.
+    /// Adds a key that is not in the index yet. The top bits of `word` are a tag in place of the
+    /// slot's number.
     ///
     /// # Panics
-    /// Panics if there is no memory, like a vector that grows.
+    /// Panics if there is no memory, as a vector does when it grows.
     pub(crate) fn insert_tagged(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
         let inserted = self.slots[position].insert(&self.arena, word, number, key.slot());
@@ -193,7 +197,8 @@ impl Index<Counted> {
         self.keys += 1;
     }
 
-    /// Returns the words and numbers of one slot that this index owns, in no particular order.
+    /// Returns the words of all keys of one slot, each with the number that the key leads to, in no
+    /// particular order. The index must own the slot.
     pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
         let entries = self.slots[slot - self.first_slot].entries();
         entries.map(|(word, number)| (FeatureKey(word), number))

@@ -1,8 +1,8 @@
-//! The writing of layers from live tables: all rows, or those that changed.
+//! The writing of layers from live tables, with all rows or with those that changed.
 //!
 //! The threads of the pool copy rows in key order, a few megabytes at a time, and the calling
-//! thread writes them. A shard owns a contiguous range of keys, so the rows of the shards, one
-//! shard after another, are in key order: the bytes do not depend on the number of shards.
+//! thread writes the copies. Each shard owns a contiguous range of keys. The rows of one shard
+//! after another are therefore in key order, and the bytes do not depend on the number of shards.
 
 pub(crate) mod gather;
 
@@ -17,33 +17,33 @@ use crate::error::{Error, Result};
 use crate::set::TableSet;
 use zillion_rows::layer::{LayerManifest, LayerWriter, Throttle};
 
-/// The number of keys that are looked up as one piece of work.
+/// The number of keys that one thread looks up as one piece of work.
 const PIECE_KEYS: usize = 4096;
 
 /// The largest number of bytes of rows that are copied before they are written.
 const HELD_BYTES: usize = 8 << 20;
 
-/// The rows of a table that are written to a layer.
+/// The rows of a table that a layer gets.
 enum Chosen {
     All,
-    /// The keys of each shard, in ascending order.
+    /// Only some keys, given for each shard in ascending order.
     Keys(Vec<Vec<u64>>),
 }
 
-/// A piece of the chosen rows, which one thread copies.
+/// A piece of the chosen rows. One thread copies it.
 enum Piece<'a> {
     Slot(usize),
-    /// Some keys of one shard, in ascending order.
+    /// Some keys of the shard with this index, in ascending order.
     Keys(usize, &'a [u64]),
 }
 
 impl TableSet {
-    /// Writes every row of every table as a layer, the base of a version. `folder` must exist. The
-    /// same rows give the same bytes for every number of shards and threads.
+    /// Writes every row of every table as a layer, which is the base of a version. `folder` must
+    /// exist. The same rows give the same bytes for every number of shards and threads.
     ///
     /// # Errors
-    /// Returns an error if the disk cannot be written; files may then be left for the caller to
-    /// remove.
+    /// Returns an error if a file cannot be written. The caller must then remove the files that
+    /// were written before.
     pub fn write_base(
         &self,
         workers: &Workers,
@@ -56,15 +56,14 @@ impl TableSet {
 
     /// Writes the changes since the end of epoch `since`: the rows that were written or created and
     /// still exist, and tombstones for the other changed keys. Returns `None` if these changes are
-    /// not known, because changes are not tracked or not since then. The time is proportional to
-    /// the changes; a table with whole-table rules is written completely once a step has changed
-    /// it.
+    /// not known, because tracking was off or began later. The time is proportional to the number
+    /// of changes. A table with whole-table rules is written completely if a step has changed it.
     ///
     /// The same history gives the same bytes for every number of shards and threads.
     ///
     /// # Errors
-    /// Returns [`Error::Misuse`] if the epoch has not ended, and another error if the disk cannot
-    /// be written.
+    /// Returns [`Error::Misuse`] if the epoch has not ended, and another error if a file cannot be
+    /// written.
     pub fn write_delta(
         &self,
         workers: &Workers,
@@ -169,7 +168,7 @@ impl TableSet {
     }
 }
 
-/// Cuts pieces into groups of at most `limit` rows, or of a single piece.
+/// Divides a list of pieces into groups. A group has at most `limit` rows, or a single piece.
 fn cut_groups<T>(pieces: &[(T, usize)], limit: usize) -> Vec<Range<usize>> {
     let mut groups = Vec::new();
     let (mut start, mut held) = (0, 0);

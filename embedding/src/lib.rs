@@ -1,8 +1,8 @@
-//! The engine of sparse embedding tables: rows that are found by key and trained by gradients.
+//! The engine of sparse embedding tables. Rows are found by their keys, and trained by gradients.
 //!
-//! The crate holds live tables: the index, the memory, the row optimizers, admission and eviction,
-//! spilling to disk and snapshots. It has no file format (those are in `rows/`), no network (`ps/`
-//! puts a service around it) and no dense model (`nn/` sees slices).
+//! The crate has the parts of live tables: the index, the memory, the row optimizers, admission and
+//! eviction, spilling to disk, and snapshots. File formats are in `rows/`, the service around the
+//! tables is in `ps/`, and the dense model is in `nn/`.
 //!
 //! ```
 //! use std::num::NonZeroUsize;

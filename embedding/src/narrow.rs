@@ -1,25 +1,26 @@
-//! The narrow rows of a table: rows that have only some of their floats until their key has proved
+//! The narrow rows of a table, which have only some of their floats until their key has proved
 //! frequent. This module contains their memory, their creation and their growth.
 //!
-//! Narrow rows have slabs of their own, with strides of their own, so that the floats that a rare
-//! key does not have take no memory. The top bit of an index entry says which slabs its row number
-//! belongs to. Rows of both widths follow the same rules; a narrow row uses the shape of a smaller
-//! table (`crate::narrow::shape`).
+//! Narrow rows have separate slabs with smaller strides, so that the floats that a rare key does
+//! not have take no memory. The top bit of an index entry says whether its row number belongs to
+//! the narrow slabs or to the full ones. Rows of both widths follow the same rules. A narrow row
+//! uses the shape of a smaller table (`crate::narrow::shape`).
 //!
-//! The floats that a narrow row does not have read as those of the initial row of its key: in
-//! training, in evaluation, and from a layer. Growth writes these same numbers, so that it changes
-//! no answer.
+//! Training, evaluation and layers read the floats that a narrow row does not have from the initial
+//! row of its key. When a row grows, these same numbers are written, so growth does not change what
+//! a lookup returns.
 //!
 //! # Invariants
-//! * An entry with the top bit set is a row of the narrow slabs, and any other entry is a row of
-//!   the full ones. Tables that spill use this bit for records on disk and have no narrow rows;
-//!   dense tables have no narrow rows either.
-//! * Between two pushes, every narrow row has fewer pushes than make it full, unless a checkpoint
-//!   has restored it: such a row grows at its next push. A full row never becomes narrow.
-//! * Whether a row grows depends on its own pushes only, and so not on shards, threads or time.
+//! * An index entry with the top bit set belongs to a row in the narrow slabs, and any other entry
+//!   to a row in the full slabs. Tables that spill use this bit for records on disk and have no
+//!   narrow rows. Dense tables have no narrow rows either.
+//! * Between two pushes, every narrow row has fewer pushes than make it full. The only exception is
+//!   a row that a checkpoint has restored: it grows at its next push. A full row never becomes
+//!   narrow.
+//! * Only its own pushes decide whether a row grows. Shards, threads and time have no effect.
 //!
 //! # Concurrency
-//! A plain value, owned by one shard's part of a table.
+//! The narrow rows are a plain value without locks. One shard's part of a table owns them.
 
 mod pull;
 pub(crate) mod shape;
@@ -36,10 +37,10 @@ use crate::narrow::shape::NarrowShape;
 use crate::shape::TableShape;
 use crate::table::slabs::RowSlabs;
 
-/// The number of growing keys for which memory is kept from one push to the next.
+/// The largest length of the list of growing keys whose memory is kept from one push to the next.
 pub(crate) const KEPT_DUE: usize = 1 << 12;
 
-/// Returns the sum of the memory of two slabs.
+/// Returns the sums of the memory figures of two slabs.
 pub(crate) fn sum_bytes(a: SlabBytes, b: SlabBytes) -> SlabBytes {
     SlabBytes {
         reserved: a.reserved + b.reserved,
@@ -52,7 +53,7 @@ pub(crate) fn sum_bytes(a: SlabBytes, b: SlabBytes) -> SlabBytes {
 #[derive(Debug)]
 pub(crate) struct Narrow {
     pub(crate) slabs: RowSlabs,
-    /// The scratch memory for the part of a full gradient that a narrow row has.
+    /// The scratch memory for the part of a full gradient that applies to a narrow row.
     pub(crate) gradient: Vec<f32>,
     /// The keys whose rows grow at the end of the push.
     pub(crate) due: Vec<FeatureKey>,
@@ -74,14 +75,14 @@ impl Narrow {
         })))
     }
 
-    /// Returns the bytes that are used in addition to the rows.
+    /// Returns the bytes of memory that are used in addition to the rows.
     pub(crate) fn bookkeeping(&self) -> usize {
         self.by_slot.capacity() * size_of::<u32>()
             + self.due.capacity() * size_of::<FeatureKey>()
             + self.gradient.capacity() * size_of::<f32>()
     }
 
-    /// Frees the row of a key that has been removed from the index.
+    /// Frees the narrow row of a key that has been removed from the index.
     pub(crate) fn free(&mut self, key: FeatureKey, row: u32) {
         self.slabs.free(row);
         *self.of_slot(key) -= 1;

@@ -1,9 +1,9 @@
-//! The row optimizers, with one kernel for each update rule.
+//! The row optimizers. Each update rule has one kernel.
 //!
-//! A kernel is a plain loop over one row. It is written once and compiled for several instruction
-//! sets by [`zillion_device::simd::vectorised`], so the scalar and the SIMD version come from one
+//! A kernel is a loop over one row. It is written once, and [`zillion_device::simd::vectorised`]
+//! compiles it for several instruction sets. So the scalar and the SIMD version come from one
 //! source and give the same bits. The scalars of a step (learning rate, bias corrections) are
-//! computed once, in `f64`, and rounded once.
+//! computed once in `f64` and then rounded.
 
 mod adagrad;
 mod adam;
@@ -28,21 +28,21 @@ pub use crate::optimizer::rule::Rates;
 pub(crate) use crate::optimizer::rule::Rule;
 pub(crate) use crate::optimizer::sgd::SgdKernel;
 
-/// Returns the shortest decimal that reads as this `f32`, which is the number in the job file. For
-/// example, 0.999f32 is not 0.999, and `1 - beta2` would enlarge that relative error a
-/// thousandfold.
+/// Returns the `f64` of the shortest decimal that reads as this `f32`, which is the number in the
+/// job file. For example, 0.999 as an `f32` is not exactly 0.999, and in `1 - beta2` this relative
+/// error would become a thousand times larger.
 fn decimal(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
-/// The terms that turn a raw gradient into the one that is applied: `(g + l2 * w) * scale`.
+/// The terms that turn a raw gradient into the gradient that is applied: `(g + l2 * w) * scale`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shaping {
     pub(crate) l2: f32,
     pub(crate) scale: f32,
 }
 
-/// A function that computes the gradient that the rule applies from a raw gradient and its weight.
+/// A function that computes the gradient for a rule from a raw gradient and the weight.
 pub(crate) trait Gradient: Copy {
     fn of(self, raw: f32, weight: f32) -> f32;
 }
@@ -54,22 +54,23 @@ impl Gradient for Shaping {
     }
 }
 
-/// The update of one row segment by one rule. `state` has [`OptimizerSpec::state_len`] floats.
+/// An update rule for one segment of a row. `state` has [`OptimizerSpec::state_len`] floats.
 pub(crate) trait RowKernel {
     fn row(&self, weights: &mut [f32], state: &mut [f32], raw: &[f32], gradient: impl Gradient);
 }
 
-/// The rule of a segment with its guard. [`with_kernel`] matches on it once for each push in tables
-/// of one segment, and otherwise once for each row, where the branch goes the same way every time.
+/// The rule of a segment, with its guard if it has one. In a table of one segment, [`with_kernel`]
+/// matches on the kernel once for each push. In other tables it matches once for each row and
+/// segment, and the branch always goes the same way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(crate) rule: Rule,
     pub(crate) guard: Option<Guard>,
 }
 
-/// Evaluates `expression` in `with_kernel!(kernel, k => expression)`, with `k` as the one
-/// [`RowKernel`] that a [`Kernel`] stands for. The expression is compiled once for each kind of
-/// kernel, so that a rule without a guard has no code for one.
+/// Evaluates `with_kernel!(kernel, k => expression)`, in which `k` is the [`RowKernel`] that the
+/// [`Kernel`] stands for. The expression is compiled once for each kind of kernel, so a rule
+/// without a guard has no code for a guard.
 macro_rules! with_kernel {
     ($kernel:expr, $k:ident => $then:expr) => {{
         use $crate::optimizer::{Guarded, Rule};
@@ -100,12 +101,12 @@ macro_rules! with_kernel {
 }
 pub(crate) use with_kernel;
 
-/// The number of independent partial sums. Eight `f64` fill the widest vector register of present
-/// machines. The number is fixed, so that sums have the same bits on all machines.
+/// The number of independent partial sums of a sum. Eight `f64` fill the widest vector register of
+/// present machines. The number is fixed, so that sums have the same bits on all machines.
 pub(crate) const LANES: usize = 8;
 
-/// Returns the sum of `f(i)^2` over `0..n`, in eight lanes, which are added in a fixed tree. In
-/// `f64`, a sum over many rows does not lose the small ones.
+/// Returns the sum of `f(i)^2` over `0..n`. The terms go to eight partial sums, which are added in
+/// a fixed tree. In `f64`, a sum over many rows does not lose its small terms.
 #[inline(always)]
 pub(crate) fn sum_of_squares<T>(n: usize, f: impl Fn(usize) -> f32) -> T
 where
@@ -131,14 +132,14 @@ where
     sum_lanes(lanes)
 }
 
-/// Returns the sum of the lanes, added in a fixed tree.
+/// Returns the sum of the eight partial sums, added in a fixed tree.
 #[inline(always)]
 fn sum_lanes<T: Add<Output = T>>([a, b, c, d, e, f, g, h]: [T; LANES]) -> T {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
 /// Returns the sum of `f(a, b)^2` over two rows of equal length. The order and the bits are those
-/// of [`sum_of_squares`] in `f32`; arrays of a known length need no bounds checks and stay in
+/// of [`sum_of_squares`] in `f32`. Arrays of a known length need no bounds checks and stay in
 /// registers.
 #[inline(always)]
 pub(crate) fn sum_of_squares_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {

@@ -1,22 +1,24 @@
-//! The order in which a run of keys is looked up, so that the processor seldom waits for memory.
+//! The order in which the keys of a run are looked up, chosen so that the processor seldom waits
+//! for memory.
 //!
-//! Each key passes four stages, with some other keys between two stages: its bucket is prefetched;
-//! the bucket is read, and the row that it leads to is prefetched; the few keys that need a second
-//! lookup are looked up again; the row is processed. One key advances at each stage in turn, so
-//! that some memory is always being fetched while a row is processed. The alternative, stages of
-//! whole blocks, fetches many lines at once and none while it works: three random lines and a
-//! little work took 42 to 46 ns for each key in turn, and 52 to 58 ns in blocks of sixteen
-//! (docs/history/benchmarks-2026.md).
+//! Each key passes four stages, with some other keys between two stages. First, its bucket is
+//! prefetched. Second, the bucket is read, and the row that it leads to is prefetched. Third, the
+//! few keys that need a second lookup are looked up again. Fourth, the row is processed. The stages
+//! take turns, one key each, so that memory is always being fetched while a row is processed. The
+//! alternative is to take a block of keys through one stage after another. It fetches many lines at
+//! once, and no line while it processes rows. For three random lines and a little work, a key took
+//! 42 to 46 ns in turn, and 52 to 58 ns in blocks of sixteen (docs/history/benchmarks-2026.md).
 
 use crate::error::Result;
 use crate::index::Entry;
 
-/// The number of keys between two stages; a power of two.
+/// The number of keys between two stages, which is a power of two.
 const AHEAD: usize = 16;
 
-/// Takes the keys `0..n` through `ask`, `look`, `look_again` (only keys for which `look` returns
-/// [`Entry::UNDECIDED`]) and `work`. Each stage sees its keys in order. The function stops at the
-/// first error: the few keys before the failing key are then looked up but not processed.
+/// Takes the keys with the positions `0..n` through the stages `ask`, `look`, `look_again` and
+/// `work`. Only keys for which `look` returns [`Entry::UNDECIDED`] go through `look_again`. Each
+/// stage gets its keys in order. The function stops at the first error. The few keys directly
+/// before the failing key may then be looked up but not processed.
 #[inline(always)]
 pub(crate) fn in_turn<S>(
     state: &mut S,
@@ -64,8 +66,8 @@ mod tests {
         Done,
     }
 
-    /// Sends `n` keys through all stages. Every third key is looked at again, and the key `bad`
-    /// then returns an error.
+    /// Takes `n` keys through all stages. Every third key goes through `look_again`, which returns
+    /// an error for the key `bad`.
     fn send(n: usize, bad: Option<usize>) -> (Vec<Stage>, Result<()>) {
         let mut keys = vec![Stage::New; n];
         let mut done = 0;

@@ -1,14 +1,14 @@
-//! A set of tables with all their shards, on which phases of one thread pool work.
+//! A set of tables with all their shards. The phases of one thread pool do the work.
 //!
 //! # Invariants
-//! * Results do not depend on the number of shards or threads: rows are independent of each other,
-//!   and every sum over rows is taken by slot, in slot order.
-//! * The keys of a plan are ordered by slot, so that a shard's share is one run of keys and one
-//!   separate run of the caller's buffer.
+//! * Results do not depend on the number of shards or threads. Rows are independent of each other,
+//!   and every sum over rows is added slot by slot, in slot order.
+//! * The keys of a plan are in slot order. So the keys of a shard are one run, and their rows are
+//!   one part of the caller's buffer.
 //!
 //! # Concurrency
-//! Exclusive access by `&mut self` is the only protection needed. A phase that changes rows gives
-//! each shard to one thread at a time, and no row changes while a phase reads.
+//! Exclusive access by `&mut self` is the only protection that is needed. A phase that changes rows
+//! gives each shard to one thread at a time. A phase that reads changes no row.
 
 mod frozen;
 mod read;
@@ -39,52 +39,54 @@ use crate::table::Table;
 use zillion_rows::RowShape;
 use zillion_rows::{TableLayout, TableSpec};
 
-/// The last step that fits into the metadata of a row.
+/// The greatest step number that the metadata of a row can hold.
 pub const LAST_STEP: Step = Step(u32::MAX as u64);
 
 /// A set of live tables.
 ///
-/// The client of the parameter service enforces the order of calls in a step; here every operation
-/// stands alone.
+/// The client of the parameter service enforces the order of calls in a step. This type does not
+/// check the order.
 #[derive(Debug)]
 pub struct TableSet {
     pub(crate) shapes: Vec<Arc<TableShape>>,
     pub(crate) layouts: Vec<TableLayout>,
     pub(crate) swept: Vec<bool>,
-    /// Whether each table is frozen: a step leaves a frozen table as it is.
+    /// Whether each table is frozen. A step does not change a frozen table.
     pub(crate) frozen: Vec<bool>,
     pub(crate) map: ShardMap,
     pub(crate) shards: Vec<Shard>,
     pub(crate) generations: Generations,
-    /// The tracking of changes for deltas; present while changes are tracked.
+    /// The tracking of changes for deltas; `None` if changes are not tracked.
     pub(crate) tracking: Option<Tracking>,
-    /// The checkpoint that is being written beside training.
+    /// The checkpoint that is being written beside training; `None` if there is none.
     pub(crate) snapshot: Option<Box<Snapshot>>,
-    /// The marks of checkpoints; present if checkpoints of changes are written.
+    /// The marks of checkpoints; `None` if no checkpoints of changes are written.
     pub(crate) marks: Option<Marks>,
-    /// The memory that all tables may have together.
+    /// The limit of the memory of all tables together.
     pub(crate) shared: SharedLimit,
-    /// The spilling of tables; present if a table spills.
+    /// The state of spilling; `None` if no table spills.
     pub(crate) spilling: Option<Spilling>,
 }
 
-/// The optimizer step in which gradients are applied.
+/// The settings of the optimizer step that applies gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
-    /// The step of the job, counted from 1; used for Adam's bias correction and for the rows' last
-    /// step.
+    /// The step of the job, counted from 1. It is used for Adam's bias correction, and stored as
+    /// the last step of the rows.
     pub step: Step,
     /// The factors of the learning rates.
     pub rates: Rates,
-    /// The factor of the gradients, including the regulariser's: 1, or the factor of clipping.
+    /// The factor of all gradients, including those of the regulariser. It is 1, or the factor of
+    /// clipping.
     pub scale: f32,
 }
 
 impl TableSet {
-    /// Creates a set of empty tables. The [`TableId`] of a plan is a position in `specs`.
+    /// Creates a set of empty tables. The [`TableId`] of a plan is a position in `specs`, counted
+    /// from 0.
     ///
     /// # Errors
-    /// Returns [`Error::Spec`] if a setting is out of range or two tables have the same name.
+    /// Returns [`Error::Spec`] if a setting is out of range, or if two tables have the same name.
     pub fn new(specs: Vec<TableSpec>, shards: NonZeroUsize) -> Result<Self> {
         for (i, spec) in specs.iter().enumerate() {
             if specs[..i].iter().any(|s| s.name == spec.name) {
@@ -113,7 +115,7 @@ impl TableSet {
         })
     }
 
-    /// Returns the layouts of the tables' rows.
+    /// Returns the layout of the rows of each table.
     pub fn layouts(&self) -> &[TableLayout] {
         &self.layouts
     }
@@ -133,20 +135,20 @@ impl TableSet {
         self.shards.iter().map(|s| s.tables.get(table.index()).map_or(0, |t| t.rows())).sum()
     }
 
-    /// Returns whether any table has a whole-table rule or evicts, so that steps need
-    /// [`TableSet::sweep`].
+    /// Returns whether any table has a whole-table rule or evicts rows. If so, every step must end
+    /// with [`TableSet::sweep`].
     pub fn needs_sweep(&self) -> bool {
         self.swept.contains(&true) || self.specs().any(|spec| !spec.eviction.is_never())
     }
 
-    /// Returns the current epoch, with which changed rows are marked. A delta holds the rows of the
-    /// epochs since the previous delta.
+    /// Returns the current dirty epoch. Rows that change are marked with it, and a delta holds the
+    /// rows of all epochs since the previous delta.
     pub fn dirty_epoch(&self) -> u32 {
         self.generations.epoch()
     }
 
-    /// Begins the next epoch; rows that change from now on belong to the next delta. Returns the
-    /// epoch that has ended.
+    /// Ends the current dirty epoch and begins the next one. Rows that change from now on belong to
+    /// the next delta. Returns the epoch that has ended.
     pub fn advance_dirty_epoch(&mut self) -> u32 {
         let ended = self.generations.epoch();
         self.generations.end_epoch();
@@ -154,13 +156,14 @@ impl TableSet {
         ended
     }
 
-    /// Applies gradients (one row for each key of the plan, summed over its occurrences). The
-    /// gradients of tables with whole-table rules are kept until [`TableSet::sweep`].
+    /// Applies gradients. There is one row of gradients for each key of the plan, summed over the
+    /// occurrences of the key. In tables with whole-table rules, the gradients are staged until
+    /// [`TableSet::sweep`].
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`] if the arguments do not fit the tables, and another error if
-    /// there is no memory. After an error for lack of memory, only some rows are updated, and
-    /// training can only continue from a checkpoint.
+    /// there is no memory. After an error for lack of memory, only some of the rows are updated,
+    /// and training can continue only from a checkpoint.
     pub fn push(
         &mut self,
         workers: &Workers,
@@ -174,7 +177,8 @@ impl TableSet {
     }
 
     /// Adds the gradients of tables with whole-table rules to the staged gradients of their rows.
-    /// The gradients of the other tables stay with the caller until [`TableSet::apply`].
+    /// The gradients of the other tables are not kept here: the caller must pass them to
+    /// [`TableSet::apply`].
     ///
     /// # Errors
     /// Returns an error under the conditions of [`TableSet::push`].
@@ -228,12 +232,12 @@ impl TableSet {
         Ok(counted)
     }
 
-    /// Ends a step: applies the staged gradients and the whole-table rules to every row of the
-    /// tables that have such rules, then evicts from the slots whose turn it is in every table that
-    /// evicts, and makes room in tables at their limits.
+    /// Ends a step. First, it applies the staged gradients and the whole-table rules to every row
+    /// of the tables that have such rules. Then it evicts rows of the slots that have their turn,
+    /// in every table that evicts on schedule. Finally, it makes room in tables at their limits.
     ///
     /// # Errors
-    /// Returns [`Error::Misuse`] if the step is out of range.
+    /// Returns [`Error::Misuse`] if the number of the step is out of range.
     pub fn sweep(&mut self, workers: &Workers, update: Update) -> Result<Counters> {
         let steps = self.steps(update, true)?;
         if !self.needs_sweep() {
@@ -256,13 +260,14 @@ impl TableSet {
         self.tables_mut().for_each(Table::discard);
     }
 
-    /// Fills a dense table with its vocabulary (sorted, without duplicates). Keys that have a row
-    /// keep it. Returns the number of rows that were added.
+    /// Adds the keys of a vocabulary to a dense table. `keys` must be in ascending order and
+    /// without duplicates. Keys that already have a row keep it. Returns the number of rows that
+    /// were added.
     ///
     /// # Errors
     /// Returns [`Error::NotDense`] if the table is not dense, [`Error::Vocabulary`] if the keys are
-    /// not sorted and unique, and [`Error::TooManyRows`] if there are too many. No row is then
-    /// added.
+    /// not in ascending order or contain duplicates, and [`Error::TooManyRows`] if there are too
+    /// many keys. After an error, no row has been added.
     pub fn prefill(
         &mut self,
         workers: &Workers,
@@ -297,7 +302,7 @@ impl TableSet {
         Ok(self.rows(table) - before)
     }
 
-    /// Returns the statistics of each table: its memory and its counters.
+    /// Returns the memory and the counters of each table.
     pub fn statistics(&self) -> Vec<TableStatistics> {
         let table = |index: usize| {
             let mut sum = TableStatistics {
@@ -311,12 +316,12 @@ impl TableSet {
         (0..self.shapes.len()).map(table).collect()
     }
 
-    /// Returns the shard's part of a table that owns a slot.
+    /// Returns the part of a table in the shard that owns a slot.
     pub(crate) fn owner(&self, table: usize, slot: usize) -> &Table {
         &self.shards[self.map.shard_of(slot)].tables[table]
     }
 
-    /// Returns the parts of all tables in all shards.
+    /// Returns an iterator over the parts of all tables in all shards.
     pub(crate) fn tables_mut(&mut self) -> impl Iterator<Item = &mut Table> {
         self.shards.iter_mut().flat_map(|shard| &mut shard.tables)
     }
@@ -329,7 +334,7 @@ impl TableSet {
         })
     }
 
-    /// Returns the range of keys that each shard has in each table of the plan.
+    /// Returns the ranges of the plan's keys that belong to each shard, for each table of the plan.
     pub(crate) fn ranges(&self, plan: &LookupPlan) -> Vec<Vec<Range<usize>>> {
         let by_table: Vec<_> = plan.tables.iter().map(|t| t.shard_ranges(&self.map)).collect();
         (0..self.shards.len())
@@ -371,7 +376,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Checks that the uses of rows are given if and only if the table keeps statistics of use.
+    /// Checks that `rows` has the uses of rows if the table keeps statistics of use, and has none
+    /// otherwise.
     pub(crate) fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
         let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
         let reason = match (&spec.statistics, &rows.uses) {
@@ -402,8 +408,9 @@ impl TableSet {
         Err(Error::mismatch(&layout.name, reason))
     }
 
-    /// Returns the optimizer step of each table that is swept, or of each table that is not if
-    /// `swept` is `false`; `None` for the others and for frozen tables.
+    /// Returns the optimizer step of each table. Tables are included if they have whole-table rules
+    /// and `swept` is `true`, or if they have none and `swept` is `false`. The step is `None` for
+    /// the other tables and for frozen tables.
     pub(crate) fn steps(&self, update: Update, swept: bool) -> Result<Vec<Option<TableStep>>> {
         if update.step == Step(0) || update.step > LAST_STEP {
             let reason = format!(
@@ -425,7 +432,7 @@ pub(crate) fn empty_shards(shapes: &[Arc<TableShape>], map: &ShardMap) -> Result
     (0..map.shards()).map(|i| Shard::new(shapes, map.range(i))).collect()
 }
 
-/// Runs `f` on every shard as one phase, and returns the first error in shard order.
+/// Calls `f` for every shard in one phase. Returns the first error in the order of the shards.
 pub(crate) fn each(
     workers: &Workers,
     shards: &mut [Shard],
@@ -437,7 +444,7 @@ pub(crate) fn each(
     jobs.into_iter().try_for_each(|(_, outcome)| outcome)
 }
 
-/// Returns the sum of the counters of all shards.
+/// Returns the sum of the counters of all tables in all shards.
 pub(crate) fn total(shards: &[Shard]) -> Counters {
     let mut sum = Counters::default();
     shards.iter().flat_map(|shard| &shard.tables).for_each(|table| sum.add(table.counters));

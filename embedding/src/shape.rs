@@ -1,4 +1,4 @@
-//! The shape of a table: its spec, resolved once into the values that the loops need.
+//! The shape of a table: the values that the loops over rows need, computed once from the spec.
 
 use std::ops::{Deref, Range};
 
@@ -14,32 +14,34 @@ use crate::eviction::priority::Priority;
 use crate::narrow::shape::NarrowShape;
 use crate::optimizer::{Guard, Kernel, Rates, Rule};
 
-/// The shape of a table: the shape of its rows, and the rules by which the engine changes them. The
-/// shards of a table share it.
+/// The shape of a table: the shape of its rows, and the rules by which the engine changes them. All
+/// shards of the table share it.
 #[derive(Debug)]
 pub(crate) struct TableShape {
     row: RowShape,
     /// The rules of each segment.
     pub(crate) segments: Vec<SegmentShape>,
-    /// Whether gradients are staged by row and applied by a sweep.
+    /// Whether the table has whole-table rules, so that gradients are staged by row and applied by
+    /// a sweep.
     pub(crate) swept: bool,
     rounding: Rounding,
-    /// The order in which rows are evicted; `None` if rows are never evicted.
+    /// The priority of rows for eviction; `None` if rows are never evicted.
     pub(crate) priority: Option<Priority>,
     /// The keys whose rows are never evicted.
     pub(crate) pinned: Pinned,
-    /// The largest number of rows of a dynamic table by its own settings.
+    /// The largest number of rows of a dynamic table by its own settings; `None` if they set no
+    /// limit.
     pub(crate) most_rows: Option<u64>,
-    /// The largest number of candidates of a slot.
+    /// The largest number of candidates of a slot by the table's own settings; `None` if they set
+    /// no limit.
     pub(crate) candidates_in_slot: Option<usize>,
-    /// The calculation of the memory that rows take.
+    /// The sizes from which the memory of the table's rows is computed.
     pub(crate) reckoning: Reckoning,
-    /// The shape of narrow rows, if rows grow.
+    /// The shape of narrow rows; `None` if rows do not grow.
     pub(crate) narrow: Option<Box<NarrowShape>>,
 }
 
-/// A table's shape extends the shape of its rows, so code that only reads rows takes a
-/// [`RowShape`].
+/// Gives access to the shape of the rows. Code that only reads rows takes a [`RowShape`].
 impl Deref for TableShape {
     type Target = RowShape;
 
@@ -58,23 +60,24 @@ pub(crate) struct SegmentShape {
     pub(crate) state: Range<usize>,
     pub(crate) guard: Option<Guard>,
     pub(crate) l2: f32,
-    /// Whether the regulariser applies to rows without a gradient too.
+    /// Whether the regulariser also applies to rows without a gradient.
     pub(crate) l2_is_whole: bool,
-    /// Whether a step changes rows without a gradient too.
+    /// Whether a step also changes rows without a gradient in this segment.
     pub(crate) is_swept: bool,
 }
 
-/// An optimizer step of one table: the rule of each segment, and the values for the metadata.
+/// An optimizer step of one table: the rule of each segment, and the values that are written into
+/// the metadata of rows.
 #[derive(Debug)]
 pub(crate) struct TableStep {
     pub(crate) kernels: Vec<Kernel>,
-    /// The rules of the segments of narrow rows, if rows grow.
+    /// The rules of the segments of narrow rows; empty if rows do not grow.
     pub(crate) narrow: Vec<Kernel>,
-    /// The factor of gradient and regulariser, which comes from clipping.
+    /// The factor of the gradient and the regulariser, which clipping gives.
     pub(crate) scale: f32,
     pub(crate) step: u32,
     pub(crate) epoch: u32,
-    /// The random bits for the rounding of weights, if their type needs it.
+    /// The source of the random bits for the rounding of 16-bit weights.
     pub(crate) rounding: StepRounding,
     /// The permits of the step: the keys that may get a row.
     pub(crate) permits: Permits,
@@ -110,19 +113,20 @@ impl TableShape {
         })
     }
 
-    /// Returns the shape of the rows, which suffices to read and write them.
+    /// Returns the shape of the rows, which is enough to read and write them.
     pub(crate) fn row(&self) -> &RowShape {
         &self.row
     }
 
-    /// Returns whether a checkpoint of changes holds only the changed rows of the table. Other
-    /// tables are written whole: if a rule changes every row, all rows belong to the changes, and
-    /// if rows grow, a row may have moved to the files of another width.
+    /// Returns whether a checkpoint of changes holds only the changed rows of this table. Other
+    /// tables are written whole. If a rule changes every row, all rows are changed rows. If rows
+    /// grow, a changed row may have moved to the files of the other width.
     pub(crate) fn has_changes(&self) -> bool {
         !self.swept && self.narrow.is_none()
     }
 
-    /// Returns the shape of a full row, or of a narrow row if the table has narrow rows.
+    /// Returns the shape of a narrow row if `is_narrow` is `true` and the table has narrow rows,
+    /// else the shape of a full row.
     pub(crate) fn of_width(&self, is_narrow: bool) -> &Self {
         match &self.narrow {
             Some(narrow) if is_narrow => &narrow.shape,
@@ -130,7 +134,7 @@ impl TableShape {
         }
     }
 
-    /// Returns one step of the table: the rules of its segments, and the values for the metadata.
+    /// Returns the optimizer step of the table for these settings.
     pub(crate) fn step(&self, step: Step, rates: Rates, scale: f32, epoch: u32) -> TableStep {
         let segments = self.spec.segments.iter().zip(&self.segments);
         let kernels = segments.map(|(spec, segment)| Kernel {

@@ -1,4 +1,5 @@
-//! A shard: a contiguous range of slots of every table. A shard is a plain value without locks.
+//! A shard: a contiguous range of slots with the rows of every table. A shard is a plain value
+//! without locks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::shape::{TableShape, TableStep};
 use crate::table::Table;
 use crate::table::push::Times;
 
-/// The rows that all tables have in one range of slots.
+/// The rows of all tables in one range of slots.
 #[derive(Debug)]
 pub(crate) struct Shard {
     slots: Range<usize>,
@@ -31,7 +32,7 @@ impl Shard {
         self.slots.clone()
     }
 
-    /// Applies the gradients of all tables that are not swept.
+    /// Applies the gradients of all tables that have no whole-table rules.
     pub(crate) fn push(
         &mut self,
         plan: &LookupPlan,
@@ -49,7 +50,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Adds the gradients of swept tables to the staged gradients of their rows, for a sweep.
+    /// Adds the gradients of tables with whole-table rules to the staged gradients of their rows. A
+    /// sweep applies them.
     pub(crate) fn stage(
         &mut self,
         plan: &LookupPlan,
@@ -67,8 +69,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Applies staged gradients and whole-table rules in the tables that have a step, and evicts
-    /// from those that have a turn.
+    /// Applies staged gradients and whole-table rules in the tables for which `steps` has a step.
+    /// Then evicts rows in the tables for which `turns` has an eviction.
     pub(crate) fn sweep(
         &mut self,
         steps: &[Option<TableStep>],
@@ -87,8 +89,8 @@ impl Shard {
 }
 
 /// Returns the number of occurrences of each key in a run of a plan, and the uses of their rows.
-/// The offsets are empty if the plan does not have them; [`TableSet`](crate::TableSet) refuses such
-/// a plan for tables that need them.
+/// The offsets are empty if the plan has none. [`TableSet`](crate::TableSet) refuses such a plan
+/// for tables that need occurrences.
 pub(crate) fn times<'a>(
     plan: &'a TablePlan,
     gradients: &'a TableRows,
@@ -101,7 +103,8 @@ pub(crate) fn times<'a>(
     }
 }
 
-/// Calls `f` for each run of one slot inside `range` of a plan's keys, in slot order.
+/// Calls `f` for each slot that has keys in `range`, in slot order. `f` gets the keys of the slot
+/// and their positions in the plan. Returns the results.
 pub(crate) fn slot_runs<R>(
     plan: &TablePlan,
     range: Range<usize>,

@@ -1,27 +1,28 @@
-//! A checkpoint of one moment, written while training goes on.
+//! Snapshots: checkpoints of one moment that are written while training goes on.
 //!
 //! [`TableSet::begin_snapshot`] copies no row. It ends the current snapshot generation. From then
 //! on, the old content of a row is kept before the row changes (see `snapshot::table`), and so are
-//! the counts of candidates. [`TableSet::advance_snapshot`], called at the end of a step, copies a
-//! number of rows into the next part, and hands complete parts to background tasks of the pool,
-//! which encode, hash, write and sync them. When these tasks are behind, nothing is copied, so that
-//! the step does not wait. [`TableSet::finish_snapshot`] does all remaining work at once.
+//! the old counts of candidates. The caller calls [`TableSet::advance_snapshot`] at the end of a
+//! step. This call copies a number of rows into the next part, and hands complete parts to
+//! background tasks of the pool, which encode, hash, write and sync them. If these tasks are
+//! behind, the call copies nothing, so that the step does not wait. [`TableSet::finish_snapshot`]
+//! does all remaining work at once.
 //!
 //! # Invariants
-//! * The files of a whole checkpoint are byte for byte those that `checkpoint_oracle` would have
-//!   written at the beginning. The files of a checkpoint of changes hold only the rows that
-//!   changed. The boundaries of parts are decided at the beginning, from the number of rows of each
-//!   slot, and rows are copied in slot order.
-//! * The parts in memory are the part being filled and the parts being written. More than one part
-//!   is being written only while these parts have at most [`HELD_BYTES`] together.
+//! * The files of a whole checkpoint have the same bytes as the files that `checkpoint_oracle`
+//!   would have written at the beginning of the snapshot. The files of a checkpoint of changes hold
+//!   only the rows that changed. The boundaries of parts are decided at the beginning, from the
+//!   number of rows of each slot. Rows are copied in slot order.
+//! * At any time, memory holds the part that is being filled and the parts that are being written.
+//!   More than one part is being written only if these parts take at most [`HELD_BYTES`] together.
 //!
 //! # Concurrency
-//! A task owns the content that it writes. The tables belong to the holder of `&mut`, as in every
-//! phase.
+//! A task owns the content that it writes. Only the holder of `&mut` changes the tables, as in
+//! every other phase.
 //!
 //! # Crash consistency
-//! Files are written and synced below a folder that the caller stages and renames, as for every
-//! checkpoint.
+//! Files are written and synced below a folder. The caller creates this folder under a temporary
+//! name and renames it at the end, as for every checkpoint.
 
 mod files;
 mod follow;
@@ -46,13 +47,13 @@ pub(crate) use crate::snapshot::files::sync;
 use crate::snapshot::files::{Content, Job, Written};
 use zillion_rows::part::part_slots;
 
-/// The memory that parts may take together while they are written beside training. A single part
-/// may be larger.
+/// The number of bytes of memory that parts may take together while they are written beside
+/// training. A single part may be larger.
 pub(crate) const HELD_BYTES: u64 = 256 << 20;
 
-/// The cost of copying a row. The unit is the cost of visiting an empty slot.
+/// The cost of copying a row, in units of the cost of visiting an empty slot.
 pub(crate) const ROW_COST: u64 = 16;
-/// The cost of checking whether a row has changed, in the same unit.
+/// The cost of checking whether a row has changed, in the same unit as [`ROW_COST`].
 pub(crate) const LOOK_COST: u64 = 3;
 
 /// The content of the file that is being filled.
@@ -68,24 +69,24 @@ pub(crate) struct Filling {
 pub(crate) struct Snapshot {
     pub(crate) files: Files,
     pub(crate) folder: PathBuf,
-    /// The epoch in which the checkpoint began.
+    /// The dirty epoch in which the checkpoint began.
     pub(crate) epoch: u32,
     /// The generation that ended when the checkpoint began.
     pub(crate) generation: u32,
-    /// The files of the checkpoint, ordered by table; in a table, full rows come first, then narrow
-    /// rows, candidates and the filter.
+    /// The jobs that write the files of the checkpoint, ordered by table. In a table, full rows
+    /// come first, then narrow rows, candidates and the filter.
     pub(crate) jobs: Vec<Job>,
     pub(crate) written: Vec<Option<Written>>,
     /// The index of the job that is being filled or will be filled next.
     pub(crate) next: usize,
     pub(crate) filling: Option<Filling>,
     pub(crate) running: Vec<(usize, Task<Result<Written>>)>,
-    /// The tasks that free images that tables no longer need. Returning memory to the system takes
-    /// time, so a step does not do it.
+    /// The tasks that free images which the tables no longer need. Returning memory to the system
+    /// takes time, so a step does not do it.
     pub(crate) dropping: Vec<Task<()>>,
-    /// The task that syncs the folders after all files have been written.
+    /// The task that syncs the folders after all files have been written; `None` before that.
     pub(crate) closing: Option<Task<Result<()>>>,
-    /// The cost that may still be spent on copying.
+    /// The cost of copying that is still allowed, in the same unit as [`ROW_COST`].
     pub(crate) credit: u64,
     pub(crate) failure: Option<Error>,
 }
@@ -100,7 +101,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns whether another part may be held in memory beside those that are being written.
+    /// Returns whether memory has room for another part in addition to the parts that are being
+    /// written.
     pub(crate) fn has_room(&self, job: &Job, workers: &Workers) -> bool {
         let held: u64 = self.running.iter().map(|(running, _)| self.jobs[*running].bytes).sum();
         // The other half of the threads is left to the background work of training.
@@ -134,7 +136,7 @@ impl Snapshot {
         })
     }
 
-    /// Records why the checkpoint has failed, and stops its tasks.
+    /// Records the error that made the checkpoint fail, and stops the tasks of the checkpoint.
     pub(crate) fn fail(&mut self, failure: Error) {
         self.failure = Some(failure);
         self.stop();
@@ -146,7 +148,7 @@ impl Snapshot {
         self.closing.take().into_iter().for_each(Task::cancel);
     }
 
-    /// Returns the bytes that the parts of a table take in memory.
+    /// Returns the bytes of memory that the parts of a table take.
     pub(crate) fn part_bytes(&self, table: usize) -> u64 {
         let filling = self.filling.as_ref().map(|_| self.next);
         let held = self.running.iter().map(|(job, _)| *job).chain(filling);
@@ -155,8 +157,8 @@ impl Snapshot {
 }
 
 impl Drop for Snapshot {
-    /// Cancels the tasks and waits for their end, because the owner of the folder is about to
-    /// remove it.
+    /// Cancels the tasks and waits for their end, because the owner of the folder may remove the
+    /// folder after this.
     fn drop(&mut self) {
         self.stop();
     }

@@ -1,21 +1,21 @@
-//! The spilling of tables that are larger than their memory: rows that are seldom needed are in a
-//! file.
+//! The spilling of tables that are larger than their memory. Rows that are seldom needed are moved
+//! to a file.
 //!
-//! The whole index stays in memory. The index entry of a row in the file holds the number of a
-//! record in the shard's log instead of a row number. Rows that a plan needs are brought into
-//! memory before any other code reads them, so that pulls and pushes find every row in memory. Rows
-//! beyond the budget are spilled at the end of a step, slot by slot, beginning with those that are
-//! least likely to be needed.
+//! The whole index stays in memory. For a row in the file, the index entry has the number of a
+//! record in the shard's log instead of a row number. Before any other code reads the rows of a
+//! plan, those in the file are brought into memory. So pulls and pushes find every row in memory.
+//! At the end of a step, rows beyond the memory budget are spilled, slot by slot. Rows that are
+//! least likely to be needed are spilled first.
 //!
 //! # Invariants
 //! * A row is either in memory or in the file, never in both, and its index entry says where.
-//! * The choice of the rows in memory changes no result: weights, counts, checkpoints and deltas
-//!   are those of a table that has all its rows in memory.
+//! * Which rows are in memory changes no result. Weights, counts, checkpoints and deltas are those
+//!   of a table that has all its rows in memory.
 //! * A row that cannot be written stays in memory, and the error ends the step.
 //!
 //! # Crash consistency
-//! The file is a scratch file: it is never synced, and it is removed with the process. A run
-//! restarts from its checkpoint, which holds the rows of both places.
+//! The file is a scratch file. It is never synced, and it is removed when the process ends. A run
+//! restarts from its checkpoint, which holds the rows of memory and of the file.
 
 mod fetch;
 mod folder;
@@ -43,19 +43,20 @@ pub(crate) use crate::spill::record::{RecordShape, Thawed};
 use crate::statistics::SpillStatistics;
 use zillion_rows::memory::rows_within;
 
-/// The largest number of reads in flight. A larger number gave no more throughput on the disks that
-/// were measured.
+/// The largest number of reads at the same time. A larger number gave no more throughput on the
+/// disks that were measured.
 pub(crate) const READERS: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
-/// The bytes for each row in memory that store the number of the last pull that needs the row.
+/// The number of bytes for each row in memory that store the number of the last pull that needs the
+/// row.
 pub(crate) const STAMP_BYTES: u64 = 4;
 /// The largest number of bytes that a shard's file takes for each byte of its rows. The segment
-/// that is being filled and the segment that is being emptied are not included. The test
+/// that is being filled and the segment that is being emptied are not counted. The test
 /// `the_file_stays_bounded_while_rows_come_and_go` checks this bound.
 pub(crate) const FILE_PER_ROWS: f64 = 2.5;
 
-/// A folder for the files of tables that spill, and the threads that read them. The tables of a
-/// process share it. Every home creates a new subfolder of the given folder, and removes the
-/// subfolder when the home is dropped.
+/// A folder for the files of tables that spill, and the threads that read the files. The tables of
+/// a process share it. Each value creates a new subfolder of the given folder, and removes this
+/// subfolder when it is dropped.
 #[derive(Clone, Debug)]
 pub struct SpillHome {
     pub(crate) inner: Arc<Home>,
@@ -69,8 +70,9 @@ pub(crate) struct Home {
 }
 
 impl SpillHome {
-    /// Creates a subfolder of `folder`, which is created if absent. Files that ended processes have
-    /// left in `folder` are removed; files of running processes are not changed.
+    /// Creates a subfolder of `folder`, and `folder` itself if it does not exist. Removes the files
+    /// that ended processes have left in `folder`, and does not touch the files of running
+    /// processes.
     ///
     /// # Errors
     /// Returns an error if an operation on the disk fails.
@@ -80,7 +82,7 @@ impl SpillHome {
         Ok(Self { inner: Arc::new(Home { readers, folder, files: files.scratch() }) })
     }
 
-    /// Returns the path of the subfolder that this home has created.
+    /// Returns the path of the subfolder that this value has created.
     pub fn path(&self) -> &Path {
         self.inner.folder.path()
     }
@@ -97,20 +99,21 @@ pub(crate) struct Spill {
     pub(crate) budget_bytes: u64,
     /// The number of rows that fit into `budget_bytes`.
     pub(crate) budget_rows: u64,
-    /// The number of rows that the next step is expected to bring into memory before rows are
-    /// spilled. So many rows of the budget are left free.
+    /// The number of rows that the next step is expected to bring into memory. This number of rows
+    /// of the budget is left free at the end of a step.
     pub(crate) allowance: u64,
     /// The number of rows in memory at the end of the last step.
     pub(crate) settled: u64,
-    /// The reads that were begun for announced plans.
+    /// The reads that have begun for announced plans.
     pub(crate) ahead: Vec<Fetch>,
-    /// The rows that the current plan needs and that are not in memory; present between the two
-    /// halves of bringing rows in.
+    /// The rows that the current plan needs and that are not in memory; `None` unless the first
+    /// half of bringing rows in is done and the second half is not.
     pub(crate) missing: Option<Missing>,
-    /// The number of the last pull that is known to need each row in memory.
+    /// For each row in memory, the number of the last pull that needs the row, by the plans that
+    /// have been announced.
     pub(crate) wanted: Vec<u32>,
     pub(crate) compaction: Option<Compaction>,
-    /// The number of records that compaction may check.
+    /// The number of records that compaction may still check.
     pub(crate) credit: usize,
     pub(crate) counters: SpillStatistics,
 }
@@ -120,16 +123,19 @@ pub(crate) struct Spill {
 pub(crate) struct Compaction {
     pub(crate) segment: u32,
     pub(crate) generation: u64,
-    /// The number of units of the segment that have been read or requested.
+    /// The number of units of the segment that have been read or are being read.
     pub(crate) next: usize,
-    /// The first of the units that are being read, and the read itself.
+    /// The index of the first unit that is being read, and the read; `None` if no unit is being
+    /// read.
     pub(crate) reading: Option<(usize, zillion_device::direct_io::Reading)>,
-    /// The position of a damaged record that belongs to no key.
+    /// The position in the file of a damaged record that belongs to no key; `None` if no such
+    /// record was found.
     pub(crate) damaged: Option<u64>,
 }
 
 impl Spill {
-    /// Creates the state for a shard's part of a table whose rows may take `memory` bytes.
+    /// Creates the state for one shard's part of a table. The rows of this part may take `memory`
+    /// bytes.
     pub(crate) fn new(home: &SpillHome, shape: &TableShape, memory: u64) -> Result<Self> {
         let record = RecordShape::new(shape);
         let budget_rows = budget_rows(memory, shape)?;
@@ -181,7 +187,7 @@ impl Spill {
     }
 }
 
-/// Returns the number of rows that fit into `memory` bytes of a shard, or an error if none fits.
+/// Returns the number of rows that fit into `memory` bytes of a shard, or an error if no row fits.
 pub(crate) fn budget_rows(memory: u64, shape: &TableShape) -> Result<u64> {
     match rows_in(memory, shape) {
         0 => {

@@ -2,45 +2,46 @@
 
 use serde::Serialize;
 
-/// The events of one table, counted since the set was created. Each counter is exported as a
+/// The numbers of events of one table since the set was created. Each counter is exported as a
 /// metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// The number of keys that training looked up.
     pub pulled: u64,
-    /// The number of looked-up keys that the table did not have.
+    /// The number of keys that training looked up and the table did not have.
     pub missing: u64,
     /// The number of rows that were created, by pushes and prefills.
     pub created: u64,
-    /// The number of created rows whose keys had to be admitted first.
+    /// The number of created rows whose keys had to wait for admission.
     pub admitted: u64,
-    /// The number of gradients for keys that were not admitted yet.
+    /// The number of gradients that were dropped because their keys were not admitted yet.
     pub waiting: u64,
     /// The number of rows that were evicted, on schedule or to make room.
     pub evicted: u64,
     /// The number of evicted rows that made room in a table at its limit.
     pub displaced: u64,
-    /// The number of keys whose counts were dropped before they were admitted.
+    /// The number of candidates whose counts were dropped before the candidates were admitted.
     pub lapsed: u64,
-    /// The number of gradients for keys that got no row because the table was at its limit.
+    /// The number of gradients that were dropped because their keys were new and the table was at
+    /// its limit.
     pub refused_full: u64,
-    /// The number of gradients for keys that a dense table does not have.
+    /// The number of gradients that were dropped because a dense table does not have their keys.
     pub refused: u64,
     /// The number of gradients that were dropped because a number in them was not finite.
     pub nonfinite: u64,
-    /// The number of weights that a push would have made larger than their type can hold, and that
-    /// were set to the largest number of the type.
+    /// The number of weights that a push set to the largest number of their type, because the
+    /// computed weights were larger.
     pub saturated: u64,
     /// The number of gradients that were applied or staged.
     pub pushed: u64,
-    /// The number of applied gradients for narrow rows; the floats that such a row lacks were
-    /// dropped.
+    /// The number of gradients that were applied to narrow rows. The part of such a gradient for
+    /// floats that the row lacks was dropped.
     pub narrow_gradients: u64,
     /// The number of narrow rows that became full.
     pub grown: u64,
 }
 
-/// Runs `$change` with each of the named fields of two values.
+/// Calls `$change` with each of the named fields of two values.
 macro_rules! with_fields {
     ($left:expr, $right:expr, $change:expr; $($field:ident)+) => {
         $($change(&mut $left.$field, $right.$field);)+
@@ -57,7 +58,7 @@ impl Counters {
         self.change(other, sum);
     }
 
-    /// Returns the events that were counted after `before`.
+    /// Returns the numbers of events since the counters had the values `before`.
     pub(crate) fn since(mut self, before: Self) -> Self {
         self.change(before, |counter, before| *counter -= before);
         self
@@ -71,35 +72,36 @@ impl Counters {
     }
 }
 
-/// The statistics of one table, summed over all its shards.
+/// The memory and the counters of one table, summed over all its shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TableStatistics {
     /// The name of the table.
     pub table: String,
     /// The number of rows of the table.
     pub rows: u64,
-    /// The number of rows that are narrow until they have been pushed often enough.
+    /// The number of narrow rows.
     pub narrow_rows: u64,
     /// The number of keys that wait to be admitted.
     pub candidates: u64,
-    /// The bytes of weights in rows.
+    /// The bytes of memory that the weights of all rows take.
     pub payload_bytes: u64,
-    /// The bytes of optimizer state and metadata in rows.
+    /// The bytes of memory that the optimizer state and the metadata of all rows take.
     pub state_bytes: u64,
-    /// The bytes of the index at its present size.
+    /// The bytes of memory that the index takes now.
     pub index_bytes: u64,
     /// The bytes of the candidates' counts.
     pub candidate_bytes: u64,
-    /// The bytes of gradients that are kept by row (in tables with whole-table rules).
+    /// The bytes of gradients that are staged by row, in tables with whole-table rules.
     pub staged_bytes: u64,
     /// The bytes of the lists of changed keys, if changes are tracked.
     pub change_bytes: u64,
-    /// The bytes of rows and candidates that are kept as they were, and of parts that are being
-    /// written, while a checkpoint is taken beside training.
+    /// The bytes that an open snapshot takes: old contents of rows and candidates, and parts that
+    /// are being written.
     pub snapshot_bytes: u64,
-    /// The bytes that are reserved and not in a row: ends of chunks, alignment.
+    /// The bytes of memory that are reserved and hold no row: the ends of chunks, alignment and
+    /// free rows.
     pub slack_bytes: u64,
-    /// The statistics of spilling; present if rows may leave memory.
+    /// The statistics of spilling; `None` if the table does not spill.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill: Option<SpillStatistics>,
     /// The counters of the table's events.
@@ -107,7 +109,7 @@ pub struct TableStatistics {
 }
 
 impl TableStatistics {
-    /// Returns the sum of all bytes that the table has in memory.
+    /// Returns the number of bytes of memory that the table takes in total.
     pub fn total_bytes(&self) -> u64 {
         self.payload_bytes
             + self.state_bytes
@@ -132,8 +134,8 @@ impl TableStatistics {
     }
 }
 
-/// The statistics of a table that spills. Bytes and operations are those of the disk, not of the
-/// page cache.
+/// The statistics of a table that spills. Bytes and operations are those of the disk and not those
+/// of the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SpillStatistics {
     /// The number of rows in memory.
@@ -148,15 +150,16 @@ pub struct SpillStatistics {
     pub disk_bytes: u64,
     /// The bytes of the file that hold live rows.
     pub live_bytes: u64,
-    /// The bytes of memory for data on its way to or from the file.
+    /// The bytes of the buffers for data that is being read from the file or written to it.
     pub buffer_bytes: u64,
     /// The number of rows that were read from the file because a plan needed them.
     pub brought_in: u64,
-    /// The number of rows whose reading had begun before their plan was looked up.
+    /// The number of rows whose read began before their plan was looked up, because the plan was
+    /// announced.
     pub ahead: u64,
     /// The number of rows that were written to the file to free memory.
     pub spilled: u64,
-    /// The number of rows that compaction wrote again, so that their segment could be reused.
+    /// The number of rows that compaction has written again to free their segment.
     pub compacted: u64,
     /// The number of reads of the file.
     pub reads: u64,

@@ -1,12 +1,12 @@
-//! One shard's part of one table: an index, a slab of weights and a companion slab.
+//! One shard's part of one table: an index, a slab of weights and a slab of companion rows.
 //!
 //! # Invariants
-//! * In a dense table rows are numbered in key order. The rows of a slot are one run, so that a
-//!   sweep walks memory from one end to the other and takes sums in an order that does not depend
-//!   on history.
+//! * In a dense table, rows are numbered in key order, so the rows of a slot are one run. A sweep
+//!   therefore walks through memory from one end to the other, and adds sums in an order that does
+//!   not depend on history.
 //!
 //! # Concurrency
-//! A `Table` is a plain value, owned by one shard.
+//! A `Table` is a plain value without locks. One shard owns it.
 
 pub(crate) mod dense;
 pub(crate) mod found_rows;
@@ -45,29 +45,30 @@ pub(crate) struct Table {
     pub(crate) index: Index,
     /// The slabs of the full rows.
     pub(crate) slabs: RowSlabs,
-    /// The memory for a row in f32, used if the weights have another type.
+    /// The scratch memory for a row in f32, used if the weights have another type.
     pub(crate) scratch: Vec<f32>,
     pub(crate) counters: Counters,
-    /// The admission of the table; present if keys wait for their rows.
+    /// The admission of the table; `None` if every key gets a row at once.
     pub(crate) candidates: Option<KeyAdmission>,
-    /// The entries that the last pull found for its keys.
+    /// The index entries that the last pull found for its keys.
     pub(crate) known: FoundRows,
-    /// The places of rows that were evicted to make room, for new rows to take.
+    /// The rows that were evicted to make room, which new rows take first.
     pub(crate) free_list: FreeList,
-    /// The demand of this step so far.
+    /// The demand of this step, counted up to now.
     pub(crate) demand: Demand,
-    /// The state of a dense table; present if the vocabulary is fixed.
+    /// The additional state of a dense table; `None` in a dynamic table.
     pub(crate) dense: Option<Dense>,
-    /// The lists of changed keys; present while changes are tracked.
+    /// The lists of changed keys; `None` if changes are not tracked.
     pub(crate) changes: Option<Changes>,
-    /// The rows as a snapshot needs them; present while a snapshot is written.
+    /// The old rows that a snapshot needs; `None` if no snapshot is being written.
     pub(crate) snapshot: Option<Box<TableSnapshot>>,
-    /// The tombstones; present if checkpoints of changes are written.
+    /// The tombstones; `None` if no checkpoints of changes are written.
     pub(crate) tombstones: Option<Box<Tombstones>>,
-    /// The state of spilling; present if rows may leave memory. Index entries may then name
-    /// records.
+    /// The state of spilling; `None` if the table does not spill. In a table that spills, index
+    /// entries can be those of records.
     pub(crate) spill: Option<Box<Spill>>,
-    /// The narrow rows; present if rows grow. Index entries may then name rows of their slabs.
+    /// The narrow rows; `None` if rows do not grow. In a table with narrow rows, index entries can
+    /// be those of narrow rows.
     pub(crate) narrow: Option<Box<Narrow>>,
 }
 
@@ -104,7 +105,7 @@ impl Table {
         self.index.get(key).is_some()
     }
 
-    /// Copies the counters of the table that this table replaces.
+    /// Takes over the counters of the table that this table replaces.
     pub(crate) fn keep_counters(&mut self, replaced: &Self) {
         self.counters = replaced.counters;
         if let (Some(spill), Some(replaced)) = (&mut self.spill, &replaced.spill) {
@@ -113,8 +114,8 @@ impl Table {
         }
     }
 
-    /// Creates the row of a key that has none, with initial weights and initial state. The row is
-    /// narrow if the table's rows grow.
+    /// Creates the row of a key that has none, with initial weights and initial optimizer state. If
+    /// the table's rows grow, the row is narrow. Returns the index entry of the row.
     pub(crate) fn create(&mut self, key: FeatureKey, epoch: u32) -> Result<Entry> {
         let entry = match self.narrow {
             Some(_) => self.make_narrow(key, epoch)?,
@@ -140,7 +141,7 @@ impl Table {
         Ok(row)
     }
 
-    /// Gives the place of a removed row to a key without a row. The weights are still those of the
+    /// Gives the memory of a removed row to a key without a row. The weights are still those of the
     /// removed row.
     pub(crate) fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
@@ -151,7 +152,8 @@ impl Table {
         Ok(row)
     }
 
-    /// Allocates a row of zeros and inserts the key into the index; the key must have no row.
+    /// Allocates a row of zeros and adds its key to the index. The key must have no row. Returns
+    /// the number of the row.
     pub(crate) fn allocate_for(&mut self, key: FeatureKey) -> Result<u32> {
         let row = self.allocate()?;
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
@@ -161,7 +163,7 @@ impl Table {
         Ok(row)
     }
 
-    /// Allocates a row of zeros in both slabs.
+    /// Allocates a row of zeros in both slabs, and returns its number.
     pub(crate) fn allocate(&mut self) -> Result<u32> {
         let row = self.slabs.allocate()?;
         if !Entry::fits_full(row, self.narrow.is_some()) {
@@ -171,7 +173,7 @@ impl Table {
         Ok(row)
     }
 
-    /// Adds a row as a checkpoint stored it. The key must have no row.
+    /// Adds a row with the values that a checkpoint stored. The key must have no row.
     pub(crate) fn restore_row(&mut self, key: FeatureKey, stored: StoredRow<'_>) -> Result<()> {
         if stored.is_narrow {
             return self.restore_narrow_row(key, stored);
@@ -182,8 +184,8 @@ impl Table {
         Ok(())
     }
 
-    /// Completes the restoring of rows in key order. The function must be called after the last
-    /// row.
+    /// Completes the restoring of rows. The caller must call this function after it has added the
+    /// last row, in key order.
     pub(crate) fn finish_restoring(&mut self) {
         if let Some(dense) = &mut self.dense {
             dense.renumber(&self.index);

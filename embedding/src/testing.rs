@@ -1,5 +1,5 @@
-//! The tools for tests and benchmarks: reference implementations, and separate parts of the engine.
-//! Production code does not call them.
+//! The tools for tests and benchmarks: reference implementations, and parts of the engine that can
+//! be used alone. Production code does not call them.
 
 mod checkpoint_oracle;
 #[cfg(test)]

@@ -1,21 +1,22 @@
-//! The tombstones of a table: the keys that a checkpoint of changes needs in addition to the rows
-//! in memory.
+//! The tombstones of a table: the keys that a checkpoint of changes needs, in addition to the keys
+//! of the rows in memory.
 //!
-//! The snapshot generation of a row tells whether the row changed since an earlier checkpoint. Two
-//! kinds of keys have no row in memory with a generation: keys whose rows were evicted, and keys
-//! whose rows were changed and then spilled. For the second kind, reading a whole file would be too
-//! slow. Both kinds are listed, by slot.
+//! The snapshot generation of a row tells whether the row has changed since an earlier checkpoint.
+//! But two kinds of keys have no row in memory: keys whose rows were evicted, and keys whose rows
+//! were changed and then spilled. Both kinds are listed, by slot. For spilled rows, the alternative
+//! would be to read the whole file, which is too slow.
 //!
 //! # Invariants
-//! * Every key whose row was evicted since the beginning of the oldest checkpoint that may still be
-//!   asked for is listed, with the last generation that had ended when a checkpoint began. The
-//!   evicted row may itself be newer than that beginning.
-//! * Every row on disk with a generation after that beginning is listed with its generation; its
-//!   key may be in memory again.
-//! * Lists are shortened to the entries that matter whenever they have doubled.
+//! * Let the base be the oldest checkpoint on which the next checkpoint of changes may be based.
+//!   Every key whose row was evicted since the base began is listed, with the last generation that
+//!   had ended with the beginning of a checkpoint. The evicted row may have been created after the
+//!   base began.
+//! * Every row on disk that changed after the base began is listed with its generation. Its key may
+//!   be in memory again.
+//! * A list is shortened to the entries that are still needed every time its length has doubled.
 //!
 //! # Concurrency
-//! A plain value, owned by one shard's part of a table.
+//! The tombstones are a plain value without locks. One shard's part of a table owns them.
 
 mod table;
 
@@ -23,28 +24,28 @@ use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 
-/// The number of entries that a list may have before it is shortened.
+/// The number of entries below which a list is never shortened.
 pub(crate) const FEWEST: usize = 64;
 
-/// The listed keys of one shard's part of a table, by slot: keys whose rows were evicted, and keys
+/// The tombstones of one shard's part of a table, by slot: keys whose rows were evicted, and keys
 /// whose rows were spilled.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
     pub(crate) first_slot: usize,
     /// The generation that ended when the newest checkpoint began; `None` if no checkpoint has
-    /// begun.
+    /// begun yet.
     pub(crate) cut: Option<u32>,
-    /// The oldest generation from whose end changes are still needed.
+    /// The generation after whose end all changes are still needed.
     pub(crate) oldest: u32,
     pub(crate) gone: Vec<List>,
     pub(crate) spilled: Vec<List>,
 }
 
-/// A list of keys with a generation each.
+/// A list of keys, each with a generation.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     pub(crate) entries: Vec<(u64, u32)>,
-    /// The number of entries after the list was last shortened.
+    /// The number of entries that were left when the list was last shortened.
     pub(crate) shortened: usize,
 }
 
@@ -69,7 +70,8 @@ impl List {
         }
     }
 
-    /// Returns the keys whose generation satisfies a condition, in ascending order, each once.
+    /// Returns the keys whose generation satisfies the condition `generations`, in ascending order
+    /// and without duplicates.
     pub(crate) fn keys(&self, generations: impl Fn(u32) -> bool) -> Vec<u64> {
         let mut keys: Vec<u64> = self
             .entries
@@ -83,14 +85,14 @@ impl List {
     }
 }
 
-/// Keeps the entries whose generation is at least `oldest`, each once.
+/// Keeps the entries whose generation is at least `oldest`, without duplicates.
 pub(crate) fn shorten_gone(entries: &mut Vec<(u64, u32)>, oldest: u32) {
     entries.retain(|&(_, cut)| cut >= oldest);
     entries.sort_unstable();
     entries.dedup();
 }
 
-/// Keeps the newest generation of each key, if it is later than `oldest`.
+/// Keeps only the newest entry of each key, and only if its generation is later than `oldest`.
 pub(crate) fn shorten_spilled(entries: &mut Vec<(u64, u32)>, oldest: u32) {
     entries.retain(|&(_, generation)| generation > oldest);
     entries.sort_unstable_by(|a, b| b.cmp(a));
@@ -104,7 +106,7 @@ impl Tombstones {
         Self { first_slot: slots.start, cut: None, oldest: 0, gone, spilled }
     }
 
-    /// Notes that a checkpoint begins and that `generation` has ended.
+    /// Notes that a checkpoint begins, with which `generation` has ended.
     pub(crate) fn begin(&mut self, generation: u32) {
         if self.cut.replace(generation).is_none() {
             self.oldest = generation;
@@ -118,7 +120,7 @@ impl Tombstones {
         list.push(key, cut, |entries| shorten_gone(entries, oldest));
     }
 
-    /// Lists a key whose row, which changed last in `generation`, leaves memory.
+    /// Lists a key whose row is spilled. The row changed last in `generation`.
     pub(crate) fn note_spilled(&mut self, key: FeatureKey, generation: u32) {
         let oldest = self.oldest;
         if self.cut.is_some() && generation > oldest {
@@ -134,8 +136,8 @@ impl Tombstones {
         self.spilled[at].shorten(|entries| shorten_spilled(entries, oldest));
     }
 
-    /// Returns the keys of a slot whose rows on disk may have changed after the end of generation
-    /// `since`, ascending.
+    /// Returns, for one slot, the keys whose rows were spilled and may have changed after the end
+    /// of generation `since`, in ascending order.
     pub(crate) fn spilled_since(&self, slot: usize, since: u32) -> Vec<u64> {
         self.spilled[slot - self.first_slot].keys(|generation| generation > since)
     }

@@ -1,7 +1,7 @@
-//! A read-only view of a table of a checkpoint: figures over all rows, the first rows by some
-//! order, and the row of one key.
+//! A read-only view of a table of a checkpoint. It gives figures over all rows, the first rows in
+//! some order, and the row of one key.
 //!
-//! Parts are mapped and verified, not loaded, so that a query costs one pass over the mapping.
+//! Parts are mapped and verified, but not loaded, so a query costs one pass over the mapped files.
 //! Training and serving do not use this module.
 
 mod explain;
@@ -31,16 +31,16 @@ pub use crate::view::explain::{
 pub use crate::view::histogram::{Histogram, Measure, Range};
 pub use crate::view::shrink::{Keep, Shrink, TableSize};
 
-/// The largest number of norms from which quantiles are taken. If a table has more rows, rows that
-/// are evenly spaced in key order are taken.
+/// The largest number of norms from which quantiles are computed. If a table has more rows, an
+/// evenly spaced sample of its rows in key order is used.
 const NORMS: usize = 1 << 22;
 
 /// A read-only view of one table of a checkpoint.
 #[derive(Debug)]
 pub struct TableView {
     shape: TableShape,
-    /// The parts of full rows in slot order, whose number is a power of two, followed by the parts
-    /// of narrow rows in the same form.
+    /// The parts of full rows in slot order, and then the parts of narrow rows in slot order. The
+    /// number of each is a power of two.
     parts: Vec<RowPart>,
     /// The number of parts of full rows.
     full: usize,
@@ -53,40 +53,40 @@ pub struct TableView {
 pub struct RowView<'a> {
     /// The key of the row.
     pub key: FeatureKey,
-    /// The weights of all segments, in f32 and without padding; zeros where a narrow row has no
-    /// floats.
+    /// The weights of all segments, in f32 and without padding. The weights that a narrow row lacks
+    /// are zeros.
     pub weights: Cow<'a, [f32]>,
-    /// The optimizer state of all segments; for a narrow row, the state of the floats that the row
-    /// has.
+    /// The optimizer state of all segments. A narrow row has only the state of its own floats.
     pub state: &'a [f32],
-    /// Whether the row is narrow, so that it does not have all of its floats yet.
+    /// Whether the row is narrow, which means that it lacks some floats.
     pub is_narrow: bool,
     /// The number of pushes of the row.
     pub count: u32,
     /// The step of the last push.
     pub last_step: u32,
-    /// The shows and clicks, decayed to the step of the last push; `None` if the table does not
-    /// keep them.
+    /// The shows and clicks of the row, decayed to the step of its last push; `None` if the table
+    /// does not keep them.
     pub used: Option<Use>,
 }
 
 /// A key that waits for its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Waiting {
-    /// The number of occurrences so far.
+    /// The number of occurrences that have been counted.
     pub count: u32,
     /// The step in which the key was last seen.
     pub last_step: u32,
 }
 
-/// An order of rows, with the largest figure first; rows with equal figures are ordered by key.
+/// An order of rows by a figure. The row with the largest figure comes first, and rows with equal
+/// figures are ordered by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The number of pushes, then the step of the last push.
+    /// By the number of pushes, and then by the step of the last push.
     Count,
-    /// The L2 norm of the weights.
+    /// By the L2 norm of the weights.
     Norm,
-    /// The step of the last push, then the number of pushes.
+    /// By the step of the last push, and then by the number of pushes.
     Recent,
 }
 
@@ -97,30 +97,30 @@ pub struct TableSurvey {
     pub table: String,
     /// The number of rows of the table.
     pub rows: u64,
-    /// The number of rows that are narrow until they have been pushed often enough.
+    /// The number of narrow rows.
     pub narrow_rows: u64,
     /// The number of keys that wait to be admitted.
     pub candidates: u64,
-    /// The bytes of weights in memory, including padding.
+    /// The bytes that the weights of all rows take in memory, including padding.
     pub payload_bytes: u64,
-    /// The bytes of optimizer state and metadata in memory.
+    /// The bytes that the optimizer state and the metadata of all rows take in memory.
     pub state_bytes: u64,
-    /// The bytes of the index in memory, at the worst moment of its growth.
+    /// The bytes that the index takes in memory at the worst moment of its growth.
     pub index_bytes: u64,
-    /// The bytes of the candidates' counts in memory, at the worst moment of their growth.
+    /// The bytes that the counts of candidates take in memory at the worst moment of their growth.
     pub candidate_bytes: u64,
-    /// The bytes of the checkpoint's files for this table, including the files of checkpoints that
-    /// it stands on.
+    /// The bytes of the table's files in the checkpoint. The files of the checkpoints below it are
+    /// included.
     pub file_bytes: u64,
-    /// The numbers of rows by their number of pushes.
+    /// A histogram of the rows by their number of pushes.
     pub counts: Vec<Bin>,
-    /// The numbers of rows by the steps since their last push.
+    /// A histogram of the rows by the number of steps since their last push.
     pub ages: Vec<Bin>,
-    /// The numbers of candidates by their occurrences.
+    /// A histogram of the candidates by their number of occurrences.
     pub waiting: Vec<Bin>,
-    /// The L2 norms of the rows; absent if there are no rows.
+    /// The distribution of the L2 norms of the rows; `None` if there are no rows.
     pub norms: Option<Norms>,
-    /// The balance of rows over the slots.
+    /// The distribution of the rows over the slots.
     pub slots: SlotBalance,
 }
 
@@ -157,7 +157,7 @@ pub struct Norms {
 /// The distribution of the rows over the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SlotBalance {
-    /// The number of slots with rows, out of 4,096.
+    /// The number of slots that have rows, out of 4,096.
     pub used: u64,
     /// The number of rows of the emptiest slot.
     pub min: u64,
@@ -167,8 +167,8 @@ pub struct SlotBalance {
     pub max: u64,
 }
 
-/// A count of values by powers of two: bin 0 holds the value 0, and bin `i` the values from
-/// `2^(i-1)`.
+/// A histogram of values by powers of two. Bin 0 counts the value 0. Bin `i` counts the values from
+/// `2^(i-1)` to `2^i - 1`.
 #[derive(Debug)]
 struct Bins([u64; 34]);
 
@@ -192,7 +192,7 @@ impl Bins {
     }
 }
 
-/// The figures of the rows of one part, from one pass over the part.
+/// The figures over the rows of one part, from one pass over the part.
 struct Pass {
     counts: Bins,
     ages: Bins,
@@ -246,12 +246,13 @@ impl TableView {
         self.parts.iter().map(|part| part.len() as u64).sum()
     }
 
-    /// Returns the row of a key.
+    /// Returns the row of a key, or `None` if the key has no row.
     pub fn get(&self, key: FeatureKey) -> Option<RowView<'_>> {
         self.find(key).map(|(part, row)| self.view(part, row))
     }
 
-    /// Returns the part that has the row of a key, and the position of the row in it.
+    /// Returns the part that has the row of a key and the index of the row in this part, or `None`
+    /// if the key has no row.
     fn find(&self, key: FeatureKey) -> Option<(&RowPart, usize)> {
         let (full, narrow) = self.parts.split_at(self.full);
         let among = |parts| {
@@ -277,8 +278,8 @@ impl TableView {
         self.parts[self.full..].iter().map(|part| part.len() as u64).sum()
     }
 
-    /// Returns the bytes in memory of `rows` rows, of which `narrow_rows` are narrow: the bytes of
-    /// weights, and the bytes of state and metadata.
+    /// Returns the bytes of memory of `rows` rows: those of the weights, and those of the state and
+    /// the metadata. `narrow_rows` of the rows are narrow.
     fn row_bytes(&self, rows: u64, narrow_rows: u64) -> (u64, u64) {
         let bytes = |shape: &TableShape, rows: u64| {
             (rows * shape.spec.weight_bytes() as u64, rows * 4 * shape.companion_stride as u64)
@@ -288,7 +289,8 @@ impl TableView {
         (full.0 + narrow.0, full.1 + narrow.1)
     }
 
-    /// Returns the count of a key that waits for its row.
+    /// Returns the count of a key that waits for its row, or `None` if the checkpoint has no count
+    /// of the key.
     pub fn waiting(&self, key: FeatureKey) -> Option<Waiting> {
         let part = self.candidates.get(key.slot() * self.candidates.len() / SLOTS)?;
         let Candidate { count, last_step } = part.find(key)?;
@@ -320,7 +322,8 @@ impl TableView {
         all.into_iter().map(|(_, _, (part, row))| self.view(&self.parts[part], row)).collect()
     }
 
-    /// Returns a survey of all rows. Ages are counted back from `step`.
+    /// Returns a survey of all rows. The age of a row is the number of steps from its last push to
+    /// `step`.
     pub fn survey(&self, workers: &Workers, step: u64) -> TableSurvey {
         let rows = self.rows();
         let step = u32::try_from(step).unwrap_or(u32::MAX);
@@ -382,8 +385,8 @@ fn norm(weights: &[f32]) -> f32 {
     weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>().sqrt() as f32
 }
 
-/// Returns a row as it is stored. A narrow row has only the weights that are stored; their norm is
-/// the norm of the row.
+/// Returns a row of a part. A narrow row has only the weights that are stored, and its norm is the
+/// norm of these weights.
 fn view(part: &RowPart, row: usize) -> RowView<'_> {
     let stored = part.stored(row);
     RowView {
@@ -397,8 +400,8 @@ fn view(part: &RowPart, row: usize) -> RowView<'_> {
     }
 }
 
-/// Returns the rank of a row in 64 bits: the figure in the upper bits, and the figure that decides
-/// between equal ones in the lower.
+/// Returns the rank of a row. The upper 32 bits are the figure of the order, and the lower 32 bits
+/// decide between rows with equal figures.
 fn rank(row: &RowView<'_>, order: Order) -> u64 {
     let (high, low) = match order {
         Order::Count => (row.count, row.last_step),
@@ -410,7 +413,7 @@ fn rank(row: &RowView<'_>, order: Order) -> u64 {
     u64::from(high) << u32::BITS | u64::from(low)
 }
 
-/// Keeps the `n` largest values, in descending order.
+/// Keeps only the `n` largest values, and sorts them in descending order.
 fn first<T: Ord>(all: &mut Vec<T>, n: usize) {
     all.sort_unstable_by(|a, b| b.cmp(a));
     all.truncate(n);

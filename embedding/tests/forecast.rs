@@ -1,4 +1,4 @@
-//! Tests that compare the forecasts of limits and spilling with tables that are then created.
+//! Tests that compare forecasts of limits and spilling with real tables.
 
 use std::num::NonZeroUsize;
 
@@ -24,7 +24,7 @@ fn shards(n: usize) -> NonZeroUsize {
     NonZeroUsize::new(n).unwrap()
 }
 
-/// Pushes `keys` distinct keys, a thousand in each step.
+/// Pushes `keys` different keys, a thousand in each step.
 fn fill(set: &mut TableSet, keys: u64) {
     let workers = Workers::new(NonZeroUsize::MIN).unwrap();
     let tables = set.specs().count();

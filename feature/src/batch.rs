@@ -3,40 +3,42 @@
 use crate::key::FeatureKey;
 use crate::schema::Schema;
 
-/// A set of rows in columns, which the reader makes and everything else consumes.
+/// A set of rows in columns. The reader makes batches, and all other parts consume them.
 ///
-/// `sparse[i]` belongs to the i-th sparse feature of the schema (every feature that indexes a
-/// table, in schema order), `numeric[j]` to the j-th numeric one, `labels[k]` to the k-th label.
+/// `sparse[i]` belongs to the i-th sparse feature of the schema, counting only the features that
+/// index a table. `numeric[j]` belongs to the j-th numeric feature, and `labels[k]` to the k-th
+/// label. All follow the order of the schema.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// The number of rows, which is the same in every column.
+    /// The number of rows, which is equal in all columns.
     pub rows: usize,
-    /// The keys of each sparse feature, as ragged columns.
+    /// The keys of each sparse feature. A row may have any number of keys.
     pub sparse: Vec<KeyColumn>,
     /// The transformed values of each numeric feature.
     pub numeric: Vec<Vec<f32>>,
-    /// The labels of each task; the vectors are empty if the source has none (prediction).
+    /// The labels of each task. Their vectors are empty if the source has no labels, as in
+    /// prediction.
     pub labels: Vec<LabelColumn>,
-    /// The sample weights, one for each row.
+    /// The sample weights, one for each row, or `None` if the schema has no weights.
     pub weight: Option<Vec<f32>>,
-    /// The group ids for grouped metrics (a user, a request).
+    /// The group ids (of users or requests) for grouped metrics, one for each row.
     pub group: Option<Vec<u64>>,
-    /// The event times in the unit of the source column, which is the schema's `event_time_unit` if
-    /// it has one.
+    /// The event times, one for each row, in the unit of the source column. If the schema has an
+    /// `event_time_unit`, the times have this unit.
     pub event_time: Option<Vec<i64>>,
-    /// The number of rows whose key a side table does not have, for each side table of the schema.
+    /// The number of rows whose key is missing in a side table, for each side table of the schema.
     pub side_missing: Vec<u64>,
 }
 
-/// The keys of one sparse feature in the layout of an Arrow list column: `i32` offsets into flat
-/// `u64` keys.
+/// The keys of one sparse feature, with the layout of an Arrow list column: `i32` offsets into a
+/// flat vector of `u64` keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyColumn {
-    /// The `rows + 1` offsets, or `None` if each row has exactly one value.
+    /// The `rows + 1` offsets, or `None` if each row has exactly one key.
     pub offsets: Option<Vec<i32>>,
-    /// The keys of all rows, one after another.
+    /// The keys of all rows, concatenated.
     pub keys: Vec<FeatureKey>,
-    /// The weights of the keys, if the source gives weights.
+    /// The weights of the keys, or `None` if the source has no weights.
     pub weights: Option<Vec<f32>>,
 }
 
@@ -45,13 +47,13 @@ pub struct KeyColumn {
 pub struct LabelColumn {
     /// The values, one for each row.
     pub values: Vec<f32>,
-    /// The mask of the labels, `false` where a row has no label for this task; `None` if every row
-    /// has one.
+    /// The mask of the labels: `false` for each row without a label for this task. `None` if all
+    /// rows have a label.
     pub mask: Option<Vec<bool>>,
 }
 
 impl Batch {
-    /// Returns a batch of zero rows with the columns of `schema`.
+    /// Returns a batch without rows that has the columns of `schema`.
     pub fn empty(schema: &Schema) -> Self {
         Self {
             rows: 0,
@@ -72,7 +74,8 @@ impl KeyColumn {
         Self { offsets: None, keys, weights: None }
     }
 
-    /// Returns a ragged column; `offsets` has one entry more than there are rows.
+    /// Returns a column with any number of keys in each row. `offsets` has one entry more than the
+    /// number of rows.
     pub fn ragged(offsets: Vec<i32>, keys: Vec<FeatureKey>) -> Self {
         Self { offsets: Some(offsets), keys, weights: None }
     }
@@ -93,7 +96,7 @@ impl KeyColumn {
         }
     }
 
-    /// Shortens each list of more than `max_len` keys to its last `max_len` keys.
+    /// Shortens each list with more than `max_len` keys to its last `max_len` keys.
     pub fn keep_last(&mut self, max_len: usize) {
         let Some(offsets) = &mut self.offsets else { return };
         if offsets.windows(2).all(|ends| (ends[1] - ends[0]) as usize <= max_len) {

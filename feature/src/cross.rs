@@ -1,26 +1,27 @@
-//! The crosses of features: one id for each combination of other features' ids.
+//! The crosses of features. A cross has one id for each combination of the ids of other features.
 //!
-//! A linear model can learn the effect of two ids that occur together only if the pair has a weight
-//! of its own (Cheng et al. 2016, "Wide & Deep"). A cross is computed from the keys of a batch,
-//! after all columns that come from files; training and serving both use this module.
+//! A linear model can learn the effect of two ids that occur together only if the pair has its own
+//! weight (Cheng et al. 2016, "Wide & Deep"). A cross is computed from the keys of a batch after
+//! the columns of the files have been filled. Training and serving both use this module.
 
 use crate::batch::{Batch, KeyColumn};
 use crate::key::FeatureKey;
 use crate::random;
 use crate::schema::{FeatureKind, FeatureSpec, Schema};
 
-/// Returns the key of a combination: a chain of [`random::combine`], so the order of members
-/// matters. The chain is part of the rules that [`HASH_ID`](crate::HASH_ID) names.
+/// Returns the key of a combination of member keys. The key is a chain of [`random::combine`], so
+/// the order of the members matters. The chain is one of the rules that [`HASH_ID`](crate::HASH_ID)
+/// identifies.
 #[inline]
 pub fn cross_key(members: impl IntoIterator<Item = FeatureKey>) -> FeatureKey {
     FeatureKey(members.into_iter().fold(0, |key, member| random::combine(key, member.0)))
 }
 
-/// The cross columns of a batch, each with the columns of its members.
+/// The cross columns of a schema's batches, each with the columns of its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Crosses {
-    /// The pairs of a cross column and its member columns, as positions in [`Batch::sparse`], in
-    /// schema order.
+    /// Each cross column with the columns of its members, as positions in [`Batch::sparse`]. The
+    /// crosses follow the order of the schema.
     columns: Vec<(usize, Vec<usize>)>,
 }
 
@@ -37,9 +38,10 @@ impl Crosses {
         Self { columns: schema.features.iter().zip(&positions).filter_map(column).collect() }
     }
 
-    /// Computes the crosses of a batch whose other columns are filled. A member comes before its
-    /// cross in the schema, so a cross of a cross finds its member filled. A cross is not changed if
-    /// the batch does not have its member columns, as in a pass that reads only some features.
+    /// Computes the crosses of a batch whose other columns have been filled. The schema lists the
+    /// members of a cross before the cross, so a cross that is itself a member is filled in time.
+    /// If the batch lacks a member column, because a pass reads only some features, the cross is
+    /// not changed.
     pub fn fill(&self, batch: &mut Batch) {
         for (column, members) in &self.columns {
             let filled = |&member: &usize| batch.sparse[member].keys.len() == batch.rows;

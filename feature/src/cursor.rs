@@ -1,11 +1,11 @@
-//! A position in the order of rows.
+//! The position in the order of rows.
 
 use serde::{Deserialize, Serialize};
 
-/// The position of training in the data: `row` rows of epoch `epoch` are done.
+/// The position of training in the data: training has finished `row` rows of epoch `epoch`.
 ///
-/// The order of rows is a pure function of (seed, epoch, file list), so these two numbers are all
-/// that a checkpoint needs to go on exactly where it stopped.
+/// The order of rows is a pure function of the seed, the epoch and the list of files. Therefore a
+/// checkpoint needs only these two numbers to continue exactly at this position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cursor {

@@ -9,7 +9,7 @@ pub enum SchemaError {
     /// An error about a key of the job file.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The absence of the statistics that a feature's transform needs.
+    /// A feature whose transform needs statistics that are absent.
     #[error(
         "feature `{feature}` has no statistics, which training collects before its first step; {hint}"
     )]
@@ -19,17 +19,17 @@ pub enum SchemaError {
         /// The remedy for the caller.
         hint: &'static str,
     },
-    /// A number of side tables that differs from the schema's.
+    /// A number of side tables that differs from the number in the schema.
     #[error(
         "the schema joins {want} side table(s), but {have} were given; give one for each `[side]` section, in the same order"
     )]
     SideTables {
-        /// The number of side tables that are given.
+        /// The number of side tables that were given.
         have: usize,
-        /// The number of side tables that the schema names.
+        /// The number of side tables in the schema.
         want: usize,
     },
-    /// A side table without a column that a feature reads.
+    /// A side table that lacks the column of a feature.
     #[error(
         "feature `{feature}` has no values in its side table; load the side tables of the same schema"
     )]
@@ -45,8 +45,8 @@ pub enum SchemaError {
 pub struct RequestError {
     /// The name of the input.
     pub input: String,
-    /// The row, counted from 0; `None` if the problem is not in one row.
+    /// The row, counted from 0, or `None` if the problem does not concern a single row.
     pub row: Option<usize>,
-    /// The problem, and what to do.
+    /// The problem and the remedy.
     pub reason: String,
 }

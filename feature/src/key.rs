@@ -1,9 +1,10 @@
-//! The keys that raw values become, and the slots of keys.
+//! The keys of raw values, and the slots of keys.
 //!
-//! A key is mixed once, here, and never hashed again: the index of a table, the slot, the shard and
-//! the order of a file all read its bits directly. Integers go through a bijection, so that two ids
-//! never collide and the id can be computed back; strings go through xxh3-64. Golden vectors below
-//! pin both, because every checkpoint depends on them.
+//! A key is mixed only once, when it is made. The index of a table, the slot, the shard and the
+//! order of a file use its bits directly and do not hash it again. Integers are mixed by a
+//! bijection, so that two ids never have the same key, and the id can be computed from the key.
+//! Strings are hashed by xxh3-64. Test vectors below fix both functions, because every checkpoint
+//! depends on them.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -12,17 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::mix64;
 
-/// The number of virtual slots. A key's slot is its top 12 bits; shards and servers own slot
-/// ranges.
+/// The number of virtual slots. The top 12 bits of a key are its slot. Shards and servers own
+/// ranges of slots.
 pub const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
 
-/// The name of the hashing rules in manifests: a file written under other rules is refused.
+/// The name of the hashing rules. Manifests store it, and a file that was written under other rules
+/// is refused.
 pub const HASH_ID: &str = "splitmix64+xxh3-64/1";
 
 const MISSING_TAG: &[u8] = b"zillion:missing:";
 
-/// A mixed 64-bit key of a table. Every `u64` is a valid key; no value has a special meaning.
+/// A mixed 64-bit key in a table. Every `u64` is a valid key, and no value has a special meaning.
 #[derive(
     Clone,
     Copy,
@@ -43,34 +45,35 @@ const MISSING_TAG: &[u8] = b"zillion:missing:";
 pub struct FeatureKey(pub u64);
 
 impl FeatureKey {
-    /// Returns the key of a signed id. A non-negative id has the same key as in
+    /// Returns the key of a signed id. The key of a non-negative id is the same as with
     /// [`FeatureKey::from_u64`].
     #[inline(always)]
     pub fn from_i64(id: i64) -> Self {
         Self::from_u64(id as u64)
     }
 
-    /// Returns the key of an unsigned id: the splitmix64 finaliser (Steele, Lea, Flood 2014), a
-    /// bijection.
+    /// Returns the key of an unsigned id. The function is the splitmix64 finaliser (Steele, Lea,
+    /// Flood 2014), which is a bijection.
     #[inline(always)]
     pub fn from_u64(id: u64) -> Self {
         Self(mix64(id))
     }
 
-    /// Returns the key of a string value (its UTF-8 bytes).
+    /// Returns the key of a string, which is a hash of its UTF-8 bytes.
     #[inline]
     pub fn from_text(text: &str) -> Self {
         Self(xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
     }
 
-    /// Returns the key that stands for "no value" in the named feature.
+    /// Returns the key that stands for a missing value of a feature. `feature` is the name of the
+    /// feature.
     pub fn missing(feature: &str) -> Self {
         let mut bytes = MISSING_TAG.to_vec();
         bytes.extend_from_slice(feature.as_bytes());
         Self(xxhash_rust::xxh3::xxh3_64(&bytes))
     }
 
-    /// Returns the integer id from which [`FeatureKey::from_u64`] made this key.
+    /// Returns the integer id of this key: the inverse of [`FeatureKey::from_u64`].
     pub fn unmix(self) -> u64 {
         let z = self.0;
         let z = z ^ (z >> 31) ^ (z >> 62);
@@ -81,14 +84,14 @@ impl FeatureKey {
         z.wrapping_sub(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Returns the virtual slot of the key, a number in `0..SLOTS`.
+    /// Returns the virtual slot of the key, from 0 to `SLOTS - 1`.
     #[inline(always)]
     pub fn slot(self) -> usize {
         (self.0 >> (64 - SLOT_BITS)) as usize
     }
 }
 
-/// A hasher of keys for the standard library's maps and sets, which does not mix again.
+/// A hasher of keys for the maps and sets of the standard library. It does not mix the keys again.
 pub type MixedHasher = BuildHasherDefault<KeyHasher>;
 
 /// The hasher of [`MixedHasher`], which returns the bits of a key unchanged.
@@ -125,7 +128,7 @@ impl TableId {
     }
 }
 
-/// A training step, counted from 1: step 0 means "before training".
+/// The number of a training step, counted from 1. Step 0 means that training has not started.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

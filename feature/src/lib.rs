@@ -1,8 +1,8 @@
-//! The meaning of a row: the schema, keys, ragged columns, batches and lookup plans.
+//! The meaning of a row: the schema, the keys, the columns of batches, and the lookup plans.
 //!
-//! All other crates exchange these types. They are pure data: nothing here reads a file, owns a
-//! table or starts a thread. The reader (files to batches), the tables and the models are other
-//! crates.
+//! All other crates exchange these types, which are pure data. This crate reads no files, owns no
+//! tables and starts no threads. Other crates implement the reader (which makes batches from
+//! files), the tables and the models.
 //!
 //! ```
 //! use zillion_feature::{Batch, FeatureKey, KeyColumn, LookupPlan, PlanScratch, Schema};

@@ -1,10 +1,11 @@
-//! The lookup plan of a batch: the unique keys of each table, and the way back to the values.
+//! The lookup plan of a batch: the unique keys of each table, and the mapping from unique keys to
+//! the values of the batch.
 //!
 //! # Invariants
-//! The order of everything here is a function of the batch alone. Unique keys are sorted by slot
-//! and, inside a slot, by first occurrence. So a shard's keys are one contiguous run for *every*
-//! number of shards, and insertion order, gradient sums and norms do not depend on the number of
-//! shards.
+//! The order of all entries depends only on the batch. Unique keys are sorted by slot, and keys of
+//! the same slot by their first occurrence. Therefore the keys of a shard are one contiguous run
+//! for every number of shards. The order of insertions, the sums of gradients and the norms do not
+//! depend on the number of shards.
 
 use std::ops::Range;
 
@@ -13,53 +14,54 @@ use crate::key::{FeatureKey, SLOTS, TableId};
 use crate::schema::Schema;
 use crate::shard::ShardMap;
 
-/// The keys that one batch looks up, grouped by table.
+/// The unique keys that one batch looks up in each table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LookupPlan {
     /// The number of rows of the batch.
     pub rows: usize,
-    /// The plans of the schema's tables, in its order.
+    /// The plan of each table, in the order of the schema.
     pub tables: Vec<TablePlan>,
-    /// The plans of the batch's sparse columns, in its order.
+    /// The plan of each sparse column, in the order of the batch.
     pub columns: Vec<ColumnPlan>,
 }
 
-/// The unique keys of one table.
+/// The unique keys that one batch looks up in one table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TablePlan {
-    /// The table that is looked up.
+    /// The table.
     pub table: TableId,
-    /// The unique keys, sorted by slot and inside a slot by first occurrence.
+    /// The unique keys, sorted by slot. Keys of the same slot are sorted by their first occurrence.
     pub keys: Vec<FeatureKey>,
-    /// The runs of keys of one slot, ascending: the slot, and the index of its first key.
+    /// The slots of the keys, ascending. Each slot comes with the index of its first key in `keys`.
     pub slots: Vec<(u16, u32)>,
-    /// The places at which each unique key occurs.
+    /// The positions in the batch at which each unique key occurs.
     pub occurrences: Occurrences,
 }
 
-/// The map from unique keys to the values that they came from, as a compressed sparse matrix.
+/// The mapping from each unique key to the values of the batch, in the form of a compressed sparse
+/// matrix.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Occurrences {
-    /// The `unique + 1` offsets into `positions`.
+    /// The `unique + 1` offsets into `positions`, where `unique` is the number of unique keys.
     pub offsets: Vec<u32>,
-    /// The positions in the table's value order (columns in schema order, values in batch order),
-    /// ascending for each key.
+    /// The positions of the values of each key, ascending. The values of a table are numbered
+    /// column by column in the order of the schema, and inside a column in the order of the batch.
     pub positions: Vec<u32>,
 }
 
-/// The map from the values of one sparse column to its table's unique keys.
+/// The mapping from the values of one sparse column to the unique keys of its table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ColumnPlan {
     /// The position of the table in [`LookupPlan::tables`].
     pub table: usize,
-    /// The index into the table's unique keys, for each value.
+    /// The index of the unique key of each value.
     pub inverse: Vec<u32>,
-    /// The position of this column's first value in the table's value order.
+    /// The number of values of the same table in the columns before this one.
     pub base: u32,
 }
 
 impl TablePlan {
-    /// Returns the runs of `keys` that each shard owns, in shard order.
+    /// Returns the range of `keys` that each shard owns, in the order of the shards.
     pub fn shard_ranges(&self, map: &ShardMap) -> Vec<Range<usize>> {
         (0..map.shards())
             .map(|shard| {
@@ -75,24 +77,27 @@ impl TablePlan {
     }
 }
 
-/// The number of unique keys up to which comparing them is faster than walking over all slots.
+/// The maximum number of unique keys for which sorting by comparison is faster than counting the
+/// keys of all slots.
 const FEW_KEYS: usize = 256;
 
-/// The memory that the building of plans reuses from batch to batch.
+/// The memory for building plans, which is reused for each batch.
 #[derive(Debug, Default)]
 pub struct PlanScratch {
-    /// An open-addressed set of the keys of one table; `generation` makes clearing free.
+    /// A hash set of the keys of one table, with open addressing. A cell is empty if its generation
+    /// is not `generation`, so the set is cleared by increasing this number.
     cells: Vec<Cell>,
     generation: u32,
-    /// The unique keys in order of first occurrence, and the count of each.
+    /// The unique keys in the order of their first occurrence. `counts` holds the number of
+    /// occurrences of each key.
     first_seen: Vec<FeatureKey>,
     counts: Vec<u32>,
-    /// The map from the order of first occurrence to the slot order.
+    /// The index in slot order of each unique key, in the order of first occurrence.
     rank: Vec<u32>,
-    /// The first position of each slot, used by [`PlanScratch::sort_many`].
+    /// The index of the first key of each slot, which [`PlanScratch::sort_many`] uses.
     slot_starts: Vec<u32>,
-    /// The slots, each with a place in order of first occurrence, used by
-    /// [`PlanScratch::sort_few`].
+    /// The slot of each unique key and the key's index in the order of first occurrence, which
+    /// [`PlanScratch::sort_few`] uses.
     order: Vec<(u16, u32)>,
 }
 
@@ -104,10 +109,11 @@ struct Cell {
 }
 
 impl LookupPlan {
-    /// Plans the lookups of a batch.
+    /// Makes the lookup plan of a batch.
     ///
     /// # Panics
-    /// Panics if the batch was not made for `schema`, or holds 2³¹ values or more.
+    /// Panics if the batch does not have the columns of `schema`, or if it has 2³¹ values or more
+    /// for one table.
     pub fn build(batch: &Batch, schema: &Schema, scratch: &mut PlanScratch) -> Self {
         let columns_of = schema.sparse_tables();
         assert_eq!(batch.sparse.len(), columns_of.len(), "the batch has the schema's columns");
@@ -122,7 +128,7 @@ impl LookupPlan {
         Self { rows: batch.rows, tables, columns }
     }
 
-    /// Returns the number of unique keys over all tables.
+    /// Returns the sum of the numbers of unique keys over all tables.
     pub fn unique(&self) -> usize {
         self.tables.iter().map(|t| t.keys.len()).sum()
     }
@@ -190,12 +196,14 @@ impl PlanScratch {
         }
     }
 
-    /// Sorts the unique keys by slot, stably, and sets `rank`, which the inverse needs.
+    /// Sorts the unique keys by slot with a stable sort. Also sets `rank`, which is needed to
+    /// compute the inverse indices.
     fn sort_by_slot(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         if self.first_seen.len() <= FEW_KEYS { self.sort_few() } else { self.sort_many() }
     }
 
-    /// Sorts few keys by comparing them: a request of a few rows must not walk over all slots.
+    /// Sorts by comparison, for few keys. A request of a few rows would take too long if all slots
+    /// had to be counted.
     fn sort_few(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         let Self { first_seen, rank, order, .. } = self;
         order.clear();
@@ -217,7 +225,7 @@ impl PlanScratch {
         (keys, slots)
     }
 
-    /// Sorts many keys by counting the keys of each slot.
+    /// Sorts by counting the keys of each slot, for many keys.
     fn sort_many(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         let unique = self.first_seen.len();
         self.slot_starts.clear();
@@ -245,7 +253,8 @@ impl PlanScratch {
         (keys, slots)
     }
 
-    /// Rewrites the inverse indices to slot order and returns the positions of each key.
+    /// Converts the inverse indices of the columns to slot order, and returns the positions of each
+    /// key.
     fn occurrences(
         &self,
         unique: usize,

@@ -1,11 +1,12 @@
 //! The counter-based random numbers, which are pure functions of their arguments.
 //!
-//! Zillion keeps no random state, because such a state could depend on the order of threads. A
-//! dropout mask is a function of (seed, step, row, unit), an initial row is a function of (seed,
-//! key, unit), and the order of rows is a function of (seed, epoch). The functions are small enough
-//! to be inlined into vectorised loops.
+//! Zillion stores no state of random numbers, because such a state could depend on the order in
+//! which threads run. A dropout mask is a function of the seed, the step, the row and the unit. An
+//! initial row is a function of the seed, the key and the unit. The order of rows is a function of
+//! the seed and the epoch. The functions are so small that the compiler can inline them into
+//! vectorised loops.
 
-/// Mixes 64 bits: the splitmix64 finaliser (a bijection).
+/// Mixes 64 bits with the splitmix64 finaliser, which is a bijection.
 #[inline(always)]
 pub fn mix64(x: u64) -> u64 {
     let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -14,15 +15,15 @@ pub fn mix64(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Returns a new seed from a seed and a word. `combine(combine(seed, a), b)` is the seed of the
-/// stream (seed, a, b).
+/// Returns a new seed that a seed and a word determine. `combine(combine(seed, a), b)` is the seed
+/// of the stream with the coordinates (seed, a, b).
 #[inline(always)]
 pub fn combine(seed: u64, word: u64) -> u64 {
     mix64(seed ^ mix64(word))
 }
 
-/// Mixes 32 bits: "lowbias32" of Chris Wellons' hash-prospector search (a bijection). It is cheap
-/// in SIMD, where 64-bit multiplies are not.
+/// Mixes 32 bits with "lowbias32" from the hash-prospector search of Chris Wellons, which is a
+/// bijection. It is cheap in SIMD code, whereas 64-bit multiplications are expensive there.
 #[inline(always)]
 pub fn mix32(x: u32) -> u32 {
     let x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
@@ -30,19 +31,20 @@ pub fn mix32(x: u32) -> u32 {
     x ^ (x >> 16)
 }
 
-/// Maps 32 random bits to `[0, 1)` on a grid of 2⁻²⁴.
+/// Converts 32 random bits to a number from 0 (included) to 1 (excluded), in steps of 2⁻²⁴.
 #[inline(always)]
 pub fn unit_f32(bits: u32) -> f32 {
     (bits >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// Returns a new seed from a seed and a text, so that the random numbers of a parameter depend on
-/// its name and not on its position.
+/// Returns a new seed that a seed and a text determine. It is used for parameters, whose random
+/// numbers then depend on their names and not on their positions.
 pub fn text_seed(seed: u64, text: &str) -> u64 {
     combine(seed, xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
 }
 
-/// Returns a permutation of `0..n` that the seed determines (Fisher–Yates on counter-based draws).
+/// Returns the permutation of `0..n` that the seed determines, by Fisher–Yates shuffling with
+/// counter-based draws.
 pub fn permutation(seed: u64, n: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n).collect();
     for i in (1..order.len()).rev() {

@@ -1,11 +1,11 @@
-//! The conversion of one raw value to the key or the number that it stands for.
+//! The conversion of one raw value to the key or the number that it means.
 //!
 //! Training (the readers of text, JSON and arrays) and serving (requests) both use this module, so
-//! that a value has the same meaning in both: one function converts a raw value to a key, and one
-//! to a number.
+//! that a value has the same meaning in both. One function converts a raw value to a key, and
+//! another function converts it to a number.
 //!
-//! The errors are small and have no text, because they travel through the inner loops of the
-//! reader; the reader and the request encoder each turn them into messages.
+//! The errors are small and contain no text, because the inner loops of the reader return them. The
+//! reader and the request encoder convert them to messages.
 
 use std::borrow::Cow;
 
@@ -27,38 +27,38 @@ pub enum ValueError {
     NotFinite,
     /// The text is not UTF-8.
     NotUtf8,
-    /// The value is a floating-point number, but its declared type is text: the spelling of the
-    /// number in the source is not known.
+    /// The value is a floating-point number, but its declared type is text. The text is unknown,
+    /// because a number can be written in several ways.
     NoText,
 }
 
-/// One raw value of a request or a file.
+/// A raw value in a request or a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum RawValue<'a> {
     /// A missing value, such as an empty cell or a null.
     #[default]
     Missing,
-    /// A whole number that an `i64` holds.
+    /// A whole number that fits an `i64`.
     Int(i64),
-    /// A whole number beyond `i64`.
+    /// A whole number that fits a `u64` but not an `i64`.
     Uint(u64),
     /// A floating-point number of 64 bits.
     Float(f64),
-    /// A boolean, which is 1 or 0 as a number and `true` or `false` as a text.
+    /// A boolean. As a number it is 1 or 0; as a text it is `true` or `false`.
     Bool(bool),
-    /// A text. An empty one is a missing value, as in files.
+    /// A text. An empty text is a missing value, as in files.
     Text(Cow<'a, str>),
 }
 
-/// The result of reading an id: its key, or the id itself where raw rows are read.
+/// A type that an id can be read into: the key of the id, or the id itself for raw rows.
 pub trait RawId: Clone {
-    /// Returns a placeholder for a missing id, which is later dropped or replaced.
+    /// Returns a placeholder for a missing id. The caller drops or replaces it later.
     fn none() -> Self;
-    /// Returns the result for a signed id.
+    /// Converts a signed id.
     fn of_i64(id: i64) -> Self;
-    /// Returns the result for an unsigned id.
+    /// Converts an unsigned id.
     fn of_u64(id: u64) -> Self;
-    /// Returns the result for a text.
+    /// Converts a text id.
     fn of_text(text: &str) -> Self;
 }
 
@@ -96,7 +96,7 @@ impl RawId for RawValue<'static> {
 }
 
 impl RawValue<'_> {
-    /// Returns the id of the value under its declared type, or `None` for a missing value.
+    /// Returns the value as an id of the declared type `raw`, or `None` if the value is missing.
     ///
     /// # Errors
     /// Returns an error if the value cannot be an id of this type.
@@ -118,7 +118,7 @@ impl RawValue<'_> {
         }
     }
 
-    /// Returns the value as a number, or `None` for a missing value.
+    /// Returns the value as a number, or `None` if the value is missing.
     ///
     /// # Errors
     /// Returns an error if the value is not a finite number.
@@ -136,8 +136,8 @@ impl RawValue<'_> {
     }
 }
 
-/// Returns the id of a whole number under its declared type. If the type is text, the id is the
-/// text of the number's digits.
+/// Returns a whole number as an id of the declared type `raw`. If the type is text, the id is the
+/// decimal text of the number.
 ///
 /// # Errors
 /// Returns an error if the number does not fit the type.
@@ -148,7 +148,7 @@ pub fn id_from_int<I: RawId>(raw: RawType, id: i64) -> Result<I, ValueError> {
     }
 }
 
-/// Returns the id of an unsigned whole number under its declared type, as [`id_from_int`] does.
+/// Returns an unsigned whole number as an id of the declared type `raw`, like [`id_from_int`].
 ///
 /// # Errors
 /// Returns an error if the number does not fit the type.
@@ -159,7 +159,8 @@ pub fn id_from_uint<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
     }
 }
 
-/// Returns the id of a boolean under its declared type: 1 or 0, or the word.
+/// Returns a boolean as an id of the declared type `raw`: the number 1 or 0, or the text `true` or
+/// `false`.
 pub fn id_from_flag<I: RawId>(raw: RawType, flag: bool) -> I {
     match raw {
         RawType::String => I::of_text(if flag { "true" } else { "false" }),
@@ -167,7 +168,7 @@ pub fn id_from_flag<I: RawId>(raw: RawType, flag: bool) -> I {
     }
 }
 
-/// Returns the id of a signed number under a type of whole numbers.
+/// Returns a signed number as an id. `raw` must be a type of whole numbers.
 ///
 /// # Errors
 /// Returns an error if the number does not fit the type.
@@ -179,7 +180,7 @@ pub fn id_from_i64<I: RawId>(raw: RawType, id: i64) -> Result<I, ValueError> {
     Ok(I::of_i64(id))
 }
 
-/// Returns the id of an unsigned number under a type of whole numbers.
+/// Returns an unsigned number as an id. `raw` must be a type of whole numbers.
 ///
 /// # Errors
 /// Returns an error if the number does not fit the type.
@@ -191,7 +192,7 @@ pub fn id_from_u64<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
     Ok(I::of_u64(id))
 }
 
-/// Returns the id of a text cell under its declared type.
+/// Returns the text of a cell as an id of the declared type `raw`.
 ///
 /// # Errors
 /// Returns an error if the text is not an id of the type.
@@ -204,7 +205,7 @@ pub fn id_from_cell<I: RawId>(raw: RawType, cell: &[u8]) -> Result<I, ValueError
     }
 }
 
-/// Returns the id of a text that is given as bytes.
+/// Returns a text id that is given as bytes.
 ///
 /// # Errors
 /// Returns an error if the text is not UTF-8.
@@ -213,8 +214,9 @@ pub fn id_from_bytes<I: RawId>(text: &[u8]) -> Result<I, ValueError> {
     std::str::from_utf8(text).map(I::of_text).map_err(|_| ValueError::NotUtf8)
 }
 
-/// Returns the group id of a cell. Whole numbers are grouped by value, so that a column of numbers
-/// has the same groups in text and in Parquet; all other cells are grouped by their text.
+/// Returns the group id of a cell. A whole number in its usual spelling is grouped by its value, so
+/// that a column of numbers has the same groups in text and in Parquet. All other cells are grouped
+/// by their text.
 ///
 /// # Errors
 /// Returns an error if the text is not UTF-8.
@@ -230,8 +232,8 @@ pub fn group_from_bytes(text: &[u8]) -> Result<u64, ValueError> {
     id_from_bytes(text).map(|key: FeatureKey| key.0)
 }
 
-/// Returns whether a text, if it is a whole number, has its usual spelling: without leading zeros
-/// and without a plus sign.
+/// Returns whether a text can be a whole number in its usual spelling, without leading zeros and
+/// without a plus sign. The rest of the text is not checked.
 fn is_canonical(text: &[u8]) -> bool {
     matches!(text, b"0" | [b'-', b'1'..=b'9', ..] | [b'1'..=b'9', ..])
 }
@@ -295,8 +297,8 @@ fn parse_digits(digits: &[u8]) -> Result<u64, ValueError> {
     value.ok_or(ValueError::Beyond64Bits)
 }
 
-/// Parses a text as a floating-point number, in the spelling of Rust, C and Python. NaN and
-/// infinities are accepted here; the caller refuses them.
+/// Parses a text as a floating-point number in the common notation of Rust, C and Python. NaN and
+/// infinities are accepted; the caller must refuse them.
 ///
 /// # Errors
 /// Returns an error if the text is not a number.
@@ -317,12 +319,12 @@ pub fn parse_f64(text: &[u8]) -> Result<f64, ValueError> {
     text.parse().map_err(|_| ValueError::NotNumber)
 }
 
-/// Parses a text as a floating-point number with a decimal comma. A point is refused, because it
-/// separates thousands in such texts: to read 1.234 as a little more than one would be a silent
-/// error.
+/// Parses a text as a floating-point number with a decimal comma. A point is refused, because in
+/// such texts it separates thousands: if 1.234 were read as a number a little above 1, nobody would
+/// notice the error.
 ///
 /// # Errors
-/// Returns an error if the text is not a number or has a point.
+/// Returns an error if the text is not a number, or if it contains a point.
 pub fn parse_f64_with_comma(text: &[u8]) -> Result<f64, ValueError> {
     let mut buffer = [0; 64];
     if text.contains(&b'.') || text.len() > buffer.len() {

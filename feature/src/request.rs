@@ -1,14 +1,14 @@
-//! The encoding of a request: its raw values become a batch for the model.
+//! The encoding of requests: raw values become a batch for the model.
 //!
-//! The transforms of each feature are the same as in training: ids become keys by their declared
-//! type, numbers are transformed with the frozen statistics, side tables are joined by key,
-//! sequences are shortened and crosses are computed. Nothing is guessed: an input that a feature
-//! reads must be present (`null` stands for a missing value), and an input that no feature reads is
-//! refused, because its name is probably misspelt.
+//! Each feature is transformed as in training. Ids become keys according to their declared type,
+//! numbers are transformed with the stored statistics, side tables are joined by key, sequences are
+//! shortened, and crosses are computed. The encoder never guesses. An input that a feature reads
+//! must be present (`null` means a missing value). An input that no feature reads is refused,
+//! because its name is probably misspelt.
 //!
-//! An input has the name of the feature that reads it, or of the column of the training data. A
-//! feature of a side table is not an input; the column with the side table's key is an input
-//! instead.
+//! An input has the name of the feature that reads it, or the name of the column in the training
+//! data. A feature from a side table is not an input; instead, the column with the key of the side
+//! table is an input.
 
 mod shape;
 
@@ -27,7 +27,8 @@ use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
 use shape::Shape;
 
-/// The raw values of a column. Tensors hold numbers of one type, JSON holds values of any type.
+/// The raw values of a column. The values of a tensor have one type; the values of a JSON array may
+/// have different types.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawValues<'a> {
     /// Signed integers of 64 bits.
@@ -36,36 +37,37 @@ pub enum RawValues<'a> {
     Uints(Vec<u64>),
     /// Floating-point numbers of 64 bits.
     Floats(Vec<f64>),
-    /// Values of any type.
+    /// Values of different types.
     Any(Vec<RawValue<'a>>),
 }
 
-/// One input of a request.
+/// The values of one input of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawColumn<'a> {
-    /// The values, row after row.
+    /// The values of all rows, concatenated.
     pub values: RawValues<'a>,
-    /// The number of values of each row; `None` stands for one value in each row.
+    /// The number of values in each row, or `None` if each row has one value.
     pub lengths: Option<Vec<usize>>,
-    /// Whether the column has one row, which all rows of the request share.
+    /// Whether the column has only one row, whose values apply to all rows of the request.
     pub is_shared: bool,
 }
 
-/// The inputs of a request by name.
+/// The inputs of a request, by name.
 pub type RawColumns<'a> = BTreeMap<Cow<'a, str>, RawColumn<'a>>;
 
-/// The description of an input, for tools that describe a model.
+/// A description of an input, for tools that list the inputs of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSpec {
     /// The name of the input.
     pub name: String,
-    /// Another accepted name: the column of the training data.
+    /// The name of the column in the training data, which is also accepted as the name of the
+    /// input.
     pub column: String,
     /// The type of the values.
     pub kind: InputKind,
     /// Whether a row may have any number of values.
     pub is_list: bool,
-    /// Whether every row must have a value, because the job has no value for a missing one.
+    /// Whether each row must have a value, because the job sets no value for missing ones.
     pub needs_value: bool,
 }
 
@@ -78,12 +80,12 @@ pub enum InputKind {
     Number,
 }
 
-/// An encoder of requests to batches, for one version of a model. A clone is cheap.
+/// An encoder of requests to batches for one version of a model. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     schema: Arc<Schema>,
     inputs: Arc<Vec<Input>>,
-    /// The names of inputs and their columns, in ascending order.
+    /// The names of all inputs and of their columns, sorted.
     names: Arc<Vec<String>>,
     joins: Arc<Vec<Join>>,
     crosses: Crosses,
@@ -93,8 +95,8 @@ pub struct Encoder {
 struct Input {
     spec: InputSpec,
     rule: Rule,
-    /// The position among the sparse or the numeric columns of a batch or, for a join, among the
-    /// joins.
+    /// The position of the input's column among the sparse or numeric columns of a batch. If the
+    /// input is the key of a join, its position among the joins.
     at: usize,
 }
 
@@ -107,22 +109,24 @@ enum Rule {
     Side { raw: RawType },
 }
 
-/// One join with a side table by one input.
+/// A join: an input whose values are looked up in a side table.
 #[derive(Clone, Debug)]
 struct Join {
     reference: SideRef,
     table: Arc<SideTable>,
     attributes: Vec<Attribute>,
-    /// Whether some feature has no value for a key that the side table does not have.
+    /// Whether some feature needs a value in every row, so that every key of a request must be in
+    /// the side table.
     is_needed: bool,
 }
 
 impl Encoder {
-    /// Returns an encoder for a schema with its statistics and side tables (in the schema's order).
+    /// Returns an encoder for a schema. `statistics` are those of the training data. `sides` are
+    /// the side tables in the order of the schema.
     ///
     /// # Errors
-    /// Returns an error if statistics that a feature needs are absent, or if the side tables are
-    /// not those of the schema.
+    /// Returns an error if a feature needs statistics that are absent, or if the side tables do not
+    /// match the schema.
     pub fn new(
         schema: &Schema,
         statistics: &Statistics,
@@ -177,15 +181,15 @@ impl Encoder {
         })
     }
 
-    /// Returns the inputs, in the order of the schema. If several features read one column, each of
-    /// them has an input of its own with the same [`InputSpec::column`].
+    /// Returns the inputs in the order of the schema. Each feature has its own input. If several
+    /// features read one column, their inputs have the same [`InputSpec::column`].
     pub fn inputs(&self) -> impl Iterator<Item = &InputSpec> {
         self.inputs.iter().map(|input| &input.spec)
     }
 
-    /// Returns whether a number can be the value of every input of this name: it must be finite and
-    /// stay within 32-bit floats after the transform. The accepted numbers are one interval without
-    /// a gap.
+    /// Returns whether all inputs with this name accept a number. A number is accepted if it is
+    /// finite and if its transform fits a 32-bit float. The accepted numbers form a single
+    /// interval.
     pub fn takes_number(&self, name: &str, x: f64) -> bool {
         let takes = |input: &Input| match &input.rule {
             Rule::Number { map, .. } => map.apply(x).is_finite(),
@@ -199,11 +203,11 @@ impl Encoder {
         &self.schema
     }
 
-    /// Encodes the inputs of a request of `rows` rows as a batch.
+    /// Encodes a request as a batch. `rows` is the number of rows of the request.
     ///
     /// # Errors
     /// Returns an error if an input is missing or unknown, or if a value cannot be used. The error
-    /// names the input and, if one value is refused, its row.
+    /// names the input, and the row if one value is refused.
     pub fn encode(&self, rows: usize, columns: &RawColumns<'_>) -> Result<Batch, RequestError> {
         self.refuse_unread(columns)?;
         let empty = Batch::empty(&self.schema);
@@ -367,7 +371,7 @@ impl RawValues<'_> {
 }
 
 impl From<ValueError> for &'static str {
-    /// Returns the message about a refused value, for the sender of the request.
+    /// Converts the reason for a refused value to a message for the sender of the request.
     fn from(error: ValueError) -> Self {
         match error {
             ValueError::NotWhole => {

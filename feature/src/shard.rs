@@ -5,14 +5,15 @@ use std::ops::Range;
 
 use crate::key::SLOTS;
 
-/// A division of the slots into contiguous ranges of nearly equal size, one for each shard.
+/// A division of the slots into contiguous ranges of nearly equal size. Each shard owns one range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardMap {
     shards: usize,
 }
 
 impl ShardMap {
-    /// Returns a map over `shards` shards, or over one shard for each slot if that is less.
+    /// Returns a division into `shards` shards, or into one shard for each slot if there are fewer
+    /// slots.
     pub fn new(shards: NonZeroUsize) -> Self {
         Self { shards: shards.get().min(SLOTS) }
     }
@@ -22,7 +23,7 @@ impl ShardMap {
         self.shards
     }
 
-    /// Returns the slots that a shard owns; the range is empty for a shard beyond
+    /// Returns the slots that a shard owns. The range is empty if `shard` is not below
     /// [`ShardMap::shards`].
     pub fn range(&self, shard: usize) -> Range<usize> {
         let bound = |s: usize| s.min(self.shards) * SLOTS / self.shards;

@@ -1,12 +1,14 @@
-//! The side tables: attributes of users or items in files of their own, joined to rows by key.
+//! The side tables: attributes of users or items in separate files, which are joined to rows by
+//! key.
 //!
-//! A row of the data names a key; the row of the side table with this key holds the values. The
-//! join is two gathers: from keys to rows of the side table (while decoding), and from rows to
-//! values (when a batch is assembled). A key that the side table does not have is read as the row
-//! *behind* the last one, which holds the missing value of each feature. Therefore the loops need
-//! no branch, and missing rows can be counted by one number.
+//! Each row of the data contains a key. The row of the side table with this key contains the
+//! values. A join has two steps. When the data is decoded, each key is replaced by the index of its
+//! row in the side table. When a batch is assembled, each index is replaced by the values of the
+//! row. The index of a key that is not in the side table is the number of rows of the side table.
+//! The entry at this index holds the missing value of each feature, so the loops need no branch,
+//! and missing rows can be counted by comparing one number.
 //!
-//! Training and serving both use this module; the files are read by the `reader` crate.
+//! Training and serving both use this module. The `reader` crate reads the files.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,7 +21,7 @@ use crate::schema::{FeatureKind, FeatureSpec, Schema};
 use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
 
-/// The keys of a side table and their rows.
+/// An index from the keys of a side table to its rows.
 #[derive(Clone, Debug, Default)]
 pub struct SideIndex {
     rows: HashMap<FeatureKey, u32, MixedHasher>,
@@ -29,7 +31,7 @@ impl SideIndex {
     /// Adds the key of the next row.
     ///
     /// # Errors
-    /// Returns the number of the earlier row if a row with the same key was added before.
+    /// Returns the index of the earlier row if an earlier row has the same key.
     pub fn push(&mut self, key: FeatureKey) -> Result<(), u32> {
         let next = self.rows.len() as u32;
         match self.rows.entry(key) {
@@ -41,7 +43,7 @@ impl SideIndex {
         }
     }
 
-    /// Returns the number of rows, which is also the row that stands for an unknown key.
+    /// Returns the number of rows. This number is also used as the row index for unknown keys.
     pub fn len(&self) -> u32 {
         self.rows.len() as u32
     }
@@ -58,45 +60,47 @@ impl SideIndex {
         keys
     }
 
-    /// Returns the row of a key.
+    /// Returns the index of the row with a key, or `None` if the side table does not have the key.
     #[inline]
     pub fn row(&self, key: FeatureKey) -> Option<u32> {
         self.rows.get(&key).copied()
     }
 }
 
-/// A side table: its keys, and the columns that features read.
+/// A side table: its keys, and the columns that the features read.
 #[derive(Clone, Debug, Default)]
 pub struct SideTable {
-    /// The keys of the side table's rows.
+    /// The index from the keys of the side table to its rows.
     pub index: Arc<SideIndex>,
-    /// The features that read the side table, by their positions in the schema, and their values.
+    /// The column of each feature that reads the side table, with the position of the feature in
+    /// the schema.
     pub columns: Vec<(usize, SideColumn)>,
 }
 
 impl SideTable {
-    /// Returns the values of the feature at this position of the schema.
+    /// Returns the column of the feature at this position in the schema, or `None` if the feature
+    /// does not read the side table.
     pub fn column(&self, feature: usize) -> Option<&SideColumn> {
         self.columns.iter().find(|(of, _)| *of == feature).map(|(_, column)| column)
     }
 }
 
-/// The values of one feature in the file of the side table, one for each row.
+/// The values of one feature in a side table, one for each row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SideColumn {
     /// The keys of an id feature.
     Keys(Vec<FeatureKey>),
-    /// The keys of a feature of ids or a sequence, with offsets.
+    /// The keys of a feature with several ids in each row.
     Lists(KeyColumn),
-    /// The numbers of a numeric or bucketized feature, NaN where there is none.
+    /// The numbers of a numeric or bucketized feature. A missing number is NaN.
     Numbers(Vec<f64>),
 }
 
-/// The transformed values of one feature: one for each row of the side table, and one more for an
-/// unknown key.
+/// The transformed values of one feature: one value for each row of the side table, and one more
+/// value for unknown keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    /// The position of the column among the sparse or the numeric columns of a batch.
+    /// The position of the feature's column among the sparse or numeric columns of a batch.
     at: usize,
     values: Values,
 }
@@ -109,14 +113,14 @@ enum Values {
 }
 
 impl Attribute {
-    /// Transforms a column of a side table for a feature, which is given by its position in the
-    /// schema.
+    /// Transforms the column of a side table for the feature at position `feature` of the schema.
     ///
-    /// A numeric feature without `missing` has no value for a missing row: its last entry is NaN,
-    /// and the caller that joins must refuse such a row ([`FeatureSpec::needs_value`]).
+    /// A numeric feature without `missing` has no value for an unknown key, so the value for
+    /// unknown keys is NaN. For such a feature ([`FeatureSpec::needs_value`]), the caller of the
+    /// join must refuse rows with unknown keys.
     ///
     /// # Errors
-    /// Returns an error if statistics that the transform needs are absent.
+    /// Returns an error if the transform needs statistics that are absent.
     ///
     /// # Panics
     /// Panics if the type of the column does not fit the kind of the feature.
@@ -151,12 +155,12 @@ impl Attribute {
         Ok(Self { at: schema.column_positions()[feature], values })
     }
 
-    /// Fills the feature's column of `batch`: row i of the batch receives the value of row
+    /// Fills the column of the feature in `batch`. Row i of the batch receives the value in row
     /// `rows[i]` of the side table.
     ///
     /// # Panics
-    /// Panics if a row is beyond the side table's length (the length itself stands for a missing
-    /// row), or if the lists of a batch have 2³¹ values or more.
+    /// Panics if an entry of `rows` is above the number of rows of the side table (an equal entry
+    /// means an unknown key), or if the lists of a batch have 2³¹ values or more.
     pub fn fill(&self, rows: &[u32], batch: &mut Batch) {
         match &self.values {
             Values::Keys(keys) => {
@@ -187,8 +191,8 @@ impl Attribute {
         }
     }
 
-    /// Returns the first row of the side table whose number does not fit an `f32` after the
-    /// transform.
+    /// Returns the first row of the side table whose transformed number is too large for an `f32`,
+    /// or `None` if there is no such row.
     pub fn first_infinite(&self) -> Option<usize> {
         match &self.values {
             Values::Numbers(numbers) => {
@@ -200,7 +204,8 @@ impl Attribute {
     }
 }
 
-/// Returns the lists, shortened to the feature's limit, and one empty list behind them.
+/// Returns the lists, cut to the maximum length of the feature, and an additional empty list for
+/// unknown keys.
 fn last_values(spec: &FeatureSpec, lists: &KeyColumn) -> Values {
     let mut kept = lists.clone();
     if let Some(max_len) = spec.max_len() {

@@ -1,33 +1,34 @@
-//! Statistics of numeric columns, learned in a first pass over the training data.
+//! The statistics of numeric columns, which a first pass over the training data computes.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The statistics by feature name. A checkpoint holds them unchanged, so that evaluation and
-/// serving transform a value exactly as training did.
+/// The statistics of features by their names. A checkpoint stores them unchanged, so that
+/// evaluation and serving transform values exactly as in training.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Statistics {
-    /// The statistics of each numeric or bucketized feature that needs them.
+    /// The statistics of each numeric or bucketized feature whose transform needs them.
     pub columns: BTreeMap<String, ColumnStatistics>,
 }
 
-/// The statistics of the present values of one column.
+/// The statistics of one column. Missing values are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnStatistics {
-    /// The number of present values.
+    /// The number of values.
     pub count: u64,
-    /// The mean of the present values.
+    /// The mean of the values.
     pub mean: f64,
-    /// The population standard deviation.
+    /// The population standard deviation of the values.
     pub std: f64,
-    /// The smallest of the present values.
+    /// The smallest value.
     pub min: f64,
-    /// The largest of the present values.
+    /// The largest value.
     pub max: f64,
-    /// The upper bounds of the buckets, ascending, if the feature asks for quantile buckets.
+    /// The boundaries between the quantile buckets, ascending, or `None` if the feature has no
+    /// quantile buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundaries: Option<Vec<f32>>,
 }

@@ -5,28 +5,28 @@ use crate::key::FeatureKey;
 use crate::schema::{Buckets, FeatureKind, FeatureSpec, NumericTransform};
 use crate::statistics::Statistics;
 
-/// A numeric feature's transform with its statistics resolved.
+/// The transform of a numeric feature, with its statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NumericMap {
     /// The identity: the value is not changed.
     Raw,
-    /// The function `sign(x) · ln(1 + |x|)`: the usual log1p for counts, extended to negative
-    /// numbers.
+    /// The function `sign(x) · ln(1 + |x|)`, which is the common log1p for counts and also accepts
+    /// negative numbers.
     Log1p,
-    /// The function `(x − mean) / std`; a constant column becomes 0.
+    /// The function `(x − mean) / std`. For a constant column, the result is 0.
     Standardise {
         /// The mean over the training data.
         mean: f64,
-        /// One over the standard deviation, or 0 for a constant column.
+        /// The inverse of the standard deviation, or 0 for a constant column.
         inverse_std: f64,
     },
 }
 
 impl NumericMap {
-    /// Resolves the transform of a numeric feature.
+    /// Returns the transform of the numeric feature `name` with its statistics.
     ///
     /// # Errors
-    /// Returns an error if statistics that the transform needs are absent.
+    /// Returns an error if the transform needs statistics that are absent.
     pub fn resolve(
         name: &str,
         transform: NumericTransform,
@@ -54,20 +54,20 @@ impl NumericMap {
     }
 }
 
-/// A bucketized feature's boundaries with its statistics resolved.
+/// The boundaries of the buckets of a bucketized feature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bucketizer {
     boundaries: Vec<f32>,
 }
 
 impl Bucketizer {
-    /// Resolves the boundaries of a bucketized feature.
+    /// Returns the boundaries of the buckets of a bucketized feature.
     ///
     /// # Errors
-    /// Returns an error if the boundaries are quantiles whose statistics are absent.
+    /// Returns an error if the boundaries are quantiles and their statistics are absent.
     ///
     /// # Panics
-    /// Panics if `feature` is of another kind.
+    /// Panics if the feature is not bucketized.
     pub fn resolve(feature: &FeatureSpec, statistics: &Statistics) -> Result<Self, SchemaError> {
         let FeatureKind::Bucketized { buckets, .. } = &feature.kind else {
             panic!("feature `{}` is not bucketized", feature.name);
@@ -83,8 +83,8 @@ impl Bucketizer {
         Ok(Self { boundaries })
     }
 
-    /// Returns the key of a value's bucket. The number of the bucket is the number of boundaries
-    /// that are at most `x`.
+    /// Returns the key of the bucket that contains a value. The number of the bucket is the number
+    /// of boundaries that are less than or equal to `x`.
     #[inline]
     pub fn key(&self, x: f64) -> FeatureKey {
         let bucket = self.boundaries.partition_point(|&b| f64::from(b) <= x);

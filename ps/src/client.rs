@@ -1,7 +1,8 @@
-//! The contract between a trainer and its tables, in this process or in another one.
+//! The contract between a trainer and its tables. The tables can be in this process or in another
+//! one.
 //!
-//! The contract has four parts: [`TableAccess`] reads and fills tables between steps,
-//! [`StepClient`] is one training step, [`Checkpointing`] writes and restores checkpoints, and
+//! The contract has four parts. [`TableAccess`] reads and fills tables between steps,
+//! [`StepClient`] does training steps, [`Checkpointing`] writes and restores checkpoints, and
 //! [`Publishing`] gives rows to the publisher of a version. A trainer uses all of them, as a
 //! [`TrainClient`].
 
@@ -18,32 +19,35 @@ pub use tables::TableAccess;
 /// The operations on tables that a training run needs.
 ///
 /// # A step
-/// The calls of a step without clipping are `begin_step`, `pull`, `push(Apply)`, and `sweep`, which
-/// ends the step (`sweep` can be omitted if no table has a whole-table rule and no table evicts).
-/// The calls of a step with clipping are `begin_step`, `pull`, `push(Stage)`, `grad_sq_norm`, then
-/// `apply` with the factor, or `discard` to skip the step. A call out of order returns
-/// [`Error::Order`](crate::Error::Order) and changes nothing.
+/// A step without clipping makes the calls `begin_step`, `pull`, `push(Apply)` and `sweep`, in this
+/// order. `sweep` ends the step; it can be omitted if no table has a whole-table rule and no table
+/// evicts. A step with clipping makes the calls `begin_step`, `pull`, `push(Stage)` and
+/// `grad_sq_norm`, and then either `apply` with the factor of the gradients, or `discard` to skip
+/// the step. A call out of order returns [`Error::Order`](crate::Error::Order) and changes nothing.
 ///
-/// Eviction removes rows at the end of the step, after all other work of `sweep` or `apply`. No row
-/// is removed between a pull and the push of the same step, and a step that is discarded removes no
-/// row.
+/// Eviction removes rows at the end of the step, after all other work of `sweep` or `apply`. It
+/// removes no row between the pull and the push of the same step, and no row in a step that is
+/// discarded.
 ///
 /// # The caller must
-/// * sum the gradients of a row over its occurrences before the push, in a fixed order, because a
-///   step has one push;
-/// * push gradients in the plan's shape: one row for each unique key at the layout's stride. The
-///   padding after the last segment is ignored;
-/// * give the uses of each row with the gradients (`TableRows::uses`) for tables that keep
-///   statistics of use, and only for those.
+/// * sum the gradients of a row over its occurrences before the push, in a fixed order. A step has
+///   only one push;
+/// * push gradients in the plan's shape: one row of floats for each unique key, at the stride of
+///   the table's layout. The padding after the last segment is ignored;
+/// * give the shows and clicks of each row with the gradients (`TableRows::uses`) for tables that
+///   keep statistics of use, and for no other table.
 ///
 /// # The implementer must
 /// * return the same bits for any number of shards, threads and servers;
-/// * never insert on a read: a pull of an unknown key returns its seeded initial row, and the push
-///   creates the row, or refuses it in a table with a fixed vocabulary or at its limit, or counts
-///   the key if keys are admitted by their count. If a step has more new keys than free rows, the
-///   first keys of the plan get the rows;
-/// * drop a gradient row that is not finite and apply all others;
-/// * count all keys and gradients that are missing, waiting, refused, dropped or evicted.
+/// * never insert a row on a read. A pull of an unknown key returns the seeded initial row of the
+///   key. The push then creates the row. There are two exceptions: the push refuses the key if the
+///   table has a fixed vocabulary or is at its limit, and it only counts the key if admission needs
+///   more occurrences. If a step has more new keys than free rows, the first keys of the plan get
+///   the rows;
+/// * drop the gradient of a row if it has a number that is not finite, and apply all other
+///   gradients;
+/// * count the unknown keys, and the gradients that are dropped because their keys wait or are
+///   refused or because they are not finite, and the evicted rows.
 ///
 /// [`conformance::run`](crate::conformance::run) tests these rules.
 pub trait TrainClient: StepClient + Checkpointing + Publishing {}

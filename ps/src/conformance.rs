@@ -1,9 +1,9 @@
 //! The conformance suite: checks of the contract of [`TrainClient`], which the tests of each
 //! implementation call.
 //!
-//! [`run`] checks the order of calls, the errors for bad arguments, checkpoints, layers, lookups,
-//! and a number of random histories against a model. [`replay`] runs one history, so that a
-//! property test can choose and shrink it.
+//! [`run`] checks the order of calls, the errors for bad arguments, checkpoints, layers and
+//! lookups. It also compares a number of random histories with a model. [`replay`] runs one
+//! history, so that a property test can choose and shrink it.
 
 mod beside;
 mod chains;
@@ -44,10 +44,11 @@ pub enum Action {
     },
     /// A checkpoint that is written and restored.
     Restart,
-    /// The publishing of a version. The first one is a base, after which changes are tracked; later
-    /// ones are deltas.
+    /// The publication of a version. The first version is a base, and the client tracks changes
+    /// after it. All later versions are deltas.
     Publish {
-        /// The number of versions before the last one since which a second delta is written.
+        /// The position of the version since which a second delta is written, counted backwards
+        /// from the last version, which has position 0.
         back: usize,
     },
 }
@@ -57,7 +58,7 @@ pub enum Action {
 pub struct StepAction {
     /// The ids of each table.
     pub ids: [Vec<u64>; TABLES],
-    /// The positions in the plan of the gradients that are not finite.
+    /// The positions in the plan, counted from 0, of the keys whose gradients are not finite.
     pub poisoned: Vec<usize>,
     /// The way in which the step ends.
     pub ending: Ending,
@@ -79,11 +80,12 @@ pub enum Ending {
 }
 
 /// Returns the specs of the suite's tables: a dynamic table, a dense table with a rule for the
-/// whole table, a dense table without such a rule, and a dynamic table whose keys are admitted at
-/// their second occurrence and whose rows are evicted after three steps.
+/// whole table, a dense table without such a rule, and a second dynamic table. In the second
+/// dynamic table, keys are admitted at their second occurrence and rows are evicted after three
+/// steps without a push.
 ///
-/// All tables use plain gradient descent with learning rates that are powers of two, so a model can
-/// compute the same bits.
+/// All tables use stochastic gradient descent with learning rates that are powers of two, so that a
+/// model can compute the same bits.
 pub fn specs() -> Vec<TableSpec> {
     let segment = |name: &str, dim, l2| SegmentSpec {
         l2,
@@ -117,13 +119,13 @@ pub fn specs() -> Vec<TableSpec> {
     ]
 }
 
-/// Returns the specs of the suite's tables with weights of this type.
+/// Returns the specs of the suite's tables, with weights of type `dtype`.
 pub fn specs_of(dtype: Dtype) -> Vec<TableSpec> {
     specs().into_iter().map(|spec| TableSpec { dtype, ..spec }).collect()
 }
 
-/// Returns the key of an id. The smallest and the largest key are among them, because every key is
-/// valid.
+/// Returns the key of an id. Two of the ids have the smallest and the largest possible key, because
+/// every key is valid.
 pub fn key(id: u64) -> FeatureKey {
     match id {
         0 => FeatureKey(0),
@@ -140,7 +142,7 @@ pub fn run(make: &mut MakeClient<'_>) -> Result<(), String> {
     run_of(Dtype::F32, make)
 }
 
-/// Checks that a client keeps the contract of [`TrainClient`], with weights of this type.
+/// Checks that a client keeps the contract of [`TrainClient`] with weights of type `dtype`.
 ///
 /// # Errors
 /// Returns a description of the first violation of the contract.

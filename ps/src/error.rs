@@ -1,9 +1,9 @@
 //! The errors of a parameter service.
 
-/// The result of an operation of this crate that can fail.
+/// The result of a fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error between a trainer and its tables.
+/// An error of a call that a trainer makes to its tables.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,7 +12,7 @@ pub enum Error {
     Order {
         /// The call that was refused.
         call: &'static str,
-        /// The moment of the call in its step.
+        /// A description of the moment in the step at which the call was made.
         moment: String,
         /// The call that must come first.
         remedy: &'static str,
@@ -25,7 +25,7 @@ pub enum Error {
         /// The problem with the argument.
         reason: String,
     },
-    /// An update that failed half way, so only some of the rows are updated.
+    /// A call after an update that failed half way. Only some of the rows are updated.
     #[error(
         "the tables are half updated, because an update failed ({cause}); restore a checkpoint"
     )]

@@ -1,8 +1,8 @@
 //! The parameter service: the access of a trainer to its tables.
 //!
-//! The crate has the contract [`TrainClient`], the order of calls in a step, and the implementation
-//! for tables in this process. The rows themselves are in `embedding/`, and the dense model is not
-//! a part of this crate.
+//! The crate defines the contract [`TrainClient`] and the order of calls in a step, and implements
+//! the contract for tables in this process. The tables themselves are in `embedding/`. The dense
+//! model is not a part of this crate.
 //!
 //! ```
 //! use std::num::NonZeroUsize;

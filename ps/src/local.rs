@@ -1,4 +1,4 @@
-//! A client of tables in this process, which uses the thread pool of the process.
+//! The client of tables in this process, which runs its work on the thread pool of the process.
 
 mod checkpointing;
 mod publishing;
@@ -18,17 +18,17 @@ use crate::error::{Error, Result};
 use crate::options::{SpillOptions, TableOptions};
 use crate::order::StepOrder;
 
-/// The smallest number of rows of an open checkpoint that the end of a step or a poll copies. With
+/// The smallest number of rows that the end of a step or a poll copies to an open checkpoint. With
 /// this minimum, a checkpoint also ends if the steps are small.
 const COPIED_ROWS: usize = 64;
 
-/// The number of pushed rows for which the end of a step copies one row of an open checkpoint. The
-/// number is large because a push also copies the old rows and parts are written, and training
-/// should keep most of the time.
+/// The number of pushed rows for which the end of a step copies one row to an open checkpoint. The
+/// number is large, because a step has further costs while a checkpoint is open (a push copies old
+/// rows, and files are written), and training should keep most of the time.
 const COPIED_PART: u64 = 12;
 
-/// The number of pushed rows for which a poll copies one row of an open checkpoint. The number is
-/// small because the other work of a caller between steps takes more time than these copies.
+/// The number of pushed rows for which a poll copies one row to an open checkpoint. The number is
+/// small, because the caller does other work between steps, which takes longer than these copies.
 const POLLED_PART: u64 = 2;
 
 /// A [`TrainClient`](crate::TrainClient) over tables in this process.
@@ -41,17 +41,18 @@ pub struct LocalClient {
     workers: Arc<Workers>,
     order: StepOrder,
     rates: Rates,
-    /// The plan and the gradients of a push with `Stage`.
+    /// The plan and the gradients of a push with `PushMode::Stage`; `None` if no gradients are
+    /// staged.
     staged: Option<Staged>,
-    /// The buffer that the next push with `Stage` returns.
+    /// The buffer that the next push with `PushMode::Stage` returns.
     spare: RowBuffer,
-    /// The counts of the step so far.
+    /// The events of this step that have been counted.
     counted: Counters,
-    /// The error that left the tables half updated.
+    /// The error that stopped an update half way; `None` if no update has failed.
     broken: Option<String>,
-    /// The number of checkpoints that have begun so far.
+    /// The number of checkpoints that have begun.
     checkpoints: u64,
-    /// Whether the last checkpoint is still open.
+    /// Whether a checkpoint has begun and is neither finished nor abandoned.
     is_open: bool,
 }
 
@@ -114,13 +115,14 @@ impl LocalClient {
         }
     }
 
-    /// Returns an error if the tables are half updated, or if gradients are not applied yet.
+    /// Returns an error if the tables are half updated, or if staged gradients or whole-table rules
+    /// are not applied yet.
     fn check_settled(&self, call: &'static str) -> Result<()> {
         self.check_whole()?;
         self.order.check_settled(call)
     }
 
-    /// Returns an error if no checkpoint can begin at this moment.
+    /// Returns an error if a checkpoint cannot begin at this moment.
     fn allow_checkpoint(&self, call: &'static str) -> Result<()> {
         self.check_settled(call)?;
         if self.is_open {
@@ -133,21 +135,20 @@ impl LocalClient {
         Ok(())
     }
 
-    /// Makes the ticket of a new checkpoint, which is then open.
+    /// Creates the ticket of a new checkpoint, and marks the checkpoint as open.
     fn ticket(&mut self) -> CheckpointTicket {
         self.checkpoints += 1;
         self.is_open = true;
         CheckpointTicket::new(self.checkpoints)
     }
 
-    /// Ends a step and continues an open checkpoint.
+    /// Ends a step, and copies more rows to an open checkpoint.
     fn end_step(&mut self) {
         self.order.end();
         self.copy_on(COPIED_PART);
     }
 
-    /// Copies further rows of an open checkpoint: one row for each `part` rows that the step
-    /// pushed.
+    /// Copies more rows to an open checkpoint: one row for each `part` rows that the step pushed.
     fn copy_on(&mut self, part: u64) {
         let rows = usize::try_from(self.counted.pushed / part).unwrap_or(usize::MAX);
         self.tables.advance_snapshot(&self.workers, rows.max(COPIED_ROWS));
@@ -163,8 +164,8 @@ impl LocalClient {
         Err(Error::Argument { call, reason })
     }
 
-    /// Records that an update failed half way. Errors of the arguments are found before any row
-    /// changes, so they are not recorded.
+    /// Records the error of an update that failed half way. Errors of the arguments are found
+    /// before any row changes, so they are not recorded.
     fn note_failure<T>(&mut self, outcome: zillion_embedding::Result<T>) -> Result<T> {
         if let Err(e) = &outcome
             && !matches!(

@@ -1,4 +1,4 @@
-//! The settings with which the tables of a training run are opened.
+//! The settings that a training run opens its tables with.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -7,18 +7,18 @@ use zillion_device::Files;
 use zillion_feature::TableId;
 use zillion_rows::{ByteSize, TableSpec};
 
-/// The tables of a training run, and their settings for all steps of the run.
+/// The specs of the tables of a training run, and settings that apply to the whole run.
 #[derive(Clone, Debug)]
 pub struct TableOptions {
     /// The specs of the tables, in the order of their ids.
     pub tables: Vec<TableSpec>,
-    /// The number of shards of each table. It does not change any result.
+    /// The number of shards of each table. The number does not change any result.
     pub shards: NonZeroUsize,
-    /// The largest memory of all tables together; `None` sets no limit.
+    /// The largest amount of memory that all tables may take together; `None` sets no limit.
     pub max_bytes: Option<ByteSize>,
-    /// The tables whose rows do not change.
+    /// The tables whose rows training must not change.
     pub frozen: Vec<TableId>,
-    /// Whether checkpoints can hold only the changes since an earlier one
+    /// Whether checkpoints can hold only the changes since an earlier checkpoint
     /// ([`Checkpointing::follow_checkpoints`](crate::Checkpointing::follow_checkpoints)).
     pub follows_checkpoints: bool,
     /// The settings of tables that spill; `None` keeps all rows in memory.
@@ -26,7 +26,8 @@ pub struct TableOptions {
 }
 
 impl TableOptions {
-    /// Returns the options of these tables without limits, frozen tables or spilling.
+    /// Returns the options of these tables, without a limit, without frozen tables and without
+    /// spilling.
     pub fn new(tables: Vec<TableSpec>, shards: NonZeroUsize) -> Self {
         Self {
             tables,
@@ -46,6 +47,6 @@ pub struct SpillOptions {
     pub folder: PathBuf,
     /// The writer of durable files.
     pub files: Files,
-    /// The memory in bytes for the rows of each table that spills.
+    /// The tables that spill, each with the memory in bytes that its rows may take.
     pub memory: Vec<(TableId, u64)>,
 }

@@ -1,5 +1,5 @@
-//! The order of calls in a step: one state machine for every client and server, so that all of them
-//! return the same errors for calls out of order.
+//! The order of calls in a step. Every client and every server uses this one state machine, so that
+//! all of them return the same errors for calls out of order.
 
 use zillion_embedding::LAST_STEP;
 use zillion_feature::Step;
@@ -7,28 +7,28 @@ use zillion_feature::Step;
 use crate::client::PushMode;
 use crate::error::{Error, Result};
 
-/// The state of a client in its step.
+/// The moment of a step at which a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// No step has begun, or the last one has ended.
+    /// No step has begun, or the last step has ended.
     Between,
     /// A step has begun and nothing was pushed.
     Begun,
-    /// Gradients are staged for `apply`.
+    /// Gradients are staged, and wait for `apply` or `discard`.
     Staged,
-    /// Gradients were applied, and whole-table rules wait for `sweep`.
+    /// Gradients were applied, and whole-table rules must still be applied by `sweep`.
     Unswept,
     /// Gradients were applied, and there are no whole-table rules to apply.
     Applied,
 }
 
-/// A state machine that checks the order of calls. A client checks each call before it is done, and
-/// records the call after it has succeeded.
+/// A state machine that checks the order of calls. A client checks each call before it does the
+/// work of the call, and records the call after the work has succeeded.
 #[derive(Clone, Debug)]
 pub struct StepOrder {
     moment: Moment,
     step: Step,
-    /// The last step whose gradients were applied.
+    /// The last step whose gradients were applied; `None` if there is none.
     applied: Option<Step>,
 }
 
@@ -47,8 +47,8 @@ impl StepOrder {
     /// Begins a step.
     ///
     /// # Errors
-    /// Returns an error if gradients are not applied yet, or if the number of the step is not
-    /// greater than that of the last applied step.
+    /// Returns an error if staged gradients or whole-table rules are not applied yet, or if the
+    /// number of the step is not greater than that of the last applied step.
     pub fn begin(&mut self, step: Step) -> Result<()> {
         self.check_settled("begin_step")?;
         if step == Step(0) || step > LAST_STEP {
@@ -73,7 +73,7 @@ impl StepOrder {
     /// Checks that a pull or a push is allowed.
     ///
     /// # Errors
-    /// Returns an error if no step has begun, or if the step was pushed already.
+    /// Returns an error if no step has begun, or if the gradients of the step were pushed already.
     pub fn allow_in_step(&self, call: &'static str) -> Result<()> {
         match self.moment {
             Moment::Begun => Ok(()),
@@ -148,10 +148,11 @@ impl StepOrder {
         }
     }
 
-    /// Checks that a call that must not come in the middle of a step is allowed.
+    /// Checks that no gradients are staged and no whole-table rules wait for `sweep`. Calls outside
+    /// of a step, such as a lookup or a checkpoint, need this.
     ///
     /// # Errors
-    /// Returns an error if gradients are not applied yet.
+    /// Returns an error if staged gradients or whole-table rules are not applied yet.
     pub fn check_settled(&self, call: &'static str) -> Result<()> {
         match self.moment {
             Moment::Between | Moment::Begun | Moment::Applied => Ok(()),
@@ -160,7 +161,7 @@ impl StepOrder {
         }
     }
 
-    /// Ends the step, whose gradients and whole-table rules are applied.
+    /// Ends a step whose gradients and whole-table rules have been applied.
     pub fn end(&mut self) {
         self.applied = Some(self.step);
         self.moment = Moment::Between;
@@ -171,7 +172,7 @@ impl StepOrder {
         self.moment = Moment::Between;
     }
 
-    /// Resets the state after the tables were replaced, so that any step may begin next.
+    /// Resets the state after the tables were replaced. The next step may have any number.
     pub fn reset(&mut self) {
         *self = Self::default();
     }

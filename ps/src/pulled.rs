@@ -1,4 +1,4 @@
-//! A training client as a source of rows for validation.
+//! A source of rows for validation, which reads the tables of a training client.
 
 use zillion_embedding::Error as TableError;
 use zillion_feature::{LookupPlan, RowBuffer};
@@ -6,14 +6,14 @@ use zillion_rows::{LookupReport, RowSource, TableLayout};
 
 use crate::client::TableAccess;
 
-/// A source of rows that reads the tables of a training client for evaluation. Reading never
+/// A [`RowSource`] that reads the tables of a training client as evaluation does. Reading never
 /// inserts a row.
 pub struct PulledRows<'a> {
     client: &'a mut dyn TableAccess,
 }
 
 impl<'a> PulledRows<'a> {
-    /// Wraps a client that is between two steps.
+    /// Creates a source from a client that is between two steps.
     pub fn new(client: &'a mut dyn TableAccess) -> Self {
         Self { client }
     }

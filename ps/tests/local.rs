@@ -1,4 +1,4 @@
-//! The local client keeps the contract, for every number of shards and threads.
+//! The conformance tests of the local client, with several numbers of shards and threads.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

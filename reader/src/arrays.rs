@@ -1,6 +1,6 @@
-//! The conversion of Arrow arrays to columns, for every file format that gives arrays.
+//! The conversion of Arrow arrays to columns, for all file formats whose decoders return arrays.
 //!
-//! A format of row groups implements [`GroupSource`]; the [`Part`]s of a row group decode its
+//! A format with row groups implements [`GroupSource`]. The [`Part`]s of a row group decode its
 //! arrays.
 
 mod append;

@@ -1,7 +1,9 @@
-//! A reader of files as Arrow record batches, from any row on, for conversions.
+//! A reader that returns the rows of files as Arrow record batches, starting at any row.
+//! Conversions use it.
 //!
-//! Text is decoded by the decoders of training, chunk by chunk on the pool, into columns of
-//! declared types. Parquet and Arrow files keep the types that their columns have.
+//! For text files, the pool decodes the rows chunk by chunk with the decoders of training, into
+//! columns of the types that the caller declares. The columns of Parquet and Arrow files keep their
+//! types.
 
 mod columns;
 
@@ -37,7 +39,7 @@ enum RowSource {
         feed: Box<Feed>,
         types: Arc<Vec<ColumnType>>,
         log: Arc<RejectLog>,
-        /// The number of bad rows that the caller has taken.
+        /// The number of bad rows that [`ArrowRows::take_rejects`] has returned.
         taken: usize,
     },
     Arrays {
@@ -48,7 +50,7 @@ enum RowSource {
     },
 }
 
-/// The rows of one read, before they become one record batch.
+/// The rows of one read, in the form before they become one record batch.
 pub struct RowSpan {
     values: Values,
     /// The number of rows of the data that the span covers.
@@ -65,9 +67,9 @@ enum Values {
 }
 
 impl ArrowRows {
-    /// Opens files at row `from` of the data. `columns` are the columns of text files and their
-    /// types; it must be empty for Parquet and Arrow files, which have types of their own. Up to
-    /// `max_bad_rows` bad rows are left out.
+    /// Opens files at row `from` of the data, counted from 0. `columns` holds the columns of text
+    /// files and their types. `columns` must be empty for Parquet and Arrow files, because these
+    /// files declare types. The reader leaves out up to `max_bad_rows` bad rows.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, if text files and files with types are mixed, if
@@ -169,17 +171,17 @@ impl ArrowRows {
         Ok(rows)
     }
 
-    /// Returns the number of the next row of the data.
+    /// Returns the index of the next row of the data, counted from 0 over all files.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// Returns the columns of the batches.
+    /// Returns the names and types of the columns of the batches.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Reads up to `limit` rows of the data; returns `None` at the end.
+    /// Reads the next rows, at most `limit` rows of the data. Returns `None` at the end.
     ///
     /// # Errors
     /// Returns an error if rows cannot be read, or if too many of them are bad.
@@ -213,7 +215,7 @@ impl ArrowRows {
         Ok((span.span > 0).then_some(span))
     }
 
-    /// Returns the next `count` rows that were left out as bad.
+    /// Returns the next `count` bad rows that were left out and that no earlier call has returned.
     pub fn take_rejects(&mut self, count: u64) -> Vec<Reject> {
         match &mut self.source {
             RowSource::Text { log, taken, .. } if count > 0 => {
@@ -225,7 +227,7 @@ impl ArrowRows {
         }
     }
 
-    /// Returns the messages of the first bad rows.
+    /// Returns the error messages of the first bad rows.
     pub fn examples(&self) -> Vec<String> {
         match &self.source {
             RowSource::Text { log, .. } => log.examples(),
@@ -235,7 +237,7 @@ impl ArrowRows {
 }
 
 impl RowSpan {
-    /// Returns the rows as one record batch.
+    /// Converts the rows to one record batch.
     ///
     /// # Errors
     /// Returns an error if the rows hold more text than the offsets of a record batch can count.
@@ -295,7 +297,8 @@ fn check_names(fields: &[ArrowField]) -> Result<()> {
     }
 }
 
-/// Checks that every column of every file has a type, because a column without one would be lost.
+/// Checks that every column of every file is in `columns`, because the conversion would lose any
+/// other column.
 fn check_columns(columns: &[(String, ColumnType)], files: &[DataFile]) -> Result<()> {
     for file in files {
         let is_typed = |name: &str| columns.iter().any(|(typed, _)| typed == name);

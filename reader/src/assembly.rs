@@ -1,4 +1,5 @@
-//! The assembly of batches from decoded rows: gathering, joining, crossing.
+//! The assembly of batches from decoded rows: the columns of all pieces are gathered, side tables
+//! are joined, and crosses are computed.
 
 use std::sync::Arc;
 
@@ -22,18 +23,18 @@ pub(crate) struct Assembly {
     max_lens: Vec<Option<usize>>,
 }
 
-/// A join: its side table, and the attributes that are filled from rows of the side table.
+/// A join: the side table, and the attributes that take their values from it.
 #[derive(Clone, Debug)]
 struct Joined {
     side: usize,
-    /// The row that stands for a key that the side table does not have.
+    /// The row index that stands for a key that is not in the side table.
     absent: u32,
     attributes: Vec<Attribute>,
 }
 
 impl Assembly {
-    /// Returns the plan for batches with the features for which `wanted` is true, by their
-    /// positions in the schema; the columns of other features stay empty.
+    /// Returns the plan for batches of the wanted features; the columns of the other features stay
+    /// empty. `wanted` is called with the position of a feature in the schema.
     ///
     /// # Errors
     /// Returns an error if statistics that a transform needs are absent, or if a value of a side
@@ -63,7 +64,8 @@ impl Assembly {
         })
     }
 
-    /// Assembles pieces, which were decoded for `fields`, into a batch.
+    /// Assembles pieces into one batch. The columns of the pieces were decoded for `fields`, in
+    /// this order.
     ///
     /// # Errors
     /// Returns an error if a column of lists has more ids than offsets of 32 bits can count.
@@ -112,8 +114,8 @@ impl Joined {
     }
 }
 
-/// Refuses an attribute of a side table that is infinite after its transform. In the data, such a
-/// number is refused where it is decoded.
+/// Returns an error if a value of a side table's attribute is infinite after its transform. Such
+/// numbers in the data itself are refused when they are decoded.
 fn refuse_infinite(schema: &Schema, feature: usize, attribute: &Attribute) -> Result<()> {
     let spec = &schema.features[feature];
     let Some(row) = attribute.first_infinite() else { return Ok(()) };
@@ -126,7 +128,7 @@ fn refuse_infinite(schema: &Schema, feature: usize, attribute: &Attribute) -> Re
     Err(ReaderError::setting(format_args!("features.{}", spec.name), problem))
 }
 
-/// Returns the labels of one field from all pieces.
+/// Returns the values of one label field in all pieces.
 pub(crate) fn gather_label(pieces: &[Piece], i: usize, role: &Role) -> LabelColumn {
     let is_optional = matches!(role, Role::Label { optional: true, .. });
     let mask = is_optional.then(|| values(pieces, i));

@@ -15,20 +15,22 @@ use crate::value::{Outcome, Refusal};
 /// The rows that one task has decoded.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
-    /// The number of rows that the columns hold.
+    /// The number of rows that each of the columns holds.
     pub(crate) rows: usize,
     /// The columns, one for each field.
     pub(crate) columns: Vec<Column>,
-    /// The number of rows of the data that the block covers.
+    /// The number of rows of the data that the block covers, including rows that were left out.
     pub(crate) span: usize,
-    /// The rows of the span that the columns hold, ascending; `None` stands for all.
+    /// The indices of the rows that the columns hold, ascending and counted from the first row of
+    /// the span. `None` if the columns hold all rows.
     pub(crate) kept: Option<Vec<u32>>,
-    /// The rows of the span that were left out as bad, ascending.
+    /// The indices of the bad rows that were left out, ascending and counted from the first row of
+    /// the span.
     pub(crate) rejected: Vec<u32>,
 }
 
 impl Block {
-    /// Returns the number of kept rows that stand before a row of the data.
+    /// Returns the number of kept rows before index `place` of the span.
     pub(crate) fn rows_before(&self, place: usize) -> usize {
         self.kept.as_ref().map_or(place, |kept| kept.partition_point(|&at| (at as usize) < place))
     }
@@ -39,15 +41,15 @@ impl Block {
 pub(crate) enum Column {
     Keys(Vec<FeatureKey>),
     Lists(Lists<FeatureKey>),
-    /// The ids as the file has them.
+    /// The ids in the form that they have in the file.
     Raws(Vec<RawValue<'static>>),
     RawLists(Lists<RawValue<'static>>),
     Texts(Texts),
     Floats(Vec<f32>),
     Labels(LabelColumn),
-    /// The numbers, NaN where a value is missing.
+    /// The numbers; a missing value is NaN.
     Numbers(Vec<f64>),
-    /// The rows of a side table.
+    /// The indices of rows in a side table.
     Rows(Vec<u32>),
     Words(Vec<u64>),
     Times(Vec<i64>),
@@ -56,10 +58,10 @@ pub(crate) enum Column {
 /// A column of lists.
 #[derive(Debug)]
 pub(crate) struct Lists<T> {
-    /// The end of each list in `values`, after a first 0.
+    /// The index in `values` at which each list ends, after a first entry 0.
     pub(crate) offsets: Vec<i32>,
     pub(crate) values: Vec<T>,
-    /// The weights of the values; `None` stands for weights that are all 1.
+    /// The weights of the values, or `None` if all weights are 1.
     pub(crate) weights: Option<Vec<f32>>,
 }
 
@@ -67,14 +69,14 @@ pub(crate) struct Lists<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     pub(crate) bytes: Vec<u8>,
-    /// The end of each text in the buffer.
+    /// The byte of the buffer at which each text ends.
     pub(crate) ends: Vec<usize>,
-    /// The flag of each row that tells whether the row has a text.
+    /// Whether each row has a text; one flag for each row.
     pub(crate) there: Vec<bool>,
 }
 
 impl<T> Lists<T> {
-    /// Returns an empty column with room for `rows` lists of one value.
+    /// Returns an empty column, with memory for `rows` lists of one value each.
     pub(crate) fn with_capacity(rows: usize) -> Self {
         let mut offsets = Vec::with_capacity(rows + 1);
         offsets.push(0);
@@ -107,12 +109,13 @@ impl<T> Lists<T> {
 }
 
 impl Texts {
-    /// Returns the byte at which a row's text begins.
+    /// Returns the byte of the buffer at which the text of a row begins.
     pub(crate) fn start(&self, row: usize) -> usize {
         row.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 
-    /// Ends the text of a row, whose bytes have been appended.
+    /// Ends the text of a row after its bytes have been appended. `is_there` tells whether the row
+    /// has a text.
     pub(crate) fn end(&mut self, is_there: bool) {
         self.ends.push(self.bytes.len());
         self.there.push(is_there);
@@ -120,7 +123,7 @@ impl Texts {
 }
 
 impl Column {
-    /// Returns an empty column for `role` with room for `rows`.
+    /// Returns an empty column for `role`, with memory for `rows` rows.
     pub(crate) fn with_capacity(role: &Role, rows: usize) -> Self {
         match role {
             Role::Id { .. } | Role::Bucket { .. } => Self::Keys(Vec::with_capacity(rows)),
@@ -140,16 +143,16 @@ impl Column {
         }
     }
 
-    /// Returns the values of the column.
+    /// Returns the values of the column as the type `V`.
     ///
     /// # Panics
-    /// Panics if the values have another type, which is a defect: [`Column::with_capacity`] chose
-    /// the variant by the role of the field.
+    /// Panics if the values have another type, which is a defect, because [`Column::with_capacity`]
+    /// chose the variant by the role of the field.
     pub(crate) fn view<V: ColumnView + ?Sized>(&self) -> &V {
         V::of(self)
     }
 
-    /// Returns the column as rows that can be appended and removed.
+    /// Returns the column through the operations that add and remove rows.
     pub(crate) fn as_rows(&mut self) -> &mut dyn ColumnRows {
         match self {
             Self::Keys(keys) => keys,
@@ -204,14 +207,14 @@ pub(crate) trait ColumnRows {
     /// Returns the number of rows that the column has so far.
     fn count(&self) -> usize;
 
-    /// Removes all rows but the first ones, and also the remains of a row that was refused
-    /// half-way.
+    /// Keeps the first `rows` rows and removes all others, including the values of a row that was
+    /// only partly appended before it was refused.
     fn keep_first(&mut self, rows: usize);
 
-    /// Removes the given rows, which ascend.
+    /// Removes the rows with the indices `gone`, which must be ascending.
     fn drop_rows(&mut self, gone: &[u32]);
 
-    /// Appends a row that takes the place of a bad row until it is removed.
+    /// Appends an arbitrary value in the place of a bad row. The row is removed later.
     fn push_stand_in(&mut self);
 }
 
@@ -315,8 +318,7 @@ impl<T> ColumnRows for Lists<T> {
     }
 }
 
-/// A run of consecutive rows of a block: the rows that the columns hold, and the rows of the data
-/// that they cover.
+/// A part of a block: consecutive rows of the data, and those of them that the columns hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) block: Arc<Block>,
@@ -333,7 +335,8 @@ impl Piece {
         Self { block: Arc::new(block), start: 0, rows, span_start: 0, span }
     }
 
-    /// Splits the piece after its first `span` rows of the data.
+    /// Splits the piece in two. The first piece covers the first `span` rows of the data, and the
+    /// second piece covers the rest.
     pub(crate) fn split(self, span: usize) -> (Self, Self) {
         let cut = self.span_start + span;
         let rows = self.block.rows_before(cut) - self.start;
@@ -347,7 +350,8 @@ impl Piece {
         (Self { rows, span, ..self }, rest)
     }
 
-    /// Returns the piece's rows of the data that were left out as bad, counted from its first row.
+    /// Returns the indices of the bad rows that were left out, counted from the first row of the
+    /// piece.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = usize> {
         let range = self.span_start..self.span_start + self.span;
         let places = self.block.rejected.iter().map(|&at| at as usize);
@@ -355,15 +359,15 @@ impl Piece {
         inside.map(|at| at - self.span_start)
     }
 
-    /// Returns the piece's rows of the data that the columns hold, counted from its first row;
-    /// `None` stands for all.
+    /// Returns the indices of the rows that the columns hold, counted from the first row of the
+    /// piece, or `None` if the columns hold all rows.
     pub(crate) fn kept(&self) -> Option<impl Iterator<Item = usize>> {
         let kept = self.block.kept.as_ref()?;
         let places = &kept[self.start..self.start + self.rows];
         Some(places.iter().map(|&at| at as usize - self.span_start))
     }
 
-    /// Returns the piece's part of a column with one value for each row.
+    /// Returns the values of the piece's rows in a column with one value for each row.
     pub(crate) fn values<T>(&self, index: usize) -> &[T]
     where
         [T]: ColumnView,
@@ -371,7 +375,7 @@ impl Piece {
         &self.block.columns[index].view::<[T]>()[self.start..self.start + self.rows]
     }
 
-    /// Returns the piece's part of a column of lists.
+    /// Returns the lists of the piece's rows in a column of lists.
     pub(crate) fn lists<T>(&self, index: usize) -> ListPart<'_, T>
     where
         Lists<T>: ColumnView,
@@ -380,16 +384,17 @@ impl Piece {
     }
 }
 
-/// Some consecutive lists of a column.
+/// Consecutive lists of a column.
 pub(crate) struct ListPart<'a, T> {
-    /// The end of each list in the values of the column, after the start of the first list.
+    /// The index at which the first list starts in the values of the whole column, and then the
+    /// index at which each list ends.
     pub(crate) ends: &'a [i32],
     pub(crate) values: &'a [T],
     pub(crate) weights: Option<&'a [f32]>,
 }
 
 impl<T> Lists<T> {
-    /// Returns `rows` lists from row `start` on.
+    /// Returns `rows` consecutive lists, starting with the list of row `start`.
     pub(crate) fn part(&self, start: usize, rows: usize) -> ListPart<'_, T> {
         let ends = &self.offsets[start..=start + rows];
         let range = ends[0] as usize..ends[rows] as usize;
@@ -398,7 +403,7 @@ impl<T> Lists<T> {
     }
 }
 
-/// Returns the values of one column of all pieces, one after another.
+/// Returns the values of one column in all pieces, concatenated.
 pub(crate) fn values<T: Clone>(pieces: &[Piece], index: usize) -> Vec<T>
 where
     [T]: ColumnView,
@@ -407,8 +412,8 @@ where
     parts.concat()
 }
 
-/// Returns the lists of one column of all pieces, one after another. Weights that are all 1 are
-/// returned as `None`.
+/// Returns the lists of one column in all pieces, concatenated. If all weights are 1, the weights
+/// of the result are `None`.
 pub(crate) fn lists(pieces: &[Piece], rows: usize, index: usize) -> Result<KeyColumn> {
     let mut offsets = Vec::with_capacity(rows + 1);
     let mut keys = Vec::with_capacity(rows);

@@ -1,4 +1,4 @@
-//! The `[data]` section of a job: the files, how they are written and in which order they are read.
+//! The `[data]` section of a job: the files, their format, and the order in which they are read.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,47 +12,51 @@ use crate::error::{ReaderError, Result};
 use crate::files;
 use crate::format::{FileFormat, Format, TextFormat, format_of};
 
-/// The number of rows that are shuffled together unless the job says otherwise.
+/// The default number of rows that are shuffled together.
 pub const SHUFFLE_WINDOW: usize = 262_144;
 
-/// The `[data]` section of a job: the files, how they are written and in which order they are read.
+/// The `[data]` section of a job: the files, their format, and the order in which they are read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataConfig {
-    /// The folder that the lists below are relative to.
+    /// The folder that relative paths in the file lists start from.
     pub root: PathBuf,
     /// The training files: one path, directory or glob, or a list of them.
     pub train: Paths,
-    /// The validation files, in the form of the training files.
+    /// The validation files, written like the training files.
     pub valid: Paths,
-    /// The test files, in the form of the training files.
+    /// The test files, written like the training files.
     pub test: Paths,
-    /// The format of the files; `auto` takes it from the ending of each file.
+    /// The format of the files. With `auto`, the extension of each file decides.
     pub format: Format,
-    /// Whether text files start with a header, or a list of names for files that do not.
+    /// Whether text files start with a header, or the names of the columns if they have no header.
     pub header: Header,
     /// The character between cells; by default `,` in CSV and a tab in TSV.
     pub delimiter: Option<Byte>,
-    /// The character around cells that hold delimiters; if it is empty, quotes have no meaning.
+    /// The character around cells that contain delimiters, or an empty text if no character quotes
+    /// cells.
     pub quote: Quote,
-    /// The character before the fraction of a number in text files: `.` or `,`.
+    /// The decimal separator of numbers in text files: `.` or `,`.
     pub decimal: Decimal,
-    /// The texts that stand for a missing value, besides the empty cell.
+    /// The texts that mean a missing value. An empty cell always means a missing value.
     pub null: Vec<String>,
     /// The character between the ids of a multi-hot cell.
     pub list_separator: Byte,
-    /// The number of bad rows that a pass over the data may leave out; with 0 the first one is an
-    /// error. [`ReaderError::is_about_one_row`] tells which errors make a row bad. A bad row of a
-    /// side table is always an error.
+    /// The number of bad rows that a pass over the data may leave out. With 0, the first bad row is
+    /// an error. [`ReaderError::is_about_one_row`] tells which errors make a row bad. A bad row of
+    /// a side table is always an error.
     #[serde(skip_serializing_if = "is_default")]
     pub max_bad_rows: u64,
-    /// The file to which the bad rows are written, one JSON object per line, each row once.
+    /// The file to which the bad rows are written, as one JSON object in each line. Each bad row is
+    /// written once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejects: Option<PathBuf>,
-    /// The share of the training rows that is used, drawn by seed, file and row; all if absent.
+    /// The share of the training rows that is used, or `None` to use all rows. The seed, the file
+    /// and the number of a row decide whether the row is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Share>,
-    /// The share of the training rows with label 0 that an epoch uses; all if absent.
+    /// The share of the training rows with label 0 that each epoch uses, or `None` to use all of
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub negatives: Option<NegativesConfig>,
     /// Whether training rows are shuffled in every epoch.
@@ -86,8 +90,9 @@ impl Default for DataConfig {
 }
 
 impl DataConfig {
-    /// Returns the files that a list of paths, directories and globs stands for, relative to
-    /// [`DataConfig::root`]. The entries keep their order; the files of each entry are sorted.
+    /// Returns the files that match a list of paths, directories and globs, relative to
+    /// [`DataConfig::root`]. The result follows the order of the list; the files of one entry are
+    /// sorted.
     ///
     /// # Errors
     /// Returns an error if an entry matches no file, or if two entries match the same file.
@@ -95,16 +100,17 @@ impl DataConfig {
         files::expand(&self.root, &paths.0)
     }
 
-    /// Returns whether a file is text, according to these settings and the ending of the file.
+    /// Returns whether a file is a text file. The settings decide, or otherwise the extension of
+    /// the file.
     ///
     /// # Errors
-    /// Returns an error if neither the settings nor the ending name a format.
+    /// Returns an error if the settings name no format and the extension is not known.
     pub fn is_text(&self, path: &std::path::Path) -> Result<bool> {
         let format = format_of(path, self.format)?;
         Ok(matches!(format, FileFormat::Text(..)))
     }
 
-    /// Checks the conditions that concern more than one setting.
+    /// Checks the conditions that involve several settings.
     pub(crate) fn check(&self) -> Result<()> {
         let quote = self.quote.byte();
         let formats = [TextFormat::Csv, TextFormat::Tsv];
@@ -119,12 +125,12 @@ impl DataConfig {
         Ok(())
     }
 
-    /// Returns the position of the label whose zeros are sampled in training, and the share of them
-    /// that is kept.
+    /// Returns the sampling of rows with label 0 in training: the position of the label in the
+    /// schema and the share of the rows that is kept. Returns `None` if the job sets no sampling.
     ///
     /// # Errors
-    /// Returns an error if the settings name a label that the schema does not have, or no label
-    /// although the schema has several.
+    /// Returns an error if the settings name a label that is not in the schema, or if they name no
+    /// label and the schema has several labels.
     pub fn negatives(&self, schema: &Schema) -> Result<Option<(usize, f64)>> {
         let Some(NegativesConfig { keep, label }) = &self.negatives else { return Ok(None) };
         let refuse = |problem: String| ReaderError::setting("data.negatives.label", problem);
@@ -157,14 +163,15 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The sampling of rows with label 0 in training. Each epoch draws other rows, so that all are used
-/// in the end; scoring corrects the model for the zeros that were left out.
+/// The sampling of rows with label 0 in training. Each epoch draws other rows, so that training
+/// uses all rows in the long run. Scoring corrects the predictions of the model for the rows that
+/// were left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NegativesConfig {
-    /// The share that an epoch uses.
+    /// The share of the rows with label 0 that an epoch uses.
     pub keep: Share,
-    /// The name of the label; it may be absent if the schema has one label.
+    /// The name of the label, or `None` if the schema has only one label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
@@ -190,12 +197,12 @@ impl TryFrom<f64> for Share {
     }
 }
 
-/// The entries of a file list, which a job writes as one string or a list of strings.
+/// The entries of a file list. A job writes them as one string or as a list of strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Paths(pub Vec<String>);
 
 impl Paths {
-    /// Returns whether the job names no files.
+    /// Returns whether the list has no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -229,13 +236,13 @@ impl<'de> Deserialize<'de> for Paths {
     }
 }
 
-/// The source of a text file's column names, which a job writes as `true` or a list of names.
+/// The source of the column names of text files. A job writes it as `true` or as a list of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Header {
-    /// The first record names the columns.
+    /// The first record of each file holds the names of the columns.
     #[default]
     Yes,
-    /// The job names the columns, because the file does not.
+    /// The files have no header, and the job lists the names of the columns.
     Names(Vec<String>),
 }
 
@@ -279,13 +286,14 @@ impl<'de> Deserialize<'de> for Header {
     }
 }
 
-/// One ASCII character that structures text, which a job writes as a string of one character.
+/// One ASCII character with a function in text files, such as the delimiter. A job writes it as a
+/// string of one character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Byte(u8);
 
 impl Byte {
-    /// Returns the character if it can separate cells: it is one byte and not the end of a line.
+    /// Returns the character, or `None` if it is not ASCII or ends a line.
     pub fn new(character: char) -> Option<Self> {
         let byte = u8::try_from(character).ok()?;
         (byte.is_ascii() && byte != b'\n' && byte != b'\r').then_some(Self(byte))
@@ -317,22 +325,22 @@ impl From<Byte> for String {
     }
 }
 
-/// The quote character, which a job writes as a string of one character, or an empty string for
-/// none.
+/// The quote character of text files. A job writes it as a string of one character, or as an empty
+/// string if no character quotes cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Quote(Option<Byte>);
 
 impl Quote {
-    /// The setting under which quotes have no meaning.
+    /// The setting without a quote character.
     pub const NONE: Self = Self(None);
 
-    /// Returns the setting for this quote character; `None` stands for no quotes.
+    /// Returns the setting for this quote character, or for no quote character if it is `None`.
     pub fn new(character: Option<Byte>) -> Self {
         Self(character)
     }
 
-    /// Returns the character as a byte, if there is one.
+    /// Returns the quote character as a byte, or `None` if there is no quote character.
     pub fn byte(self) -> Option<u8> {
         self.0.map(Byte::byte)
     }
@@ -352,7 +360,7 @@ impl From<Quote> for String {
     }
 }
 
-/// The character before the fraction of a number.
+/// The decimal separator of numbers in text files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decimal {
     /// A point, as in `1.5`.
@@ -364,14 +372,14 @@ pub enum Decimal {
     Comma,
 }
 
-/// A number of rows for a window: 1 to 2³¹ − 1, because the rows of a window are numbered in 32
-/// bits.
+/// The number of rows of a window, from 1 to 2³¹ − 1. The limit exists because row indices in a
+/// window have 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct WindowRows(usize);
 
 impl WindowRows {
-    /// Returns the number, if it is in range.
+    /// Returns the number of rows, or `None` if it is outside the range.
     pub fn new(rows: usize) -> Option<Self> {
         (1..=i32::MAX as usize).contains(&rows).then_some(Self(rows))
     }

@@ -1,8 +1,9 @@
 //! The counts of bytes and bad rows over all passes of a dataset, for monitoring a run.
 //!
 //! # Concurrency
-//! The decoding tasks add to the counters a few times per megabyte, and any thread may read them at
-//! any time. They are plain atomic counters, and no decision depends on them.
+//! The decoding tasks add to the counters a few times for each megabyte of data. Any thread may
+//! read the counters at any time. The counters are independent atomic numbers, and no decision
+//! depends on them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,11 +27,11 @@ pub enum BadRowKind {
     Record,
 }
 
-/// All kinds of bad rows.
+/// The kinds of bad rows, in the order in which they are counted.
 pub const BAD_ROWS: [BadRowKind; 3] = [BadRowKind::Value, BadRowKind::Cells, BadRowKind::Record];
 
 impl BadRowKind {
-    /// Returns the name of the kind, which is one word.
+    /// Returns the name of the kind in one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Value => "value",
@@ -39,7 +40,8 @@ impl BadRowKind {
         }
     }
 
-    /// Returns the kind of the bad row, if the error is about one row.
+    /// Returns the kind of the bad row that an error describes, or `None` if the error does not
+    /// concern one row.
     fn of(error: &ReaderError) -> Option<Self> {
         match error {
             ReaderError::Value { .. } => Some(Self::Value),
@@ -50,15 +52,16 @@ impl BadRowKind {
     }
 }
 
-/// The counts over all passes of a dataset, including the first passes and passes that were
-/// resumed.
+/// The counts of decoded bytes and bad rows in all passes over a dataset. They include the first
+/// passes and resumed passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
-    /// The number of bytes that were decoded: for text the decompressed bytes, for Parquet the
-    /// bytes in the file of the columns that the job reads, for Arrow whole record batches.
+    /// The number of bytes that were decoded. For text, these are the decompressed bytes; for
+    /// Parquet, the bytes that the decoded columns take in the file; for Arrow, the bytes of whole
+    /// record batches.
     pub bytes: u64,
-    /// The numbers of rows that were left out as bad, in the order of [`BAD_ROWS`]; each pass
-    /// counts a row again.
+    /// The number of rows that were left out for each kind of [`BAD_ROWS`], in the same order. If
+    /// several passes meet the same bad row, each of them counts it.
     pub bad_rows: [u64; BAD_ROWS.len()],
 }
 

@@ -1,4 +1,4 @@
-//! A dataset: a list of files as one set of rows.
+//! The dataset: the rows of a list of files.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,29 +22,30 @@ use crate::source::{DataFile, Opened};
 use crate::stream::{BatchOrder, BatchStream};
 use crate::text::{OtherColumns, TextFile};
 
-/// The number of rows of a window if nothing is shuffled: enough to keep the pool busy, and few
-/// enough that they are still in a cache when batches are cut from them.
+/// The number of rows of a window if rows are not shuffled. It is large enough to give all threads
+/// of the pool work, and small enough that the rows are still in a cache when batches are cut from
+/// the window.
 const PLAIN_WINDOW: usize = 8192;
 
-/// The requirement for the columns that only training and evaluation need: labels, weights, groups
-/// and event times.
+/// The rule for the columns that prediction does not need: labels, weights, groups and event times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
     /// A file without such a column is an error.
     #[default]
     Required,
-    /// A column that some file lacks is left out of the batches, as prediction needs it.
+    /// A column that is missing in some file is left out of all batches. Prediction uses this rule.
     Optional,
 }
 
-/// A list of files whose headers, types and sizes have been checked against a schema.
+/// A list of files whose columns, types and sizes have been checked against a schema.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     files: Arc<Vec<DataFile>>,
     schema: Arc<Schema>,
     sides: SideTables,
     statistics: Statistics,
-    /// The labels and similar columns that the files do not have.
+    /// The places in a batch of the labels, weights, groups and event times whose columns are
+    /// missing in some file.
     lacking: Vec<Slot>,
     rules: TextRules,
     shuffle_window: usize,
@@ -64,7 +65,8 @@ impl Dataset {
         Self::open_with(config, files, schema, Labels::Required)
     }
 
-    /// Opens files as [`Dataset::open`] does, with a choice about labels.
+    /// Opens files like [`Dataset::open`]. `labels` tells whether the columns of labels, weights,
+    /// groups and event times may be missing.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Dataset::open`].
@@ -77,7 +79,7 @@ impl Dataset {
         Self::open_beside(config, files, schema, labels, &SideTables::load(config, schema)?)
     }
 
-    /// Opens files as [`Dataset::open_with`] does, with side tables that have already been read for
+    /// Opens files like [`Dataset::open_with`], with side tables that have already been read for
     /// the same schema.
     ///
     /// # Errors
@@ -93,9 +95,9 @@ impl Dataset {
         Self::of_files(config, files, schema, labels, sides.clone())
     }
 
-    /// Opens a dataset of one text stream, such as standard input, which can be read once. The
-    /// format is the text format that `data.format` names, or else CSV. The compression is
-    /// recognised from the first bytes. `name` is the name of the stream in messages.
+    /// Opens one stream of text, such as standard input, as a dataset that can be read once. The
+    /// setting `data.format` names the text format; the default is CSV. The first bytes of the
+    /// stream show its compression. Error messages call the stream `name`.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Dataset::open`].
@@ -151,16 +153,16 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Returns the same data with the statistics that its transforms need. Every dataset that a
-    /// model sees uses the statistics of the training data.
+    /// Returns the dataset with the statistics that its transforms need. All datasets that are
+    /// given to a model use the statistics of the training data.
     #[must_use]
     pub fn with_statistics(mut self, statistics: Statistics) -> Self {
         self.statistics = statistics;
         self
     }
 
-    /// Returns the training data: the same files with only those rows that `data.sample` and
-    /// `data.negatives` keep. The first passes read the sample with all its rows of label 0.
+    /// Returns the dataset as training data: batches contain only the rows that `data.sample` and
+    /// `data.negatives` select. The first passes apply `data.sample` but not `data.negatives`.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`DataConfig::negatives`].
@@ -173,30 +175,30 @@ impl Dataset {
         Ok(self)
     }
 
-    /// Returns the rows that all passes so far have left out as bad, each once, sorted by file and
-    /// row.
-    /// The list is empty unless `data.rejects` names a file.
+    /// Returns the bad rows that all passes so far have left out, sorted by file and row. Each row
+    /// is listed once. The list is empty unless `data.rejects` names a file.
     pub fn rejects(&self) -> Vec<Reject> {
         self.rejects.rows()
     }
 
-    /// Returns the messages of the first few bad rows.
+    /// Returns the error messages of the first few bad rows.
     pub fn first_rejects(&self) -> Vec<String> {
         self.rejects.examples()
     }
 
-    /// Returns the counts of bytes and bad rows over all passes so far; clones of a dataset share
-    /// the counts.
+    /// Returns the counts of bytes and bad rows in all passes so far. Clones of a dataset share
+    /// these counters.
     pub fn counts(&self) -> ReadCounts {
         self.counts.snapshot()
     }
 
-    /// Returns whether bad rows may be left out; all passes must leave out the same rows.
+    /// Returns whether a pass may leave out bad rows. If so, all passes must leave out the same
+    /// rows.
     pub(crate) fn leaves_out(&self) -> bool {
         self.policy.max_bad > 0
     }
 
-    /// Returns whether the files lack the column of a field that only training needs.
+    /// Returns whether the column of a field may be missing and is missing in some file.
     pub(crate) fn lacks(&self, field: &Field) -> bool {
         self.lacking.contains(&field.slot)
     }
@@ -225,19 +227,19 @@ impl Dataset {
         self.files.iter().map(|file| file.path())
     }
 
-    /// Returns the number of rows, if the files record it (as Parquet does).
+    /// Returns the number of rows, or `None` if some file does not record it (text files do not).
     pub fn rows(&self) -> Option<u64> {
         self.files.iter().map(DataFile::rows).sum()
     }
 
-    /// Returns the batches from a position to the end of its epoch. The order of rows is a function
-    /// of the seed, the cursor's epoch, the files and the shuffle window; the number of threads
-    /// does not change it. Rows that are left out, because they are bad or not drawn, keep their
-    /// places in the order.
+    /// Returns the batches from the position `from` to the end of its epoch. The order of rows
+    /// depends only on the seed, the epoch of the cursor, the files and the shuffle window. It does
+    /// not depend on the number of threads. A row that is left out (because it is bad or not
+    /// sampled) keeps its position in the order.
     ///
     /// # Errors
-    /// Returns an error if a transform needs statistics that [`Dataset::with_statistics`] was not
-    /// given.
+    /// Returns an error if a transform needs statistics and [`Dataset::with_statistics`] was not
+    /// called with them.
     pub fn batches(
         &self,
         order: BatchOrder,
@@ -259,8 +261,9 @@ impl Dataset {
         Ok(BatchStream::new(reading, assembly, order, window, from, workers))
     }
 
-    /// Returns a pass before the first epoch. Bad rows and rows that are not sampled are left out
-    /// as in training, but all rows of label 0 are read, because every epoch draws others.
+    /// Plans a pass that runs before the first epoch. The pass leaves out bad rows and rows that
+    /// `data.sample` does not select. It reads all rows with label 0, because each epoch selects
+    /// others of them.
     pub(crate) fn first_pass(&self, fields: Vec<Field>) -> Result<Reading> {
         let mut reading = self.reading(fields)?;
         let thinning = Thinning { negatives: None, ..self.policy.thinning };

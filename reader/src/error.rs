@@ -1,4 +1,4 @@
-//! The errors of reading files into batches.
+//! The errors of reading files.
 //!
 //! A message names the file and the place in it, shows the refused text (shortened) and names a
 //! remedy.
@@ -16,20 +16,20 @@ pub type Result<T> = std::result::Result<T, ReaderError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
-    /// A setting that is wrong, or that does not fit the schema or the data.
+    /// A setting that is wrong, or that contradicts the schema or the data.
     #[error("`{key}`: {problem}")]
     Setting {
         /// The problem, and the remedy.
         problem: String,
-        /// The key of the job file, or the name of the file.
+        /// The key of the job file, or the path of the file.
         key: String,
     },
     /// A pattern that is not a valid glob.
     #[error("`{pattern}` is not a valid glob ({problem}); correct it, or name the files")]
     BadPattern {
-        /// The reason that the glob parser gives.
+        /// The problem that the glob parser reports.
         problem: String,
-        /// The pattern as given.
+        /// The pattern in the job file.
         pattern: String,
     },
     /// A path, directory or glob that matches no file.
@@ -37,9 +37,9 @@ pub enum ReaderError {
         "`{pattern}` matches no file (looked for {looked_for}); check the path and `data.root`"
     )]
     NoFiles {
-        /// The pattern as given.
+        /// The pattern in the job file.
         pattern: String,
-        /// The path that the pattern led to.
+        /// The path that the pattern expands to.
         looked_for: PathBuf,
     },
     /// A file that appears twice in one list.
@@ -48,7 +48,7 @@ pub enum ReaderError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// A file whose ending names no format.
+    /// A file whose extension names no known format.
     #[error(
         "{path} has an ending that is not known as a format; set `data.format` to parquet, arrow, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`"
     )]
@@ -61,7 +61,7 @@ pub enum ReaderError {
     Io {
         /// The action that failed.
         what: &'static str,
-        /// The reason that the operating system (or the decompressor) gives.
+        /// The error of the operating system or of the decompressor.
         source: io::Error,
         /// The path of the file.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum ReaderError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// A list of files without a single row.
+    /// A list of files that contain no row.
     #[error(
         "{path} has no rows, only a header or metadata ({files} file(s) read); give a file with rows"
     )]
@@ -89,12 +89,12 @@ pub enum ReaderError {
     Damaged {
         /// The part of the file that is damaged.
         what: String,
-        /// The reason that the decoder gives.
+        /// The problem that the decoder reports.
         reason: String,
         /// The path of the file.
         path: PathBuf,
     },
-    /// A text in an encoding other than UTF-8.
+    /// A text file in an encoding other than UTF-8.
     #[error("{path} is {encoding}, not UTF-8; convert it (`iconv -t UTF-8`)")]
     Encoding {
         /// The encoding that the file seems to have.
@@ -102,24 +102,24 @@ pub enum ReaderError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// A column that the job needs and the file does not have.
+    /// A column that the job needs and that the file does not have.
     #[error("column `{column}` of {used_by} is missing; {hint}: {path}")]
     MissingColumn {
         /// The name of the column.
         column: String,
-        /// The feature, label or setting that reads it.
+        /// The feature, label or setting that reads the column.
         used_by: String,
-        /// The most similar columns, and other remedies.
+        /// The names of the most similar columns, and other remedies.
         hint: String,
         /// The path of the file.
         path: PathBuf,
     },
-    /// A column name that a header has more than once.
+    /// A column name that occurs several times in a header.
     #[error("column `{column}` appears {times} times in the header; rename the others: {path}")]
     AmbiguousColumn {
         /// The name of the column.
         column: String,
-        /// The number of times that it appears.
+        /// The number of times that the name occurs.
         times: usize,
         /// The path of the file.
         path: PathBuf,
@@ -140,9 +140,9 @@ pub enum ReaderError {
     Value {
         /// The name of the column.
         column: String,
-        /// The row, and its byte or row group.
+        /// The row, with its byte in a text file or with its row group or record batch.
         place: Place,
-        /// The text, its problem and the remedy.
+        /// The value as text, its problem, and the remedy.
         problem: String,
         /// The path of the file.
         path: PathBuf,
@@ -150,11 +150,11 @@ pub enum ReaderError {
     /// A record with too many or too few cells.
     #[error("{place}: {}: {path}", cell_count(*found, *expected))]
     CellCount {
-        /// The row and its byte.
+        /// The row, with its byte in the file.
         place: Place,
-        /// The number of cells of the record.
+        /// The number of cells in the record.
         found: usize,
-        /// The number of cells of the header.
+        /// The number of cells in the header.
         expected: usize,
         /// The path of the file.
         path: PathBuf,
@@ -162,14 +162,14 @@ pub enum ReaderError {
     /// A row that does not have the form that its format requires.
     #[error("{place}: {problem}: {path}")]
     Record {
-        /// The row and its byte.
+        /// The row, with its byte in the file.
         place: Place,
         /// The problem of the row, and the remedy.
         problem: String,
         /// The path of the file.
         path: PathBuf,
     },
-    /// A record that does not end.
+    /// A record that is longer than the limit.
     #[error(
         "{path}: the record that starts at byte {byte} does not end within {limit} MiB; close its quotes, or set `data.quote = \"\"` if quotes mean nothing here"
     )]
@@ -186,23 +186,23 @@ pub enum ReaderError {
         "{place}: a quote is opened and never closed; close it, or set `data.quote = \"\"` if quotes mean nothing here: {path}"
     )]
     OpenQuote {
-        /// The row and its byte.
+        /// The row, with its byte in the file.
         place: Place,
         /// The path of the file.
         path: PathBuf,
     },
-    /// A batch with more ids in one multi-hot column than an `i32` offset can count.
+    /// A batch whose ids in one multi-hot column are too many for 32-bit offsets.
     #[error("a batch of {rows} rows holds 2^31 ids or more in one column; lower the batch size")]
     BatchTooLarge {
         /// The number of rows of the batch.
         rows: usize,
     },
-    /// A cursor behind the last row.
+    /// A cursor whose position lies after the last row.
     #[error(
         "row {row} is beyond the end of the data, which has {rows} rows; give the same files as in the run that this position comes from"
     )]
     BeyondEnd {
-        /// The row from which reading should have gone on.
+        /// The position of the cursor, as a number of rows.
         row: u64,
         /// The number of rows of the data.
         rows: u64,
@@ -213,17 +213,17 @@ pub enum ReaderError {
         /// The name of the stream.
         path: PathBuf,
     },
-    /// A dense table with too many keys.
+    /// A dense table for which the data has too many distinct keys.
     #[error(
         "table `{table}` has more than {cap} distinct keys in the data; raise its `max_rows` or make it dynamic (`dense = false`)"
     )]
     VocabularyTooLarge {
-        /// The largest number of keys that is allowed.
+        /// The maximum number of keys.
         cap: usize,
         /// The name of the table.
         table: String,
     },
-    /// A number of bad rows above the limit of a pass.
+    /// A pass that meets more bad rows than it may leave out.
     #[error(
         "more than {limit} bad row(s) in one pass; repair the data, or raise `data.max_bad_rows`. The first: {}",
         examples.join("; ")
@@ -234,13 +234,13 @@ pub enum ReaderError {
         /// The messages of the first few bad rows.
         examples: Vec<String>,
     },
-    /// An output of a conversion that holds other files, or parts of another conversion.
+    /// A conversion whose output place contains other files, or files of another conversion.
     #[error(
         "{}: {what}; choose another output path, or set `force` to write all parts again",
         path.display()
     )]
     OtherConversion {
-        /// The difference that was found.
+        /// The difference between the two conversions, or the files that were found.
         what: String,
         /// The path of the manifest of the conversion.
         path: PathBuf,
@@ -251,28 +251,31 @@ pub enum ReaderError {
 }
 
 impl ReaderError {
-    /// Returns the error about a setting or a file with the name `key`.
+    /// Returns the error about the setting or the file that `key` names.
     pub(crate) fn setting(key: impl fmt::Display, problem: impl Into<String>) -> Self {
         Self::Setting { problem: problem.into(), key: key.to_string() }
     }
 
-    /// Returns a function that makes the error about a failed action on a file.
+    /// Returns a function that converts an I/O error into the error about an action on a file.
+    /// `what` names the action.
     pub(crate) fn io(what: &'static str, path: &Path) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self::Io { what, source, path: path.to_owned() }
     }
 
-    /// Returns a function that makes the error about a damaged file.
+    /// Returns a function that converts the reason of a decoder into the error about a damaged
+    /// file. `what` names the problem.
     pub(crate) fn damaged(what: &'static str, path: &Path) -> impl Fn(String) -> Self + Copy {
         move |reason| Self::Damaged { what: what.to_owned(), reason, path: path.to_owned() }
     }
 
-    /// Returns whether the error is about one row, which can be left out ([`data.max_bad_rows`])
-    /// because the rows behind it are certain: a value that cannot be used, a record that does not
-    /// follow its format, or a record with too many or too few cells.
+    /// Returns whether the error concerns one row only, so that this row can be left out
+    /// ([`data.max_bad_rows`]). Such errors are a value that cannot be used, a record that does not
+    /// follow its format, and a record with too many or too few cells. After such an error, the
+    /// start of the next row is still known.
     ///
     /// All other errors end the reading: a file that cannot be opened or decoded, a column that is
-    /// missing or of another type, a quote that is never closed (the start of the next row is then
-    /// unknown), and limits that many rows exceed together.
+    /// missing or has another type, a quote that is never closed (the start of the next row is then
+    /// unknown), and a limit that several rows exceed together.
     ///
     /// [`data.max_bad_rows`]: crate::DataConfig::max_bad_rows
     #[must_use]
@@ -284,9 +287,9 @@ impl ReaderError {
 /// The place of a row in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The data row of the file, counted from 1; a header is not a row.
+    /// The number of the row in the file, counted from 1. The header does not count as a row.
     pub row: u64,
-    /// The second coordinate, which helps to find the row.
+    /// A second coordinate, which helps to find the row in the file.
     pub near: Near,
 }
 
@@ -311,7 +314,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Returns the message about a record whose number of cells differs from the header's.
+/// Returns the message about a record that has more or fewer cells than the header.
 pub(crate) fn cell_count(found: usize, expected: usize) -> String {
     format!(
         "{found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row"

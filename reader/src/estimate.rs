@@ -1,18 +1,21 @@
-//! The estimation of the number of distinct values without a set of all values.
+//! The estimation of the number of distinct values, without a set of all values in memory.
 //!
-//! There are two estimators. [`Sketch`] sees every value and keeps none of them: HyperLogLog
-//! (Flajolet, Fusy, Gandouet, Meunier 2007), with linear counting for small counts. [`extrapolate`]
-//! knows every value of a sample and estimates the number of new values in the rest. Its lower
-//! bound is Chao's estimator (the extrapolation of Colwell et al. 2012), its upper bound is the
-//! power law that the end of the sample follows (Heaps), and its estimate is their geometric mean.
-//! The truth lies between the two bounds, because logs are skewed: new ids appear for longer than
-//! Chao assumes, but more and more slowly than in a power law.
+//! There are two estimators:
+//!
+//! - [`Sketch`] processes every value and stores none of them. It is HyperLogLog (Flajolet, Fusy,
+//!   Gandouet, Meunier 2007) with linear counting for small numbers.
+//! - [`extrapolate`] knows all values of a sample and estimates how many new values the rest has.
+//!   The lower bound is Chao's estimator, in the form for extrapolation (Colwell et al. 2012). The
+//!   upper bound continues the power law of the end of the sample (Heaps). The estimate is the
+//!   geometric mean of the two bounds. The true number lies between the bounds because logs are
+//!   skewed: new ids appear for longer than Chao's estimator assumes, but they become rarer faster
+//!   than in a power law.
 //!
 //! [`extrapolate`]: Frequencies::extrapolate
 
 use zillion_feature::FeatureKey;
 
-/// The number of bits of a key that choose a register.
+/// The number of bits of a key that select a register.
 const INDEX_BITS: u32 = 14;
 
 /// A counter of distinct keys in 16 KiB, with a standard error of 0.8 %.
@@ -28,7 +31,7 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    /// Counts one key, which may have been counted before.
+    /// Counts one key. A key that has been counted before changes nothing.
     pub fn add(&mut self, key: FeatureKey) {
         let index = (key.0 >> (64 - INDEX_BITS)) as usize;
         let rest = key.0 << INDEX_BITS;
@@ -50,32 +53,33 @@ impl Sketch {
     }
 }
 
-/// The number of values of a sample that occur once, twice and at all.
+/// The number of values in a sample, and the numbers of distinct values by how often they occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frequencies {
-    /// The number of values in the sample, each counted as often as it occurs.
+    /// The number of values in the sample, including repeated values.
     pub values: u64,
     /// The number of distinct values in the sample.
     pub distinct: u64,
-    /// The number of distinct values that occur once.
+    /// The number of distinct values that occur exactly once.
     pub once: u64,
-    /// The number of distinct values that occur twice.
+    /// The number of distinct values that occur exactly twice.
     pub twice: u64,
 }
 
-/// A number of distinct values that is not known exactly.
+/// An estimate of a number of distinct values, with bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The lower bound of the number.
+    /// The lower bound.
     pub low: f64,
-    /// The best estimate of the number.
+    /// The best estimate.
     pub value: f64,
-    /// The upper bound of the number.
+    /// The upper bound.
     pub high: f64,
 }
 
 impl Frequencies {
-    /// Computes the frequencies of a sample from the count of each distinct value.
+    /// Returns the frequencies of a sample. `counts` holds the number of occurrences of each
+    /// distinct value.
     pub fn of(counts: impl IntoIterator<Item = u64>) -> Self {
         let mut all = Self::default();
         for count in counts {
@@ -87,8 +91,9 @@ impl Frequencies {
         all
     }
 
-    /// Estimates the number of distinct values among `total` values from this sample of them. The
-    /// result is exact if the sample holds all values.
+    /// Estimates the number of distinct values in the whole data, which has `total` values. The
+    /// receiver describes a sample of this data. The result is exact if the sample contains all
+    /// values.
     pub fn extrapolate(&self, total: u64) -> Estimate {
         let seen = self.distinct as f64;
         if total <= self.values || self.distinct == 0 {
@@ -135,7 +140,8 @@ mod tests {
         }
     }
 
-    /// Checks with Zipf ids that the truth lies between the bounds and the estimate is near it.
+    /// Checks with a skewed sample that the true number lies between the bounds and that the
+    /// estimate is close to it.
     #[test]
     fn the_truth_lies_between_the_bounds() {
         let draw = |i: u64| {

@@ -4,8 +4,8 @@ use crate::field::{Field, Role};
 use crate::value::{Refusal, shorten};
 use zillion_feature::raw_value::ValueError;
 
-/// Returns the message about a refused value: the text, the problem and the remedy. `text` is
-/// `None` for a missing value.
+/// Returns the message about a refused value, with the value as text, the problem and the remedy.
+/// `text` is `None` if the value is missing.
 pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> String {
     let used_by = &field.used_by;
     let shown = shorten(text.unwrap_or_default());

@@ -1,14 +1,16 @@
-//! The feed: units in order, decoded ahead by the pool and returned as windows of rows.
+//! The feed, which decodes units on the pool ahead of their use and returns the rows in order.
 //!
 //! # Invariants
-//! * The rows of the windows, one after another, are the rows of the units in their order. Neither
-//!   the number of threads nor the division of the work changes them.
-//! * An error is always the first one in the order of rows.
-//! * Memory is bounded: at most one window plus [`Feed::in_flight`] chunks of text are decoded.
+//! * The rows that the feed returns are the rows of the units in the order of the units. Neither
+//!   the number of threads nor the division into tasks changes them.
+//! * The feed reports the first error in the order of the rows.
+//! * Memory is bounded: the decoded rows are at most one window and [`Feed::in_flight`] chunks of
+//!   text.
 //!
 //! # Concurrency
-//! A feed belongs to one thread at a time. It spawns tasks that own what they use, and joins them
-//! in the order of their rows. A join runs tasks that have not begun, so one thread is enough.
+//! A feed belongs to one thread at a time. The feed spawns tasks that own their data, and joins
+//! them in the order of their rows. A join runs tasks that have not started, so one thread is
+//! enough.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,46 +25,46 @@ use crate::reading::Reading;
 use crate::source::{FilePlan, Unit};
 use crate::text::{BadRow, Chunk, Chunks, Problem, TextBlock, TextPlan};
 
-/// The number of rows from which on a row group is decoded by several parts in parallel.
+/// The number of rows from which several parts decode a row group in parallel.
 const LARGE_GROUP: u64 = 32_768;
 
 /// The minimum number of fields that a part decodes.
 const FIELDS_OF_A_PART: usize = 4;
 
-/// A position in the stream of rows that the ordered units make.
+/// A reader of the rows of the units in a given order.
 pub(crate) struct Feed {
     reading: Arc<Reading>,
     workers: Arc<Workers>,
-    /// Whether the reading was cancelled, because no rows are needed any more.
+    /// Whether the reading was cancelled because the caller needs no more rows.
     cancelled: Arc<AtomicBool>,
     order: Vec<u32>,
     /// The position in `order` of the next unit to open.
     next_unit: usize,
     open: Option<Open>,
-    /// Whether a piece of a row group is in flight that is not the last piece of its group. The
-    /// piece holds the decoders until it ends, so no later piece can start before.
+    /// Whether a task decodes a piece of a row group that is not the last piece of the group. The
+    /// task holds the decoders of the group until it ends, so the next piece must wait for it.
     awaiting: bool,
     flight: VecDeque<Flight>,
-    /// The decoded rows behind the last window.
+    /// The decoded rows that follow the last returned window.
     spill: VecDeque<Piece>,
-    /// An error that is reported after all tasks that were spawned before it have been joined.
+    /// An error that is reported when all tasks that were spawned before it have been joined.
     failed: Option<ReaderError>,
-    /// The number of joined rows of the text file at the front of the flight.
+    /// The number of rows of the text file at the front of the flight that have been joined.
     rows_of_file: u64,
-    /// The number of rows of the open text file whose decoding has begun; counted only if a row's
-    /// number decides whether the row is drawn.
+    /// The number of rows of the open text file for which decoding tasks have been spawned. It is
+    /// counted only if the sampling needs the number of each row.
     launched: u64,
     /// The number of rows to skip before the first window.
     skip: u64,
 }
 
-/// A unit that is partly read.
+/// A unit that has been read in part.
 enum Open {
     RowGroup { unit: usize, row: u64, parts: Vec<Part> },
     Text { unit: usize, plan: Arc<TextPlan>, chunks: Chunks },
 }
 
-/// The tasks that have been spawned for one piece of a unit.
+/// The tasks that decode one piece of a unit.
 enum Flight {
     RowGroup {
         unit: usize,
@@ -81,7 +83,7 @@ enum Flight {
 type PartTask = Task<(Result<Decoded>, Option<Part>)>;
 
 impl Feed {
-    /// Returns a feed of the units in `order`, starting at row `skip`.
+    /// Returns a feed of the units in `order` that skips the first `skip` rows.
     pub(crate) fn new(
         reading: Arc<Reading>,
         workers: Arc<Workers>,
@@ -106,8 +108,8 @@ impl Feed {
         }
     }
 
-    /// Decodes the next `rows` rows of the data, or fewer at the end. Rows that are left out count
-    /// too.
+    /// Decodes and returns the next `rows` rows of the data, or fewer at the end of the data. The
+    /// number includes rows that are left out.
     pub(crate) fn fill(&mut self, rows: usize) -> Result<Vec<Piece>> {
         let skip = std::mem::take(&mut self.skip);
         if skip > 0 {
@@ -145,12 +147,13 @@ impl Feed {
         Ok(pieces)
     }
 
-    /// Returns the number of tasks that may be in flight.
+    /// Returns the maximum number of flights at a time.
     fn in_flight(&self) -> usize {
         2 * self.workers.threads()
     }
 
-    /// Spawns tasks for about `wanted` rows beyond those that are in flight.
+    /// Spawns tasks until about `wanted` rows are in flight, or until the limit of flights is
+    /// reached. Rows of text are not counted here, because their number is not known yet.
     fn launch(&mut self, wanted: usize) {
         let planned = self.flight.iter().map(|flight| match flight {
             Flight::RowGroup { rows, .. } => *rows,
@@ -170,8 +173,8 @@ impl Feed {
         }
     }
 
-    /// Spawns one more flight of at most `wanted` rows. Returns the number of its rows if it is
-    /// known, otherwise 0, and `None` at the end.
+    /// Spawns the tasks of one more flight of at most `wanted` rows. Returns the number of its
+    /// rows, 0 if this number is not known yet, or `None` if there are no more rows.
     fn launch_one(&mut self, wanted: usize) -> Result<Option<usize>> {
         loop {
             match self.open.take() {
@@ -194,7 +197,7 @@ impl Feed {
         }
     }
 
-    /// Opens a unit at one of its rows; text is always opened at its beginning.
+    /// Opens a unit at row `row`. A text file is always opened at its beginning.
     fn open_unit(&self, unit: usize, row: u64) -> Result<Open> {
         let reading = &self.reading;
         let Unit { file, group, rows_before, rows } = reading.units[unit];
@@ -221,7 +224,7 @@ impl Feed {
         }
     }
 
-    /// Returns the number of parts that decode a row group of this many rows in parallel.
+    /// Returns the number of parts that decode a row group of `rows` rows in parallel.
     fn parts(&self, rows: u64) -> usize {
         let most = self.reading.fields.len() / FIELDS_OF_A_PART;
         if rows < LARGE_GROUP { 1 } else { self.workers.threads().min(most).max(1) }
@@ -312,7 +315,8 @@ impl Feed {
         Ok(Piece::whole(block))
     }
 
-    /// Returns a decoded piece of a row group without the rows that are bad in any column.
+    /// Returns a decoded piece of a row group after removing the rows that have a bad value in any
+    /// column.
     fn without_bad(&self, file: usize, decoded: Decoded) -> Result<Block> {
         let Decoded { mut columns, mut kept, mut bad } = decoded;
         // If a row has several bad values, the one of the first column is reported, as it would be
@@ -332,8 +336,8 @@ impl Feed {
         Ok(Block { rows: kept.rows, columns, span: kept.span, kept: kept.places, rejected })
     }
 
-    /// Returns an error if one block alone has more bad rows than the pass may have. The bad rows
-    /// of the whole pass are counted by the stream that takes the windows.
+    /// Returns an error if one block alone has more bad rows than the whole pass may leave out. The
+    /// stream that takes the windows counts the bad rows of the whole pass.
     fn refuse_many(&self, bad: usize) -> Result<()> {
         match bad as u64 > self.reading.max_bad() {
             true => Err(self.reading.too_many_bad_rows()),
@@ -359,7 +363,8 @@ impl Feed {
         }
     }
 
-    /// Skips `rows` rows: in row groups by their metadata, in text by counting records.
+    /// Skips `rows` rows. Row groups are skipped by their metadata; in text files, records are
+    /// counted.
     fn pass_over(&mut self, rows: u64) -> Result<()> {
         let mut left = rows;
         while left > 0 {
@@ -384,8 +389,8 @@ impl Feed {
         Ok(())
     }
 
-    /// Skips up to `rows` rows of a text file; returns the number of rows that must still be
-    /// skipped behind the file.
+    /// Skips up to `rows` rows of a text file. Returns the number of rows that must still be
+    /// skipped in the units after this file.
     fn pass_over_text(&mut self, unit: usize, plan: Arc<TextPlan>, rows: u64) -> Result<u64> {
         let mut chunks = plan.file.chunks()?;
         let mut left = rows;
@@ -408,7 +413,8 @@ impl Feed {
     }
 }
 
-/// Returns the row of an error of a row group, or 0 if the error is about the whole group.
+/// Returns the number of the row that an error of a row group names, or 0 if the error concerns the
+/// whole group.
 fn row_of_error(error: &ReaderError) -> u64 {
     match error {
         ReaderError::Value { place, .. } => place.row,

@@ -1,4 +1,5 @@
-//! The fields of a pass: the columns of the data that are read, and the values that they become.
+//! The fields of a pass: each field reads one column of the data and decodes it to one kind of
+//! value.
 
 use zillion_feature::{
     Bucketizer, FeatureKey, FeatureKind, FeatureSpec, NumericMap, RawType, Schema, Statistics,
@@ -10,51 +11,54 @@ use crate::side_lookup::SideLookup;
 use crate::side_tables::SideTables;
 use crate::value::Transform;
 
-/// One use of one column of the data. Two features that read the same column are two fields.
+/// A column of the data together with one use of it. Two features that read the same column are two
+/// fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// The name of the use in messages: "feature `user`", "label `click`", "`columns.weight`".
+    /// The name of the use in error messages: "feature `user`", "label `click`",
+    /// "`columns.weight`".
     pub(crate) used_by: String,
-    /// The column of the data.
+    /// The name of the column.
     pub(crate) column: String,
     pub(crate) role: Role,
     /// The place of the decoded column in a batch.
     pub(crate) slot: Slot,
 }
 
-/// The way in which a value is decoded.
+/// The use of a column, which determines how its values are decoded.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
-    /// One id for each row.
+    /// One id in each row.
     Id { raw: RawType, missing: FeatureKey },
-    /// Any number of ids for each row.
+    /// Any number of ids in each row.
     Ids { raw: RawType },
-    /// One id for each row as the file has it, for a request.
+    /// One id in each row, for a request. The id keeps the form that it has in the file.
     RawId { raw: RawType },
-    /// Any number of ids for each row as the file has them. If they are not `weighted`, an id with a
-    /// weight other than 1 is refused.
+    /// Any number of ids in each row, for a request. The ids keep the form that they have in the
+    /// file. If `weighted` is false, an id with a weight other than 1 is refused.
     RawIds { raw: RawType, weighted: bool },
-    /// A text as the file has it, for a conversion: one buffer holds all texts, whereas a request
-    /// has a separate text for each row.
+    /// A text, for a conversion. One buffer holds all texts, whereas a request has a separate text
+    /// for each row.
     Text,
-    /// A number, which is transformed.
+    /// A number that is transformed.
     Numeric { map: Transform, missing: Option<f32> },
     /// A number that becomes the key of its bucket.
     Bucket { buckets: Bucketizer, missing: FeatureKey },
-    /// A number as the file has it, NaN where it is missing (an error if `needed`): the number of a
-    /// side table, or a number from which statistics are made.
+    /// A number that is not transformed: a number of a side table, or a number from which
+    /// statistics are computed. A missing value becomes NaN, or is refused if `needed` is true.
     Number { needed: bool },
-    /// A key of a side table, which becomes the number of the row that has the key.
+    /// A key of a side table, which becomes the index of the row with this key in the side table.
     SideRow(SideLookup),
-    /// A label: 0 or 1, or a number that is compared with a threshold. If the label is `optional`,
-    /// a row without one is masked instead of refused.
+    /// A label, which becomes 0 or 1. If `at_least` is a threshold, the label is 1 for each number
+    /// that reaches the threshold. If the label is `optional`, a row without a label is masked and
+    /// not refused.
     Label { optional: bool, at_least: Option<f64> },
     /// A sample weight, which is finite and not negative.
     Weight,
-    /// A group id: any value that can be compared for equality.
+    /// A group id. Any value that can be compared for equality is allowed.
     Group,
-    /// An event time: an integer, or a date or timestamp in its own unit. If the job names the
-    /// unit, a number that is not plausible in it is refused.
+    /// An event time: an integer, a date or a timestamp, which keeps its unit. If the job names a
+    /// unit, a number that is not plausible in this unit is refused.
     EventTime { unit: Option<TimeUnit> },
 }
 
@@ -63,7 +67,7 @@ pub(crate) enum Role {
 pub(crate) enum Slot {
     Sparse(usize),
     Numeric(usize),
-    /// The rows of a side table, for the features of the numbered [`Join`].
+    /// The row indices in a side table for the [`Join`] with this index.
     Join(usize),
     Label(usize),
     Weight,
@@ -74,26 +78,27 @@ pub(crate) enum Slot {
 }
 
 impl Slot {
-    /// Returns whether a source for prediction may lack the column.
+    /// Returns whether the data for prediction may lack the column.
     pub(crate) fn only_training_needs_it(self) -> bool {
         matches!(self, Self::Label(_) | Self::Weight | Self::Group | Self::EventTime)
     }
 }
 
-/// The features that read one side table by one column of the data.
+/// The join of one side table by one column of the data, with all features that use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Join {
-    /// The position in the schema's side tables.
+    /// The position of the side table in the schema.
     pub(crate) side: usize,
     /// The column of the data that holds the key.
     pub(crate) by: String,
-    /// The positions in the schema's features.
+    /// The positions of the features in the schema.
     pub(crate) features: Vec<usize>,
-    /// Whether some feature has no value for a key that the side table does not have.
+    /// Whether some feature needs a value in every row, so that every key of the data must be in
+    /// the side table.
     pub(crate) needed: bool,
 }
 
-/// Returns the joins of a schema, in order of first mention.
+/// Returns the joins of a schema, in the order in which the features mention them first.
 pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
     let mut joins: Vec<Join> = Vec::new();
     for (index, feature) in schema.features.iter().enumerate() {
@@ -115,10 +120,11 @@ pub(crate) fn joins(schema: &Schema) -> Vec<Join> {
     joins
 }
 
-/// Returns the fields of a schema before its statistics are known; files are checked against them.
-/// A feature that needs statistics has [`Role::Number`] here, which accepts the same columns and
-/// refuses the same rows. The only other refusal, a standardised number that does not fit an `f32`,
-/// does not occur in the data that the statistics are computed from.
+/// Returns the fields of a schema before its statistics are known; files are checked against these
+/// fields. A feature that needs statistics has the role [`Role::Number`] here, which accepts the
+/// same columns and refuses the same rows. One refusal is different: a standardised number that is
+/// too large for an `f32` is refused only later. This refusal cannot occur in the data from which
+/// the statistics are computed.
 pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Field>> {
     let role = |feature: &FeatureSpec| match feature.needs_statistics() {
         true => Ok(Role::Number { needed: feature.needs_value() }),
@@ -129,7 +135,7 @@ pub(crate) fn unresolved(schema: &Schema, sides: &SideTables) -> Result<Vec<Fiel
     Ok(fields)
 }
 
-/// Returns the fields of a schema with every transform resolved.
+/// Returns the fields of a schema after its statistics are known, with all transforms.
 pub(crate) fn resolved(
     schema: &Schema,
     sides: &SideTables,
@@ -140,7 +146,8 @@ pub(crate) fn resolved(
     Ok(fields)
 }
 
-/// Returns the fields of the features for which `wanted` is true, by their positions in the schema.
+/// Returns the fields of the wanted features. `wanted` is called with the position of a feature in
+/// the schema.
 pub(crate) fn resolved_where(
     schema: &Schema,
     sides: &SideTables,
@@ -177,7 +184,8 @@ fn of_features(
     Ok(fields)
 }
 
-/// Returns the field that looks up the rows of a join.
+/// Returns the field that finds the rows of a join in its side table. `number` is the index of the
+/// join.
 pub(crate) fn side_row(schema: &Schema, sides: &SideTables, number: usize, join: &Join) -> Field {
     let side = &schema.sides[join.side];
     Field {
@@ -188,7 +196,7 @@ pub(crate) fn side_row(schema: &Schema, sides: &SideTables, number: usize, join:
     }
 }
 
-/// Returns the fields of the labels; `optional` has the meaning of [`Role::Label`].
+/// Returns the fields of the labels. [`Role::Label`] explains `optional`.
 pub(crate) fn labels(schema: &Schema, optional: bool) -> impl Iterator<Item = Field> {
     schema.labels.iter().enumerate().map(move |(index, label)| Field {
         used_by: format!("label `{}`", label.name),
@@ -198,7 +206,7 @@ pub(crate) fn labels(schema: &Schema, optional: bool) -> impl Iterator<Item = Fi
     })
 }
 
-/// Returns the fields of the other values of a row: labels, weight, group and event time.
+/// Returns the fields that belong to no feature: labels, weight, group and event time.
 fn of_rows(schema: &Schema) -> Vec<Field> {
     let labels = labels(schema, schema.labels.len() > 1);
     let columns = [
@@ -232,8 +240,8 @@ fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {
     })
 }
 
-/// Returns the role that decodes a feature's column in the file of its side table. The values are
-/// not transformed here, because a transform needs statistics of the joined values.
+/// Returns the role that decodes the column of a feature in the file of its side table. The values
+/// are not transformed here, because a transform needs the statistics of the joined values.
 pub(crate) fn role_in_side_table(feature: &FeatureSpec) -> Role {
     match feature.kind {
         FeatureKind::Id { raw, .. } => {

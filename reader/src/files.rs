@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ReaderError, Result};
 
-/// Returns the files that the entries of a list match. The entries keep their order; the files of
-/// each entry are sorted.
+/// Returns the files that match the entries of a list. The result follows the order of the list;
+/// the files of one entry are sorted.
 ///
 /// # Errors
 /// Returns an error if an entry is not a valid glob or matches no file, or if two entries match the
@@ -66,8 +66,9 @@ fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns every file below a directory, sorted. Names that start with `.` or `_` are skipped:
-/// writers leave such files beside their data (`_SUCCESS`, `.part-0.crc`).
+/// Returns all files in a directory and its subdirectories, sorted. Names that start with `.` or
+/// `_` are skipped, because other programs write such files beside their data (`_SUCCESS`,
+/// `.part-0.crc`).
 fn list_directory(directory: &Path) -> Result<Vec<PathBuf>> {
     let failed = ReaderError::io("list the folder", directory);
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! The formats of data files, and the choice of the format of a file.
+//! The formats of data files, and the rule that decides the format of a file.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use crate::error::{ReaderError, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// The format that the ending of the file names: `.parquet`, `.arrow`, `.feather`, `.ipc`,
-    /// `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`, `.libffm`; the endings of
-    /// text formats may be followed by `.gz` or `.zst`.
+    /// The extension of each file decides: `.parquet`, `.arrow`, `.feather`, `.ipc`, `.csv`,
+    /// `.tsv`, `.jsonl`, `.ndjson`, `.libsvm`, `.svm`, `.libfm`, `.libffm`. The extension of a text
+    /// file may be followed by `.gz` or `.zst`.
     #[default]
     Auto,
     /// All files are Parquet.
@@ -42,7 +42,7 @@ pub enum TextFormat {
     Svm,
 }
 
-/// The compression of a whole file; Parquet and Arrow files are compressed inside.
+/// The compression of a whole text file. Parquet and Arrow files compress their parts themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// The file is not compressed.
@@ -60,14 +60,15 @@ pub enum FileFormat {
     Parquet,
     /// The file is Arrow IPC, which is Feather V2.
     Arrow,
-    /// The file is text of this format and compression.
+    /// The file is text in this format and with this compression.
     Text(TextFormat, Compression),
 }
 
-/// Returns the format of a file according to the job's setting and the file's ending.
+/// Returns the format of a file. The setting of the job decides, or otherwise the extension of the
+/// file.
 ///
 /// # Errors
-/// Returns an error if the setting is [`Format::Auto`] and the ending is not known.
+/// Returns an error if the setting is [`Format::Auto`] and the extension is not known.
 pub fn format_of(path: &Path, setting: Format) -> Result<FileFormat> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let (stem, compression) = match name.rsplit_once('.') {

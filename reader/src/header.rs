@@ -5,14 +5,15 @@ use std::path::Path;
 use crate::error::{ReaderError, Result};
 use crate::field::Field;
 
-/// The number of names that a message lists if no name is similar.
+/// The number of column names that a message lists if no name is similar to the wanted one.
 const LISTED: usize = 12;
 
-/// Returns the position of the field's column among the names of a file's columns. `first` is the
-/// first file of the list if this is a later one; the first file has the column.
+/// Returns the position of the field's column in `names`, the column names of a file. `first` is
+/// `None` for the first file of a list; for a later file, it is the path of the first file, which
+/// has the column.
 ///
 /// # Errors
-/// Returns an error if no column or several columns have the name.
+/// Returns an error if no column has the name, or if several columns have it.
 pub(crate) fn find<S: AsRef<str>>(
     names: &[S],
     field: &Field,

@@ -1,8 +1,8 @@
-//! The reader of Arrow IPC files (Feather V2), which maps a file into memory and decodes it record
-//! batch by record batch, without a copy of buffers that are not compressed.
+//! The reader of Arrow IPC files (Feather V2). The reader maps a file into memory and decodes one
+//! record batch at a time. Buffers that are not compressed are not copied.
 //!
-//! The mapping of a batch lives as long as the batch, so memory does not grow with the file. Every
-//! size and position in the file is checked before it is used.
+//! The mapping of a batch is dropped together with the batch, so memory does not grow with the
+//! file. The reader checks every size and position in the file before it uses them.
 
 mod plain;
 
@@ -26,10 +26,10 @@ use crate::field::{Field, Role};
 use crate::header;
 
 const MAGIC: &[u8] = b"ARROW1";
-/// The largest size that a compressed buffer may declare for its contents.
+/// The maximum number of bytes that a compressed buffer may declare for its decompressed contents.
 const LARGEST_BUFFER: i64 = 1 << 32;
-/// The number of rows that are returned at a time: so few that a column stays in the first-level
-/// cache.
+/// The number of rows that the reader returns at a time. It is small enough that a column fits into
+/// the first-level cache.
 const ROWS: usize = 8192;
 
 /// An Arrow file whose footer has been read.
@@ -38,21 +38,22 @@ pub(crate) struct IpcFile {
     pub(crate) path: PathBuf,
     schema: SchemaRef,
     version: MetadataVersion,
-    /// The dictionaries, which any projection of the schema may use.
+    /// The dictionaries of all columns. If one of the columns to read has a dictionary, all of them
+    /// are decoded.
     dictionaries: Vec<Block>,
     batches: Vec<Block>,
     /// The number of rows of each record batch.
     pub(crate) groups: Vec<u64>,
 }
 
-/// A file and the types that its columns are decoded into.
+/// The source of the record batches of a file, with the form in which each column is decoded.
 #[derive(Clone, Debug)]
 struct IpcGroups {
     file: Arc<IpcFile>,
-    /// The type as which each column of the file is read if its own type is the null type.
+    /// The type to read a column as if the file gives it the null type; one entry for each column.
     null_types: Vec<DataType>,
-    /// The flag of each column that tells whether a dictionary of strings is kept, so that each
-    /// entry is hashed once.
+    /// Whether a dictionary of strings stays a dictionary, so that each entry is hashed only once;
+    /// one flag for each column.
     keep_dictionary: Vec<bool>,
 }
 
@@ -114,7 +115,8 @@ impl IpcFile {
         Ok(Self { path, schema, version, dictionaries, batches, groups })
     }
 
-    /// Finds the columns of the fields and checks their types.
+    /// Finds the columns of the fields, checks their types, and returns the plan that decodes them.
+    /// `first` is the first file of the list if this file is a later one.
     pub(crate) fn group_plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
         let path = self.path.as_path();
         let width = self.schema.fields().len();
@@ -146,7 +148,8 @@ impl IpcFile {
         self.schema.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// Returns the columns with the types of their values, without the encoding.
+    /// Returns the names of the columns and the types of their values. The types ignore the
+    /// encoding.
     pub(crate) fn plain_schema(&self) -> SchemaRef {
         let plain = |field: &Arc<ArrowField>| {
             field.as_ref().clone().with_data_type(plain_type(field.data_type()))
@@ -154,8 +157,8 @@ impl IpcFile {
         Arc::new(ArrowSchema::new(self.schema.fields().iter().map(plain).collect::<Vec<_>>()))
     }
 
-    /// Reads all columns of the file, batch after batch. The iterator returns an error if a batch
-    /// cannot be decoded.
+    /// Returns an iterator over the record batches of the file with all columns. The iterator
+    /// returns an error if a batch cannot be decoded.
     pub(crate) fn all_batches(&self) -> impl Iterator<Item = Result<RecordBatch>> + use<> {
         let width = self.schema.fields().len();
         let source = IpcGroups {
@@ -180,7 +183,7 @@ struct IpcBatches {
     source: IpcGroups,
     roots: Vec<usize>,
     group: usize,
-    /// The mapped file, until the record batch is decoded.
+    /// The mapped file, until the record batch has been decoded.
     bytes: Bytes,
     batch: Option<RecordBatch>,
     row: usize,
@@ -195,16 +198,16 @@ impl Iterator for IpcBatches {
 }
 
 impl IpcBatches {
-    /// Opens the columns `roots` (ascending) of record batch `group` at its row `row`. Nothing is
-    /// decoded yet.
+    /// Opens record batch `group` at row `row`. `roots` holds the positions of the columns to read,
+    /// ascending. This function decodes nothing.
     fn open(source: &IpcGroups, roots: Vec<usize>, group: usize, row: u64) -> Result<Self> {
         let bytes = map(&source.file.path)?;
         let row = usize::try_from(row).unwrap_or(usize::MAX);
         Ok(Self { source: source.clone(), roots, group, bytes, batch: None, row })
     }
 
-    /// Decodes the next rows; returns `None` at the end. Damaged bytes may make this function
-    /// panic.
+    /// Decodes the next rows, or returns `None` at the end of the record batch. Damaged bytes may
+    /// cause a panic in this function.
     fn next_rows(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
         let batch = match self.batch.take() {
             Some(batch) => batch,
@@ -237,7 +240,7 @@ impl IpcBatches {
         batch.map_err(|e| e.to_string())?.ok_or_else(|| "it holds no record batch".to_owned())
     }
 
-    /// Returns the same values in the types that the decoders accept.
+    /// Returns the same values with the types that the decoders accept.
     fn plain(&self, batch: &RecordBatch) -> std::result::Result<RecordBatch, String> {
         let columns = batch.columns().iter().zip(&self.roots).map(|(array, &root)| {
             let keep = self.source.keep_dictionary[root];
@@ -271,7 +274,7 @@ fn map(path: &Path) -> Result<Bytes> {
     })
 }
 
-/// Returns the bytes of a block.
+/// Returns the bytes of a block, or an error message if the block lies outside the file.
 fn within(bytes: &Bytes, block: &Block) -> std::result::Result<Bytes, String> {
     let outside = || "a block of its directory lies outside of the file".to_owned();
     let part = |n: i64| usize::try_from(n).map_err(|_| outside());
@@ -284,7 +287,7 @@ fn within(bytes: &Bytes, block: &Block) -> std::result::Result<Bytes, String> {
     }
 }
 
-/// Returns the message of a block and the body of the block.
+/// Splits the bytes of a block into its message and its body.
 fn message<'a>(
     bytes: &'a [u8],
     block: &Block,
@@ -303,7 +306,7 @@ fn rows_of(bytes: &Bytes, block: &Block) -> std::result::Result<u64, String> {
     u64::try_from(batch.length()).map_err(|_| "a record batch has a negative length".to_owned())
 }
 
-/// Refuses buffers that lie outside of the body or that declare an impossible size.
+/// Returns an error if a buffer of the block lies outside the body or declares an impossible size.
 fn check_sizes(bytes: &[u8], block: &Block) -> std::result::Result<(), String> {
     let (message, body) = message(bytes, block)?;
     let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());

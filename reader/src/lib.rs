@@ -1,11 +1,11 @@
 //! The reader of data files, which makes batches of a schema.
 //!
-//! Parquet and Arrow files, CSV and TSV, JSON lines and libsvm (the text ones plain, gzip or zstd)
-//! become [`Batch`]es of a [`Schema`]: columns are projected, ids become keys, numbers are
-//! transformed, rows are put into an order that is a pure function of (seed, epoch, files), and
-//! everything that does not fit is refused with the file, the row, the column and a remedy.
-//! [`RawRows`] returns the same rows in the form of requests. The crate does not know tables or
-//! models.
+//! The reader accepts Parquet and Arrow files, and text files with CSV, TSV, JSON lines or libsvm.
+//! A text file may be compressed with gzip or zstd. The reader returns [`Batch`]es of a [`Schema`]:
+//! it reads only the needed columns, converts ids to keys, and transforms numbers. The order of the
+//! rows is a pure function of the seed, the epoch and the files. Input that does not fit the schema
+//! is refused with the file, the row, the column and a remedy. [`RawRows`] returns the same rows in
+//! the form of requests. The crate knows neither tables nor models.
 //!
 //! ```
 //! use std::num::NonZeroUsize;

@@ -1,9 +1,10 @@
-//! The order of rows: a pure function of (seed, epoch, files).
+//! The order of rows, which is a pure function of the seed, the epoch and the files.
 //!
-//! Units (row groups of Parquet files, record batches of Arrow files, whole text files) are
-//! permuted. Their rows, one after another, make a stream. The stream is cut into windows of equal
-//! size, and each window is permuted. A position in this order is two numbers, a
-//! [`Cursor`](zillion_feature::Cursor), whatever the number of threads.
+//! A unit is a row group of a Parquet file, a record batch of an Arrow file, or a whole text file.
+//! The units are permuted. Their rows, one unit after another, form a stream. The stream is cut
+//! into windows of equal size, and the rows of each window are permuted. Two numbers, a
+//! [`Cursor`](zillion_feature::Cursor), describe a position in this order. They do not depend on
+//! the number of threads.
 
 use zillion_feature::random::{combine, permutation};
 
@@ -19,7 +20,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Returns the unit at each position of the order.
+    /// Returns the index of the unit at each position of the order.
     pub(crate) fn units(&self, units: usize) -> Vec<u32> {
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         if self.shuffle {
@@ -29,7 +30,8 @@ impl Order {
         }
     }
 
-    /// Returns the row at each position of a window; `None` if rows keep their order.
+    /// Returns the index of the row at each position of a window, or `None` if the rows keep their
+    /// order.
     pub(crate) fn window(&self, window: u64, rows: usize) -> Option<Vec<u32>> {
         let stream = combine(combine(self.seed, WINDOWS), self.epoch);
         self.shuffle.then(|| permutation(combine(stream, window), rows as u32))

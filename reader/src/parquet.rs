@@ -1,5 +1,5 @@
-//! The reader of Parquet files, which checks a file against the schema by its metadata alone and
-//! decodes it row group by row group.
+//! The reader of Parquet files. It checks a file against the schema by the metadata alone, and
+//! decodes one row group at a time.
 
 mod batches;
 mod groups;
@@ -30,9 +30,9 @@ use positioned::PositionedFile;
 pub struct ParquetFile {
     pub(crate) path: PathBuf,
     metadata: Arc<ParquetMetaData>,
-    /// The types of the columns as Parquet itself declares them. The Arrow schema that a writer may
-    /// add to the file is ignored: it distinguishes encodings with the same meaning, such as large
-    /// and small strings, and each distinction would need one more decoder.
+    /// The types of the columns as the Parquet metadata declares them. A writer may also store an
+    /// Arrow schema in the file, which is ignored here: it distinguishes encodings with the same
+    /// meaning, such as large and small strings, and each distinction would need another decoder.
     schema: SchemaRef,
     /// The number of rows of each row group.
     pub(crate) groups: Vec<u64>,
@@ -64,7 +64,8 @@ impl ParquetFile {
         })
     }
 
-    /// Finds the columns of the fields and checks their types.
+    /// Finds the columns of the fields, checks their types, and returns the plan that decodes them.
+    /// `first` is the first file of the list if this file is a later one.
     pub(crate) fn group_plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
         let path = self.path.as_path();
         let names = self.names();

@@ -1,6 +1,6 @@
 //! The passes over the training data before the first step: statistics and vocabularies.
 //!
-//! Both read in file order, so that their results depend on the data alone.
+//! Both passes read the rows in file order, so their results depend only on the data.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::quantiles::Sample;
 use crate::sums::Moments;
 use crate::windows::{Window, Windows};
 
-/// The number of rows that a pass decodes at a time: so few that they are still in a cache when
-/// they are used.
+/// The number of rows that a pass decodes at a time. It is small enough that the rows are still in
+/// a cache when they are used.
 const WINDOW: usize = 8192;
 
-/// The number of features whose values are kept for quantiles in one pass. The limit bounds the
-/// memory, which is 64 to 128 MiB for each feature.
+/// The maximum number of features for which one pass collects values for quantiles. The limit
+/// bounds the memory: each of these features needs 64 to 128 MiB.
 const QUANTILES_OF_A_PASS: usize = 4;
 
-/// Returns the statistics that the schema's transforms need: mean and standard deviation in `f64`,
-/// and boundaries for quantile buckets, which are exact up to 2²⁴ present values and come from a
-/// sample beyond that.
+/// Returns the statistics that the transforms of the schema need. These are the mean and the
+/// standard deviation in `f64`, and the boundaries of quantile buckets. The boundaries are exact
+/// for up to 2²⁴ values that are not missing; for more values, they come from a sample.
 ///
 /// # Errors
-/// Returns an error if rows cannot be read, or if a feature has no present value.
+/// Returns an error if rows cannot be read, or if all values of a feature are missing.
 pub fn statistics(dataset: &Dataset, workers: &Arc<Workers>) -> Result<Statistics> {
     let mut statistics = Statistics::default();
     let features = &dataset.schema().features;
@@ -59,15 +59,17 @@ fn quantiles(feature: &FeatureSpec) -> Option<u32> {
     }
 }
 
-/// The source of a feature's values in a pass: the number of a field and, for a joined feature, the
-/// values of the side table.
+/// The source of the values of a feature in a pass, which starts with the column of a field. For a
+/// feature of the data, this column holds the values. For a joined feature, it holds row indices of
+/// a side table, and `side` holds the values of this side table.
 struct Input<'a> {
     field: usize,
     side: Option<&'a [f64]>,
 }
 
 impl Input<'_> {
-    /// Passes the present values of a block to `show`, in the order of its rows.
+    /// Calls `show` with each value of the feature that is not missing, in the order of the rows of
+    /// a block.
     fn visit(&self, block: &Block, mut show: impl FnMut(f64)) {
         let column = &block.columns[self.field];
         match self.side {
@@ -83,8 +85,8 @@ impl Input<'_> {
     }
 }
 
-/// Returns the fields that a pass over the numbers of `features` decodes, and the input of each
-/// feature.
+/// Returns the fields that a pass over the numbers of `features` must decode, and the source of the
+/// values of each feature.
 fn inputs<'a>(dataset: &'a Dataset, features: &[usize]) -> (Vec<Field>, Vec<Input<'a>>) {
     let (schema, sides) = (dataset.schema(), dataset.sides());
     let joins = field::joins(schema);
@@ -173,8 +175,9 @@ fn one_pass(
     Ok(columns)
 }
 
-/// Returns the distinct keys of each given table in the data, sorted. They fill a dense table
-/// before the first step. Each table is given with the maximum number of keys that it may have.
+/// Returns the sorted distinct keys that the data has for each table in `tables`. A dense table is
+/// filled with these keys before the first step. Each entry of `tables` names a table and the
+/// maximum number of its keys.
 ///
 /// # Errors
 /// Returns an error if rows cannot be read, or if a table has more keys than its maximum.
@@ -217,13 +220,13 @@ pub fn vocabulary(
     Ok(keys.into_iter().map(sorted).collect())
 }
 
-/// Decodes every row to columns (keys mixed or hashed, numbers transformed), drops the columns and
-/// returns the number of rows. A benchmark measures with it the cost of reading without the
-/// assembly of batches.
+/// Decodes all rows to columns, without assembling batches, and returns the number of rows. Keys
+/// are mixed or hashed and numbers are transformed, as for training. A benchmark uses this function
+/// to measure the cost of reading alone.
 ///
 /// # Errors
-/// Returns an error if rows cannot be read, or if the dataset was not given statistics that a
-/// transform needs.
+/// Returns an error if rows cannot be read, or if the dataset lacks statistics that a transform
+/// needs.
 pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> {
     let mut fields = field::resolved(dataset.schema(), dataset.sides(), dataset.statistics())?;
     fields.retain(|field| !dataset.lacks(field));
@@ -235,8 +238,8 @@ pub fn decode_columns(dataset: &Dataset, workers: &Arc<Workers>) -> Result<u64> 
     Ok(rows)
 }
 
-/// Counts how often each value of a feature with one id per row occurs in the data, by key.
-/// `feature` is its position in the schema.
+/// Returns the number of occurrences of each key of a feature in the data. The feature has one id
+/// in each row. `feature` is its position in the schema.
 ///
 /// # Errors
 /// Returns an error if rows cannot be read.
@@ -263,7 +266,8 @@ pub fn frequencies(
     Ok(sorted)
 }
 
-/// Returns for each feature whether it is wanted itself or is a member of a wanted cross.
+/// Returns for each feature whether a pass must read it: the feature is wanted, or a wanted cross
+/// needs it.
 fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<bool> {
     let mut read: Vec<bool> = schema.features.iter().map(wanted).collect();
     // The members of a cross stand before it in the schema.
@@ -275,8 +279,8 @@ fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<b
     read
 }
 
-/// Returns the fields that a pass reads. If bad rows may be left out, all other fields follow,
-/// although their values are not used, because a row must be bad in every pass or in none.
+/// Returns the fields that a pass must decode. If bad rows may be left out, these are all fields:
+/// the same rows must be bad in every pass, so a pass also decodes the values that it does not use.
 fn with_all(
     dataset: &Dataset,
     mut fields: Vec<Field>,

@@ -1,9 +1,9 @@
 //! The permutation of the rows of a window.
 //!
-//! A window is permuted as a whole, column by column, before batches are cut from it. To gather
-//! each batch from the unordered window was rejected: every batch would touch every page of every
-//! column, which is far more than caches and translation buffers hold. A single column nearly fits
-//! the second-level cache.
+//! The rows of a whole window are permuted, one column after another, before batches are cut from
+//! it. To gather the rows of each batch from the window in file order was rejected: each batch
+//! would touch every page of every column, which is much more memory than the caches and the TLB
+//! cover. A single column nearly fits into the second-level cache.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,20 +14,21 @@ use zillion_feature::{FeatureKey, LabelColumn};
 use crate::block::{Block, Column, ColumnView, Lists, Piece};
 use crate::error::{ReaderError, Result};
 
-/// A column of one piece, moved out of its block if no other piece needs the block.
+/// A column of one piece. The column is moved out of its block if no other piece uses the block.
 enum Source {
     Owned(Column),
     Shared(Arc<Block>),
 }
 
-/// One column of all pieces, and the result of permuting it.
+/// The work on one column: the sources of its values in all pieces, and the permuted column when it
+/// is done.
 struct Work {
     sources: Vec<(Source, usize, usize)>,
     done: Option<Result<Column>>,
 }
 
-/// Gathers the rows of `pieces`, with row `order[i]` at position i; rows that are not in `order`
-/// are dropped.
+/// Returns a piece whose row `i` is row `order[i]` of `pieces`, counted over all pieces. Rows that
+/// `order` does not name are dropped.
 pub(crate) fn permute(pieces: Vec<Piece>, order: &[u32], workers: &Workers) -> Result<Piece> {
     let columns = pieces.first().map_or(0, |piece| piece.block.columns.len());
     let mut work: Vec<Work> = Vec::new();
@@ -67,15 +68,15 @@ pub(crate) fn permute(pieces: Vec<Piece>, order: &[u32], workers: &Workers) -> R
     Ok(Piece::whole(Block { rows, columns, span, ..Block::default() }))
 }
 
-/// A column's rows of one piece.
+/// The rows of a column that belong to one piece.
 struct Part<'a> {
     column: &'a Column,
     start: usize,
     rows: usize,
 }
 
-/// Gathers one column, which has the same variant in all parts. There is at least one part, because
-/// columns come from pieces.
+/// Permutes one column. The column has the same variant in all parts. There is at least one part,
+/// because the columns come from the pieces.
 fn permute_column(parts: &[Part<'_>], order: &[u32]) -> Result<Column> {
     Ok(match parts[0].column {
         Column::Keys(_) => Column::Keys(permute_values(parts, order)),

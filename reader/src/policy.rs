@@ -1,47 +1,49 @@
-//! The rows of the data that a pass leaves out: bad rows up to a limit, and rows that are not
-//! drawn.
+//! The rules by which a pass leaves out rows: bad rows up to a limit, and rows that the sampling
+//! does not select.
 //!
 //! # Invariants
-//! * Whether a row is drawn is a pure function of the seed, the file's place in the list and the
-//!   row's number in the file. For rows with label 0 it also depends on the epoch, so that all of
-//!   them are seen in the end. Threads, the order of rows and the place where reading was resumed
-//!   do not matter.
-//! * A row that is left out keeps its place in the order: positions count rows of the data.
+//! * The sampling of a row is a pure function of the seed, the position of the file in the list and
+//!   the number of the row in the file. For a row with label 0, it also depends on the epoch, so
+//!   that training uses all such rows in the long run. The number of threads, the order of the rows
+//!   and the position at which reading resumes change nothing.
+//! * A row that is left out keeps its position in the order, because positions count all rows of
+//!   the data.
 
 use zillion_feature::random::combine;
 
 const SAMPLE: u64 = 0x7361_6d70;
 const NEGATIVES: u64 = 0x6e65_6761;
 
-/// The rows that a pass leaves out.
+/// The rules by which a pass leaves out rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowPolicy {
-    /// The number of bad rows that a pass may leave out; with 0 the first one is an error.
+    /// The number of bad rows that a pass may leave out. With 0, the first bad row is an error.
     pub(crate) max_bad: u64,
     pub(crate) thinning: Thinning,
 }
 
-/// The sampling of rows of the data.
+/// The sampling of the rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Thinning {
     pub(crate) seed: u64,
-    /// The share of all rows that is drawn.
+    /// The share of all rows that is kept, or `None` to keep all.
     pub(crate) sample: Option<f64>,
-    /// The position of a label among the schema's labels, and the share of the rows with label 0
-    /// that is drawn, if not all are.
+    /// The position of a label in the schema, and the share of the rows with label 0 that is kept.
+    /// `None` if all rows with label 0 are kept.
     pub(crate) negatives: Option<(usize, f64)>,
 }
 
-/// The choice of the rows of one file in one pass.
+/// The rules for the rows of one file in one pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Picker {
     pub(crate) max_bad: u64,
     sample: Option<Draw>,
-    /// The field that holds the label, and the draw among the rows with label 0.
+    /// The index of the label's field, and the draw that decides which rows with label 0 are kept.
+    /// `None` if all rows with label 0 are kept.
     pub(crate) negatives: Option<(usize, Draw)>,
 }
 
-/// A pseudo-random decision for each row.
+/// A pseudo-random choice of rows: each row is kept with the same probability.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
     stream: u64,
@@ -49,7 +51,8 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Returns whether a row of the file, counted from 0, is drawn.
+    /// Returns whether the draw keeps a row. `row` is the index of the row in the file, counted
+    /// from 0.
     #[inline]
     pub(crate) fn keeps(&self, row: u64) -> bool {
         let unit = (combine(self.stream, row) >> 11) as f64 / (1u64 << 53) as f64;
@@ -58,9 +61,9 @@ impl Draw {
 }
 
 impl RowPolicy {
-    /// Returns the picker for the file at this place of the list. `label_field` is the field that
-    /// holds the label whose zeros are sampled; in a pass that does not decode the label, all rows
-    /// are kept.
+    /// Returns the rules for the file at position `file` of the list. `label_field` is the index of
+    /// the field with the label that the sampling depends on. It is `None` in a pass that does not
+    /// decode this label; such a pass keeps all rows with label 0.
     pub(crate) fn of_file(&self, file: usize, epoch: u64, label_field: Option<usize>) -> Picker {
         let Thinning { seed, sample, negatives } = self.thinning;
         let stream =
@@ -76,27 +79,28 @@ impl RowPolicy {
 }
 
 impl Picker {
-    /// Returns whether rows are sampled, so that the number of each row must be known.
+    /// Returns whether rows are sampled. Sampling needs the number of each row in the file.
     pub(crate) fn thins(&self) -> bool {
         self.sample.is_some() || self.negatives.is_some()
     }
 
-    /// Returns whether a row of the file, counted from 0, is in the sample of all rows.
+    /// Returns whether the sampling of all rows keeps a row. `row` is the index of the row in the
+    /// file, counted from 0.
     #[inline]
     pub(crate) fn samples(&self, row: u64) -> bool {
         self.sample.is_none_or(|draw| draw.keeps(row))
     }
 }
 
-/// The record of the rows of a block that are kept. The record needs no memory until the first row
-/// is left out.
+/// A record of which rows of a block are kept. The record uses no memory before the first row is
+/// left out.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// The number of rows that were recorded.
+    /// The number of rows in the record, including rows that are not kept.
     pub(crate) span: usize,
     /// The number of rows that are kept.
     pub(crate) rows: usize,
-    /// The places of the kept rows, if some rows are not kept.
+    /// The indices of the kept rows in the span, or `None` if all rows are kept.
     pub(crate) places: Option<Vec<u32>>,
 }
 
@@ -110,7 +114,7 @@ impl Kept {
         self.rows += 1;
     }
 
-    /// Records several rows that are kept.
+    /// Records that the next `rows` rows are kept.
     pub(crate) fn keep_all(&mut self, rows: usize) {
         if let Some(places) = &mut self.places {
             places.extend((self.span as u32..).take(rows));
@@ -126,12 +130,13 @@ impl Kept {
         self.span += 1;
     }
 
-    /// Returns the place of the kept row with the number `row`.
+    /// Returns the index in the span of a kept row. `row` is its index among the kept rows.
     pub(crate) fn place(&self, row: usize) -> usize {
         self.places.as_ref().map_or(row, |places| places[row] as usize)
     }
 
-    /// Removes rows that were kept, by their ascending numbers among the kept rows.
+    /// Removes kept rows from the record. `gone` holds their indices among the kept rows,
+    /// ascending.
     pub(crate) fn remove(&mut self, gone: &[u32]) {
         let span = self.span as u32;
         remove_sorted(self.places.get_or_insert_with(|| (0..span).collect()), gone);
@@ -139,7 +144,7 @@ impl Kept {
     }
 }
 
-/// Removes the elements at the given places, which ascend.
+/// Removes the elements at the indices `gone`, which must be ascending.
 pub(crate) fn remove_sorted<T>(values: &mut Vec<T>, gone: &[u32]) {
     let mut gone = gone.iter().peekable();
     let mut place = 0;

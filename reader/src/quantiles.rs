@@ -2,21 +2,23 @@
 
 use zillion_feature::random::mix64;
 
-/// The number of values that are kept. Up to this number, boundaries are exact.
+/// The default number of values that a sample keeps. Up to this number of values, boundaries are
+/// exact.
 const CAPACITY: usize = 1 << 24;
 
 /// The values of a column, or a uniform sample of them.
 ///
-/// The choice of a value depends only on its position in the column: beyond the capacity, a value
-/// is kept if its mixed position starts with `level` zero bits. `level` grows by one whenever the
-/// sample is full.
+/// Only the position of a value in the column decides whether the value is kept. If there are more
+/// values than the capacity, a value is kept if its mixed position starts with `level` zero bits.
+/// Each time that the sample is full, `level` increases.
 #[derive(Debug)]
 pub struct Sample {
     capacity: usize,
     level: u32,
     seen: u64,
     values: Vec<f32>,
-    /// The positions of the kept values in the column; empty as long as all values are kept.
+    /// The positions in the column of the kept values. The list is empty as long as all values are
+    /// kept.
     numbers: Vec<u64>,
 }
 
@@ -65,8 +67,9 @@ impl Sample {
         }
     }
 
-    /// Returns at most `buckets - 1` boundaries, ascending: a share of `k / buckets` of the values
-    /// lies before boundary k. There are fewer boundaries if one value fills a whole bucket.
+    /// Returns the boundaries of `buckets` buckets of equal count, ascending. A share of about `k /
+    /// buckets` of the values lies below boundary `k`, counted from 1. The result has fewer than
+    /// `buckets - 1` boundaries if one value fills a whole bucket, and none if there are no values.
     pub(crate) fn boundaries(mut self, buckets: u32) -> Vec<f32> {
         self.values.sort_unstable_by(f32::total_cmp);
         let Some(&smallest) = self.values.first() else { return Vec::new() };

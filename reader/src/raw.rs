@@ -1,17 +1,18 @@
-//! The conversion of data files to requests: the rows in the form in which a client sends them.
+//! The conversion of data files to requests, which hold the rows in the form that a client sends.
 //!
-//! Everything else in this crate makes batches. A request has raw values, because a model encodes
-//! them itself ([`Encoder`](zillion_feature::Encoder)). This module returns the rows for
-//! predictions, and the rows that are published with a version so that a server can check itself.
-//! Cells, missing values and lists are decoded as in training. Therefore encoding these rows
-//! results in the same batches as reading the files, bit for bit.
+//! All other modules of this crate make batches. A request holds raw values, because a model
+//! encodes them itself ([`Encoder`](zillion_feature::Encoder)). Predictions from files use this
+//! module. So does the publishing of a version, which stores some rows so that a server can check
+//! itself. Cells, missing values and lists are decoded as in training. If a model encodes these
+//! rows, the batches are therefore bit for bit equal to the batches that training reads from the
+//! files.
 //!
 //! # Invariants
-//! * All rows are returned, in the order of the files: no row is shuffled, drawn or left out. A bad
-//!   row is always an error, and `data.max_bad_rows` is ignored, because other data (such as
-//!   scores) is matched to the rows by their numbers.
-//! * A block has exactly the inputs that the encoder of the schema needs. Side tables are not read:
-//!   for a joined feature, the request has the key.
+//! * All rows are returned, in the order of the files: no row is shuffled, sampled or left out. A
+//!   bad row is always an error, and `data.max_bad_rows` is ignored, because callers match other
+//!   data (such as scores) to the rows by their numbers.
+//! * A block contains exactly the inputs that the encoder of the schema needs. Side tables are not
+//!   read; for a joined feature, the request contains the key.
 
 mod inputs;
 
@@ -33,7 +34,7 @@ use crate::source::DataFile;
 use crate::text::{OtherColumns, count_rows};
 use inputs::Inputs;
 
-/// A reader of the rows of data files in the form of requests, in file order.
+/// A reader that returns the rows of data files as requests, in file order.
 ///
 /// ```
 /// use zillion_feature::{RawValues, Schema};
@@ -59,45 +60,47 @@ use inputs::Inputs;
 pub struct RawRows {
     reading: Arc<Reading>,
     inputs: Inputs,
-    /// The number of each label's field; `None` if the label is not read or some file lacks it.
+    /// The index of the field of each label; `None` if labels are not read or if some file lacks
+    /// the column.
     labels: Vec<Option<usize>>,
     feed: Feed,
-    /// The number of rows that were returned.
+    /// The number of rows that have been returned.
     rows: u64,
-    /// Whether reading has ended, behind the last row or at an error.
+    /// Whether the reading has ended, after the last row or after an error.
     is_over: bool,
 }
 
-/// A run of consecutive rows as one request.
+/// Consecutive rows in the form of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawBlock {
-    /// The number of rows, over all files, before the first row of the block.
+    /// The number of rows before the block, counted over all files.
     pub first: u64,
     /// The number of rows of the block.
     pub rows: usize,
     /// The inputs of a request.
     pub columns: RawColumns<'static>,
-    /// The labels of the schema: 0 or 1, as in training, masked where a row has none. An entry is
-    /// `None` if some file has no such column, and always unless [`RawRows::open_labelled`] was
-    /// used.
+    /// The labels, one entry for each label of the schema. The values are 0 or 1 as in training,
+    /// and a mask marks rows without a label. An entry is `None` if some file lacks the column. All
+    /// entries are `None` if the reader was not opened with [`RawRows::open_labelled`].
     pub labels: Vec<Option<LabelColumn>>,
 }
 
 impl RawRows {
-    /// Opens files (see [`DataConfig::files`]) in the formats of the job's data. They need only the
-    /// columns that features read. The settings of `config` about the order and the choice of rows
-    /// are ignored.
+    /// Opens files (see [`DataConfig::files`]) in the formats of the job's data. The files need
+    /// only the columns of features. The settings of `config` for the order and the sampling of
+    /// rows are ignored.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read, is empty or truncated, or lacks a column, if the
-    /// type of a column does not fit, if there is no row, or if a request cannot distinguish two
-    /// features.
+    /// Returns an error in one of these cases: a file cannot be read, is empty or truncated, or
+    /// lacks a column; the type of a column does not fit; there is no row; two features would have
+    /// the same name in a request but need different values.
     pub fn open(config: &DataConfig, files: &[PathBuf], schema: &Schema) -> Result<Self> {
         let no_labels = schema.labels.iter().map(|_| None).collect();
         Self::open_with(config, files, schema, |_| no_labels)
     }
 
-    /// Opens files as [`RawRows::open`] does, with the labels that all the files have.
+    /// Opens files like [`RawRows::open`], and also reads the labels whose columns are in all
+    /// files.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`RawRows::open`].
@@ -139,12 +142,12 @@ impl RawRows {
         Ok(Self { reading, inputs, labels, feed, rows: 0, is_over: false })
     }
 
-    /// Reads the next `limit` rows (at least one), or fewer at the end. Returns `None` after the
-    /// end and after an error.
+    /// Reads the next `limit` rows, or fewer at the end. A `limit` of 0 counts as 1. Returns `None`
+    /// after the last row and after an error.
     ///
     /// # Errors
     /// Returns an error with file, row and column if a row cannot be read, if it lacks a value that
-    /// a feature needs, or if one of its lists has weights, which a request cannot contain.
+    /// a feature needs, or if it has a list with weights, which a request cannot contain.
     pub fn next_block(&mut self, limit: usize) -> Result<Option<RawBlock>> {
         if self.is_over {
             return Ok(None);
@@ -167,8 +170,8 @@ impl RawRows {
         Ok(Some(block))
     }
 
-    /// Counts the rows of all files, including rows that have already been read. For text, this
-    /// reads all bytes of the files but decodes no value.
+    /// Returns the number of rows in all files, including the rows that have already been read. For
+    /// text files, this function reads all bytes but decodes no value.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read.

@@ -17,16 +17,16 @@ use crate::text::OtherColumns;
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) files: Arc<Vec<DataFile>>,
-    /// The plan of each file.
+    /// The plan for each file.
     pub(crate) plans: Vec<FilePlan>,
     pub(crate) fields: Vec<Field>,
     pub(crate) units: Vec<Unit>,
     pub(crate) rules: TextRules,
-    /// The choice of rows for each file.
+    /// The rules for the rows of each file.
     pub(crate) pickers: Vec<Picker>,
     /// The log of the bad rows that are left out.
     pub(crate) rejects: Arc<RejectLog>,
-    /// The folder that the file names in that log are relative to.
+    /// The folder that the file names in the log of bad rows are relative to.
     pub(crate) root: PathBuf,
     pub(crate) counts: Arc<Counts>,
 }
@@ -35,8 +35,8 @@ impl Reading {
     /// Plans a pass that decodes `fields` of every row.
     ///
     /// # Errors
-    /// Returns an error if a file lacks the column of a field, or if the type of the column does
-    /// not fit.
+    /// Returns an error if a file lacks the column of a field, or if the type of a column does not
+    /// fit.
     pub(crate) fn new(
         files: &Arc<Vec<DataFile>>,
         fields: Vec<Field>,
@@ -62,7 +62,7 @@ impl Reading {
         })
     }
 
-    /// Returns an error if the files have no row.
+    /// Returns an error if no file has a row.
     pub(crate) fn refuse_empty(&self) -> Result<()> {
         match self.units.is_empty() {
             true => Err(DataFile::no_rows(&self.files)),
@@ -70,7 +70,7 @@ impl Reading {
         }
     }
 
-    /// Sets the rows that the pass leaves out in this epoch, and the log for the bad ones.
+    /// Sets the rules by which the pass leaves out rows in an epoch, and the log for bad rows.
     pub(crate) fn leave_out(
         &mut self,
         policy: &RowPolicy,
@@ -99,12 +99,13 @@ impl Reading {
         self.rejects.add(file, &name, error, line);
     }
 
-    /// Returns the error for a pass with more bad rows than it may leave out.
+    /// Returns the error for a pass that meets more bad rows than it may leave out.
     pub(crate) fn too_many_bad_rows(&self) -> ReaderError {
         ReaderError::TooManyBadRows { limit: self.max_bad(), examples: self.rejects.examples() }
     }
 
-    /// Returns whether rows come from a stream, for which reading may have to wait.
+    /// Returns whether the rows come from a stream. Reading from a stream may block until more data
+    /// arrives.
     pub(crate) fn is_stream(&self) -> bool {
         self.files.iter().any(|file| file.text().is_some_and(|text| text.is_stream()))
     }

@@ -1,4 +1,4 @@
-//! The log of rows that were left out as bad, with their places and reasons.
+//! The log of bad rows that were left out, with their places and the reasons.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,37 +7,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Near, Place, ReaderError, cell_count};
 
-/// The number of messages that are kept for the error above the limit.
+/// The number of messages that are kept for the error about too many bad rows.
 const EXAMPLES: usize = 3;
 
-/// The number of bytes of a bad line that are kept.
+/// The maximum number of bytes of a bad line that are kept.
 pub(crate) const LINE: usize = 64 << 10;
 
-/// A row that was left out as bad.
+/// A bad row that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reject {
-    /// The file, relative to the data's root if it lies below the root.
+    /// The path of the file. It is relative to the root folder of the data if the file lies in this
+    /// folder.
     pub file: String,
-    /// The data row of the file, counted from 1; a header is not a row.
+    /// The number of the row in the file, counted from 1. The header does not count as a row.
     pub row: u64,
     /// The byte of the (decompressed) text at which the row starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub byte: Option<u64>,
-    /// The row group of a Parquet file or record batch of an Arrow file, counted from 0.
+    /// The row group of a Parquet file or the record batch of an Arrow file, counted from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_group: Option<usize>,
-    /// The column, if the problem lies in one column.
+    /// The name of the column, if the problem lies in one column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
     /// The problem of the row, and the remedy.
     pub reason: String,
-    /// The row as a text file has it, without its line end, cut to 64 KiB.
+    /// The text of the row in a text file, without its line end and cut to 64 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
 }
 
-/// The log of the bad rows that the passes over a dataset have met, each once.
+/// A log of the bad rows of all passes over a dataset. A row that several passes meet is stored
+/// once.
 #[derive(Debug, Default)]
 pub(crate) struct RejectLog {
     keeps: bool,
@@ -51,14 +53,14 @@ struct Inner {
 }
 
 impl RejectLog {
-    /// Returns an empty log. If `keeps` is false, the log keeps only the first few messages and no
+    /// Returns an empty log. If `keeps` is false, the log stores the first few messages but no
     /// rows.
     pub(crate) fn new(keeps: bool) -> Self {
         Self { keeps, inner: Mutex::default() }
     }
 
-    /// Records a bad row. `file` is the number of the file and `name` its name in messages; `error`
-    /// is the error that would end the pass if no bad rows were allowed.
+    /// Adds a bad row to the log. `file` is the index of the file, and `name` is its name in the
+    /// log. `error` is the error of the row, which would end the pass if bad rows were not allowed.
     pub(crate) fn add(&self, file: usize, name: &str, error: &ReaderError, line: Option<&[u8]>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.examples.len() < EXAMPLES {
@@ -92,13 +94,13 @@ impl RejectLog {
         inner.rows.entry(key).or_insert(reject);
     }
 
-    /// Returns the bad rows, sorted by file and row.
+    /// Returns the bad rows in the log, sorted by file and row.
     pub(crate) fn rows(&self) -> Vec<Reject> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.rows.values().cloned().collect()
     }
 
-    /// Returns the first few messages.
+    /// Returns the error messages of the first few bad rows.
     pub(crate) fn examples(&self) -> Vec<String> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).examples.clone()
     }

@@ -1,4 +1,4 @@
-//! The estimation of the number of rows of files before the rows are read.
+//! The number of rows of files, exact or estimated before the rows are read.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::source::DataFile;
 use crate::text::count_rows;
 
-/// Returns the number of rows of a dataset, and whether the number is exact. For text files that
-/// are not compressed, it is estimated from their size and their first rows; for compressed text
-/// files it is not known.
+/// Returns the number of rows of a dataset and whether the number is exact. For text files without
+/// compression, the number is estimated from the size of the files and their first rows. Returns
+/// `None` if a text file is compressed or is a stream.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read.
@@ -21,7 +21,8 @@ pub fn estimated_rows(dataset: &Dataset) -> Result<Option<(u64, bool)>> {
     estimate_rows(dataset.files())
 }
 
-/// Returns the number of rows, exact or estimated, of files without a schema.
+/// Returns the exact or estimated number of rows of files, without a schema. Returns `None` if the
+/// number cannot be estimated.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read.

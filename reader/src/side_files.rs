@@ -1,4 +1,4 @@
-//! The reading of all files of a side table, with the decoders of the data.
+//! The reading of the files of a side table, with the same decoders as for the data.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ use crate::windows::Windows;
 const WINDOW: usize = 65_536;
 
 impl SideTables {
-    /// Reads the side tables that a schema names, relative to the data's root. The settings of
-    /// `[data]` for text files (delimiter, quotes, missing values, lists) hold for them too, but
-    /// they have their own header.
+    /// Reads the side tables of a schema. Their paths are relative to the root folder of the data.
+    /// The settings of `[data]` for text files (delimiter, quotes, missing values, lists) also
+    /// apply to side tables, except for the header.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read, if a key is missing or stands in two rows, or if
-    /// some row has no value for a numeric feature without `missing`.
+    /// Returns an error if a file cannot be read, if a key is missing, if two rows have the same
+    /// key, or if a row lacks the value of a numeric feature for which the job sets no `missing`.
     pub fn load(config: &DataConfig, schema: &Schema) -> Result<Self> {
         let tables =
             (0..schema.sides.len()).map(|side| load_table(config, schema, side).map(Arc::new));
@@ -82,8 +82,10 @@ fn load_table(config: &DataConfig, schema: &Schema, side: usize) -> Result<SideT
     Ok(SideTable { index: Arc::new(index), columns })
 }
 
-/// Returns the name of the other row for the message about a key that stands in the rows `first`
-/// and `second`. The message is about the first row with the key in the last file.
+/// Returns the place of the other row with the same key, for the error about a key of two rows.
+/// `first` and `second` are the indices of the two rows in the table; row `second` is in the last
+/// file of `starts`. The error names the first row of the last file that has the key. If both rows
+/// are in this file, the other row is `second`; if not, it is `first`.
 fn other_row(starts: &[(u32, PathBuf)], first: u32, second: u32) -> String {
     let file = starts.partition_point(|&(start, _)| start <= first) - 1;
     let (start, path) = &starts[file];
@@ -93,7 +95,7 @@ fn other_row(starts: &[(u32, PathBuf)], first: u32, second: u32) -> String {
     }
 }
 
-/// One file of a side table.
+/// One of the files of a side table.
 struct SideFile<'a> {
     config: &'a DataConfig,
     spec: &'a SideSpec,
@@ -101,7 +103,7 @@ struct SideFile<'a> {
 }
 
 impl SideFile<'_> {
-    /// Reads all rows in order.
+    /// Reads all rows of the file in order.
     fn read(&self, fields: Vec<Field>) -> Result<Vec<Piece>> {
         // A side table may have another format than the data, so its ending takes precedence over
         // the job's setting.
@@ -125,8 +127,8 @@ impl SideFile<'_> {
         Ok(pieces)
     }
 
-    /// Returns the error about a key that is missing, or that the row `other` has too. The file is
-    /// read again, because only the file has the text of the key.
+    /// Returns the error about a missing key, or about the key `twice`, which the row `other` has
+    /// too. The file is read again to get the text of the key.
     fn refuse(&self, twice: FeatureKey, other: String) -> ReaderError {
         let rule = Rule::Unique { twice, other };
         let lookup = SideLookup { raw: self.spec.raw, rule };
@@ -140,7 +142,7 @@ impl SideFile<'_> {
     }
 }
 
-/// Returns the key that takes the place of a missing key.
+/// Returns the key that stands for a missing key.
 fn no_key(spec: &SideSpec) -> FeatureKey {
     FeatureKey::missing(&format!("side.{}", spec.name))
 }

@@ -1,4 +1,4 @@
-//! The lookup of a side table's row by its key.
+//! The lookup of a row of a side table by its key.
 
 use std::sync::Arc;
 
@@ -6,21 +6,22 @@ use zillion_feature::{FeatureKey, RawType, SideIndex};
 
 use crate::value::{Outcome, Refusal};
 
-/// The lookup of a side table's row by its key.
+/// The lookup of a row of a side table by its key.
 #[derive(Clone, Debug)]
 pub(crate) struct SideLookup {
     pub(crate) raw: RawType,
     pub(crate) rule: Rule,
 }
 
-/// The treatment of a key.
+/// The rule for the keys that are looked up.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
-    /// The rule for a key of the data: a key that the side table does not have becomes the row
-    /// behind the last one, or is refused if a value is needed.
+    /// The rule for the keys of the data, which are looked up in the side table. If the side table
+    /// does not have a key, the result is the index after its last row. If `needed` is true, such a
+    /// key is refused instead.
     Find { index: Arc<SideIndex>, needed: bool },
-    /// The rule for a key in the side table's own file: the key must not be missing, and must not
-    /// be the key `twice`, which the row `other` has too.
+    /// The rule for the keys in the file of the side table itself. A missing key is refused, and so
+    /// is the key `twice`, which the row `other` has too.
     Unique { twice: FeatureKey, other: String },
 }
 
@@ -43,7 +44,7 @@ impl SideLookup {
         }
     }
 
-    /// Returns the message about a refused key.
+    /// Returns the error message about a refused key.
     pub(crate) fn explain(&self, used_by: &str) -> String {
         match &self.rule {
             Rule::Find { .. } => format!(

@@ -1,7 +1,7 @@
-//! The opened files of every format, as text or as row groups of typed columns.
+//! The opened files of all formats. A file is either text, or row groups with typed columns.
 //!
-//! A format of row groups implements [`GroupFile`] in a file of this folder. All other code of the
-//! crate uses a [`DataFile`] and does not depend on the format.
+//! A format with row groups implements [`GroupFile`] in a file of this folder. All other code of
+//! the crate uses a [`DataFile`] and does not depend on the format.
 
 mod arrow;
 mod open;
@@ -21,7 +21,7 @@ use crate::text::{TextFile, TextPlan};
 
 pub use open::DataFile;
 
-/// The record batches of a file, one after another, with all its columns.
+/// An iterator over the record batches of a file with all columns.
 pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch>>>;
 
 /// A file that has been opened and checked.
@@ -31,7 +31,7 @@ pub(crate) enum Opened {
     Groups(Arc<dyn GroupFile>),
 }
 
-/// A file of row groups, whose columns have types of their own.
+/// A file of row groups that declares the types of its columns.
 pub(crate) trait GroupFile: ArraySource + fmt::Debug + Send + Sync {
     /// Returns the path of the file.
     fn path(&self) -> &Path;
@@ -42,42 +42,43 @@ pub(crate) trait GroupFile: ArraySource + fmt::Debug + Send + Sync {
     /// Returns the number of rows of each row group.
     fn groups(&self) -> &[u64];
 
-    /// Finds and checks the columns of the fields. `first` is the first file of the list if this is
-    /// a later one.
+    /// Finds the columns of the fields, checks their types, and returns the plan that decodes them.
+    /// `first` is the first file of the list if this file is a later one.
     ///
     /// # Errors
-    /// Returns an error if a column is missing or has a type that does not fit its field.
+    /// Returns an error if a column is missing or if its type does not fit.
     fn plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan>;
 }
 
-/// A file whose columns have types of their own and are read as Arrow arrays.
+/// A file that declares the types of its columns and is read as Arrow arrays.
 pub trait ArraySource {
-    /// Returns the columns with the types of their values, without the encoding.
+    /// Returns the names of the columns and the types of their values. The types ignore the
+    /// encoding.
     fn schema(&self) -> SchemaRef;
 
-    /// Reads all columns of the file from its beginning, batch after batch.
+    /// Returns an iterator over the record batches of the file with all columns.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be opened; the iterator returns an error if a batch
+    /// Returns an error if the file cannot be opened. The iterator returns an error if a batch
     /// cannot be decoded.
     fn batches(&self) -> Result<Batches>;
 }
 
-/// The way in which the fields of one pass are decoded from one file.
+/// The plan by which one file is decoded in one pass.
 #[derive(Clone, Debug)]
 pub(crate) enum FilePlan {
-    /// Row groups, which are decoded column by column.
+    /// The plan for a file of row groups, which are decoded column by column.
     Groups(Arc<GroupPlan>),
-    /// Text, which is decoded row by row.
+    /// The plan for a text file, which is decoded row by row.
     Text(Arc<TextPlan>),
 }
 
-/// The rows that are permuted as a whole: a row group, a record batch or a text file.
+/// The unit of the shuffled order of files: a row group, a record batch or a whole text file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
-    /// The index of the file.
+    /// The index of the file in the list.
     pub(crate) file: usize,
-    /// The row group or record batch of the file; 0 for text.
+    /// The index of the row group or record batch in the file; 0 for text.
     pub(crate) group: usize,
     /// The number of rows of the file before the unit.
     pub(crate) rows_before: u64,

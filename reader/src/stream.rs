@@ -1,4 +1,4 @@
-//! The stream of the batches of one epoch, starting at any position.
+//! The stream of the batches of an epoch, which may start at any position.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,25 +12,26 @@ use crate::order::Order;
 use crate::reading::Reading;
 use crate::windows::{Window, Windows};
 
-/// The order and the grouping of rows.
+/// The order of the rows, and their division into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOrder {
     /// The seed of the order.
     pub seed: u64,
-    /// Whether rows are shuffled; otherwise they keep the order of the files.
+    /// Whether rows are shuffled. If not, they keep the order of the files.
     pub shuffle: bool,
-    /// The number of rows of a batch, not counting rows that are left out; only the last batch of
-    /// an epoch may have fewer.
+    /// The number of rows in a batch. Rows that are left out do not count. Only the last batch of
+    /// an epoch may have fewer rows.
     pub batch_rows: usize,
-    /// Whether a last batch with fewer rows is left out.
+    /// Whether the last batch is left out if it has fewer rows than the others.
     pub drop_last: bool,
 }
 
-/// The stream of the batches from a cursor to the end of its epoch, each with the cursor behind it.
+/// An iterator over the batches from a cursor to the end of the epoch. Each batch comes with the
+/// cursor of the position after it.
 ///
-/// The stream decodes one window ahead on the pool; `next` waits for the window, gathers a batch
-/// and returns it. The stream ends after an error. The stream is [`Send`], so that a task can also
-/// prepare the next batch ahead.
+/// The pool decodes the next window in advance. `next` waits for the current window if necessary,
+/// gathers a batch from it and returns the batch. The stream ends after an error. The stream is
+/// [`Send`], so a task can prepare the next batch in advance too.
 pub struct BatchStream {
     reading: Arc<Reading>,
     assembly: Assembly,
@@ -39,9 +40,9 @@ pub struct BatchStream {
     order: BatchOrder,
     cursor: Cursor,
     ended: bool,
-    /// The number of bad rows of the epoch before the cursor.
+    /// The number of bad rows in the epoch before the cursor.
     rejected: u64,
-    /// The positions of bad rows that windows have met and that the cursor has not passed.
+    /// The positions of the bad rows that have been decoded but lie after the cursor.
     ahead: VecDeque<u64>,
     passed: Vec<u64>,
 }
@@ -80,28 +81,29 @@ impl BatchStream {
         }
     }
 
-    /// Continues a pass that was interrupted: `rows` is the number of bad rows of the epoch before
-    /// the cursor, which count towards the limit.
+    /// Returns the stream as the continuation of an interrupted pass. `rows` is the number of bad
+    /// rows in the epoch before the cursor; they count towards the limit of bad rows.
     #[must_use]
     pub fn with_rejected(mut self, rows: u64) -> Self {
         self.rejected = rows;
         self
     }
 
-    /// Returns the positions, ascending in the order of rows, of the bad rows that the cursor has
-    /// passed since the last call. At the end of the epoch, the function returns all that are left.
+    /// Returns the positions of the bad rows that the cursor has passed since the last call,
+    /// ascending. After the end of the epoch, the result contains all remaining bad rows.
     pub fn take_rejected(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.passed)
     }
 
-    /// Returns the number of rows of the order that have been decoded, including those that were
-    /// left out. At the end of an epoch this is the number of its rows.
+    /// Returns the position after the last decoded row. It counts all rows of the data in the order
+    /// of the epoch, including rows that were left out. At the end of an epoch, it is the number of
+    /// rows of the data.
     pub fn rows_read(&self) -> u64 {
         self.windows.end()
     }
 
-    /// Returns the position behind the last row of the last batch. The position counts rows of the
-    /// data, including those that were left out.
+    /// Returns the position after the last row of the last batch. The position counts all rows of
+    /// the data, including rows that were left out.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }

@@ -1,14 +1,14 @@
-//! The summation of many numbers with almost no rounding error, so that a mean hardly depends on
-//! their order.
+//! The summation of many numbers with very small rounding errors. A mean therefore depends very
+//! little on the order of the numbers.
 
-/// The count, extremes, mean and spread of a column.
+/// The count, minimum, maximum, mean and standard deviation of a column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moments {
     pub(crate) count: u64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// The first value: the sums are of differences to it, so that a large mean does not hide the
-    /// spread.
+    /// The first value of the column. The sums add the difference of each value to the first value,
+    /// so that a large mean does not reduce the precision of the standard deviation.
     shift: f64,
     sum: Compensated,
     squares: Compensated,
@@ -43,7 +43,7 @@ impl Moments {
     }
 }
 
-/// A sum whose rounding errors are summed separately (Neumaier 1974).
+/// A sum that collects its rounding errors in a second number (Neumaier 1974).
 #[derive(Clone, Copy, Debug, Default)]
 struct Compensated {
     sum: f64,

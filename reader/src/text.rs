@@ -1,8 +1,8 @@
-//! The text formats CSV and TSV, JSON lines and libsvm: one thread cuts the bytes into chunks of
+//! The text formats: CSV, TSV, JSON lines and libsvm. One thread cuts the bytes into chunks of
 //! whole records, and the pool decodes the chunks in parallel.
 //!
-//! The tokenisers ([`Chunks`], [`Records`], [`Lines`], [`JsonRow`], [`SvmRow`]) are public for
-//! tools that read files without a schema.
+//! The tokenisers ([`Chunks`], [`Records`], [`Lines`], [`JsonRow`], [`SvmRow`]) are public. Tools
+//! use them to read files without a schema.
 
 mod cell;
 mod cells;

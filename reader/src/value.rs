@@ -1,5 +1,5 @@
-//! The conversion of one raw value to its form in a batch, which text and Parquet share so that
-//! their batches agree.
+//! The conversion of one raw value to its form in a batch. Text and Parquet share this code, so
+//! that they produce the same batches.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use zillion_feature::{Bucketizer, FeatureKey, LabelColumn, NumericMap, TimeUnit}
 /// The reason why a value cannot be used. The type is small, because inner loops return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The raw value itself is refused.
+    /// The raw value cannot be converted.
     Raw(ValueError),
     BeyondF32,
     Missing,
@@ -37,14 +37,14 @@ pub(crate) type Outcome<T> = Result<T, Refusal>;
 const SHOWN: usize = 48;
 
 impl Refusal {
-    /// Returns whether the problem concerns one row alone, so that the row can be left out. Only
-    /// [`Refusal::TooManyIds`] concerns several rows together.
+    /// Returns whether the problem concerns only one row, so that the row can be left out. The only
+    /// exception is [`Refusal::TooManyIds`], which concerns several rows together.
     pub(crate) fn is_about_one_row(self) -> bool {
         self != Self::TooManyIds
     }
 }
 
-/// Returns a refused text for a message, escaped and cut to [`SHOWN`] characters.
+/// Returns a refused text in the form of a message: escaped and cut to [`SHOWN`] characters.
 pub(crate) fn shorten(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(SHOWN) {
@@ -53,8 +53,8 @@ pub(crate) fn shorten(text: &[u8]) -> String {
     }
 }
 
-/// A feature's transform with a table of its results for small counts: most numbers of a log are
-/// small counts, and a logarithm costs as much as decoding ten of them.
+/// A feature's transform with a table of the results for small whole numbers. Most numbers in a log
+/// are small counts, and one logarithm costs as much time as decoding ten counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Transform {
     map: NumericMap,
@@ -76,7 +76,8 @@ impl Transform {
         self.map == NumericMap::Raw
     }
 
-    /// Returns the result of the map for a number, the same bit for bit.
+    /// Returns the transform of a number. A result from the table is bit for bit equal to the
+    /// computed result.
     #[inline]
     pub(crate) fn apply(&self, x: f64) -> f32 {
         // The conversion saturates; the comparison of bits also distinguishes -0 from 0.
@@ -98,8 +99,9 @@ pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
 }
 
-/// Returns the label of a number: the number itself, which must be 0 or 1, or the result of
-/// comparing it with a threshold.
+/// Converts a number to a label. If there is a threshold, the label is 1 if the number is at least
+/// the threshold, and otherwise 0. If there is no threshold, the number must be 0 or 1 and is
+/// itself the label.
 #[inline]
 pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
     match at_least {
@@ -109,7 +111,8 @@ pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
     }
 }
 
-/// Appends a label, or marks its absence in the mask.
+/// Appends a label. If the label is `None`, the row is marked in the mask, or refused if there is
+/// no mask.
 #[inline]
 pub(crate) fn push_label(labels: &mut LabelColumn, label: Option<f32>) -> Outcome<()> {
     match &mut labels.mask {
@@ -121,7 +124,7 @@ pub(crate) fn push_label(labels: &mut LabelColumn, label: Option<f32>) -> Outcom
     Ok(())
 }
 
-/// Returns the key of a number's bucket.
+/// Returns the key of the bucket that contains a number, or `missing` if there is no number.
 #[inline]
 pub(crate) fn bucket(
     buckets: &Bucketizer,
@@ -131,7 +134,8 @@ pub(crate) fn bucket(
     x.map_or(Ok(missing), |x| Ok(buckets.key(finite(x)?)))
 }
 
-/// Returns a finite number, or NaN for a missing value that is not needed.
+/// Returns a finite number unchanged. Returns NaN for a missing number, or refuses it if `needed`
+/// is true.
 #[inline]
 pub(crate) fn number(x: Option<f64>, needed: bool) -> Outcome<f64> {
     match x {
@@ -162,7 +166,7 @@ pub(crate) fn time_from_cell(cell: &[u8]) -> Outcome<i64> {
     parse_i64(cell.trim_ascii()).map_err(|_| Refusal::NotTime)
 }
 
-/// Returns an event time unchanged, if it is plausible in its unit.
+/// Returns an event time unchanged, or refuses it if it is not plausible in its unit.
 #[inline]
 pub(crate) fn time(time: i64, unit: Option<TimeUnit>) -> Outcome<i64> {
     match unit {

@@ -1,9 +1,9 @@
-//! The windows of rows of an epoch; one window is decoded ahead.
+//! The windows of an epoch. The pool decodes the next window while the current one is used.
 //!
 //! # Concurrency
-//! At most one task runs ahead. It owns the feed and gives it back with its window. The task holds
-//! the pool (it spawns decoding tasks), so it must not outlive this struct: dropping the struct
-//! tells the task to stop and waits for it.
+//! At most one task decodes in advance. The task owns the feed and returns it together with its
+//! window. The task also spawns decoding tasks on the pool, so it must not outlive [`Windows`]:
+//! when `Windows` is dropped, it tells the task to stop and waits for it.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,21 +19,21 @@ use crate::order::Order;
 use crate::permute::permute;
 use crate::reading::Reading;
 
-/// A set of rows that were decoded together, in the order in which batches take them.
+/// The rows of one window, in the order in which batches take them.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) pieces: VecDeque<Piece>,
-    /// The number of rows that are left to be taken.
+    /// The number of rows that batches have not taken yet.
     pub(crate) rows: usize,
-    /// The window's first row in the order of rows.
+    /// The position of the window's first row in the order of the epoch.
     start: u64,
-    /// The number of rows of the order that the window covers.
+    /// The number of positions that the window covers, including rows that were left out.
     span: usize,
-    /// The place of each row in the window, if some were left out.
+    /// The position in the window of each row, or `None` if no row was left out.
     places: Option<Vec<u32>>,
-    /// The places of the rows that were left out as bad, ascending.
+    /// The positions in the window of the rows that were left out as bad, ascending.
     rejected: Vec<u32>,
-    /// The number of rows that have been taken.
+    /// The number of rows that batches have taken.
     taken: usize,
 }
 
@@ -42,10 +42,11 @@ pub(crate) struct Windows {
     workers: Arc<Workers>,
     order: Order,
     window_rows: usize,
-    /// The number of the next window, and its first row in the order.
+    /// The index of the next window. `start` is the position of its first row in the order of the
+    /// epoch.
     next: u64,
     start: u64,
-    /// The number of rows of the first window that an earlier run has taken.
+    /// The number of positions of the first window that an earlier run has already used.
     taken_before: usize,
     feed: Option<Feed>,
     ahead: Option<Task<(Feed, Result<Window>)>>,
@@ -54,7 +55,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Returns the windows of `reading`, starting at row `row` of the order.
+    /// Returns the windows from position `row` of the order on.
     pub(crate) fn new(
         reading: Arc<Reading>,
         workers: Arc<Workers>,
@@ -88,7 +89,7 @@ impl Windows {
         windows
     }
 
-    /// Decodes the next window; returns `None` at the end and after an error.
+    /// Returns the next window when it is decoded. Returns `None` at the end and after an error.
     pub(crate) fn next_window(&mut self) -> Result<Option<Window>> {
         let (feed, window) = match (self.ahead.take(), self.feed.take()) {
             (Some(task), _) => task.join(),
@@ -112,13 +113,13 @@ impl Windows {
         Ok((window.span > 0).then_some(window))
     }
 
-    /// Returns the row of the order behind the windows so far.
+    /// Returns the position after the last returned window, in the order of the epoch.
     pub(crate) fn end(&self) -> u64 {
         self.start
     }
 
-    /// Starts to decode the next window in the background, if there is one and its decoding has not
-    /// started yet.
+    /// Starts to decode the next window in the background. Does nothing if there is no next window
+    /// or if its decoding has already started.
     pub(crate) fn read_ahead(&mut self) {
         if !self.reads_ahead || self.ahead.is_some() {
             return;
@@ -165,8 +166,9 @@ impl Drop for Windows {
     }
 }
 
-/// Returns the places in the window of the rows that the pieces hold (`None` for all), and those of
-/// the rows that were left out as bad. The places count rows in file order.
+/// Returns the positions in the window of the rows that the pieces hold, and those of the rows that
+/// were left out as bad. The positions follow the file order. The first result is `None` if no row
+/// was left out.
 fn left_out(pieces: &[Piece], rows: usize, span: usize) -> (Option<Vec<u32>>, Vec<u32>) {
     if rows == span {
         return (None, Vec::new());
@@ -184,9 +186,9 @@ fn left_out(pieces: &[Piece], rows: usize, span: usize) -> (Option<Vec<u32>>, Ve
     (Some(places), rejected)
 }
 
-/// Translates the result of [`left_out`] from file order to `order`. Afterwards `order` holds only
-/// the rows that the pieces hold, numbered among themselves. A row that is left out keeps its
-/// place, so that the others keep theirs.
+/// Translates the result of [`left_out`] from file order to `order`. Each row keeps the position
+/// that it has in `order`, even if other rows are left out. Afterwards, `order` lists only the rows
+/// that the pieces hold, by their indices in the pieces.
 fn reorder(
     places: Option<Vec<u32>>,
     rejected: Vec<u32>,
@@ -217,7 +219,7 @@ fn reorder(
 }
 
 impl Window {
-    /// Skips the first `span` rows of the order, including those that are left out.
+    /// Skips the first `span` positions of the window, including rows that are left out.
     fn pass_over(&mut self, span: usize) {
         let rows = match &self.places {
             Some(places) => places.partition_point(|&at| (at as usize) < span),
@@ -227,19 +229,21 @@ impl Window {
         self.rejected.retain(|&at| at as usize >= span);
     }
 
-    /// Returns the row of the order behind the last row that was taken, if any was.
+    /// Returns the position after the last row that was taken, in the order of the epoch. Returns
+    /// `None` if no row was taken.
     pub(crate) fn position(&self) -> Option<u64> {
         let last = self.taken.checked_sub(1)?;
         let place = self.places.as_ref().map_or(last, |places| places[last] as usize);
         Some(self.start + place as u64 + 1)
     }
 
-    /// Returns the rows of the order that were left out as bad and not skipped, ascending.
+    /// Returns the positions of the bad rows that were left out, in the order of the epoch and
+    /// ascending. Skipped rows are not included.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = u64> {
         self.rejected.iter().map(|&at| self.start + u64::from(at))
     }
 
-    /// Takes up to `rows` rows.
+    /// Moves the next rows of the window, at most `rows`, to `taken`.
     pub(crate) fn take(&mut self, rows: usize, taken: &mut Vec<Piece>) {
         let mut left = rows.min(self.rows);
         self.rows -= left;

@@ -1,4 +1,5 @@
-//! Memory is a matter of the window, not of the file. Alone in its process, because it measures it.
+//! Test that memory depends on the size of a window and not on the size of the file. The test has a
+//! process of its own, because it measures the memory of its process.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -61,7 +62,7 @@ fn write_arrow(path: &Path) {
     writer.finish().unwrap();
 }
 
-/// Writes row groups of five windows each.
+/// Writes a Parquet file whose row groups each have the rows of five windows.
 fn write_parquet(path: &Path) {
     let properties =
         WriterProperties::builder().set_max_row_group_row_count(Some(5 * WINDOW)).build();
@@ -99,7 +100,7 @@ fn resident_memory_stays_flat_on_a_file_of_twenty_windows() {
     }
 }
 
-/// Returns the largest resident memory over the first five windows and over the rest.
+/// Returns the largest resident memory during the first five windows and during the rest, in bytes.
 fn peaks(config: &DataConfig, file: &PathBuf, schema: &Schema, shuffle: bool) -> (u64, u64) {
     let dataset = Dataset::open(config, std::slice::from_ref(file), schema).unwrap();
     let order = BatchOrder { seed: 1, shuffle, batch_rows: 1000, drop_last: false };

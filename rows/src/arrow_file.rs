@@ -1,9 +1,8 @@
 //! An Arrow IPC file with one record batch of plain columns, read in place.
 //!
-//! This crate has its own reader on top of the flatbuffers verifier, because the caller knows the
-//! columns and because the decoder of `arrow-ipc` panics on lengths that do not add up. The reader
-//! checks every number before it uses the number. The results are views into the bytes; nothing is
-//! copied.
+//! This crate has its own reader on top of the flatbuffers verifier. The caller knows the columns
+//! already, and the decoder of `arrow-ipc` panics on lengths that do not add up. The reader checks
+//! every number before it uses it. The results are views into the bytes; nothing is copied.
 //!
 //! The error texts do not name the file: the caller adds the path and the remedy.
 
@@ -15,7 +14,7 @@ use arrow_ipc::reader::read_footer_length;
 use arrow_ipc::{Block, RecordBatch, root_as_footer, root_as_message};
 use arrow_schema::Schema;
 
-/// The exclusive limit of the rows of a file: row numbers have 32 bits.
+/// The exclusive upper bound of the number of rows of a file, because row numbers have 32 bits.
 pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 
 /// An opened Arrow file with one record batch.
@@ -31,7 +30,7 @@ pub(crate) struct ArrowFile<'a> {
 }
 
 impl<'a> ArrowFile<'a> {
-    /// Finds the schema and the one record batch of a file.
+    /// Finds the schema and the only record batch of a file.
     ///
     /// # Errors
     /// Returns the reason if the bytes are not an Arrow file with exactly one record batch.
@@ -84,8 +83,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// Computes the byte ranges of a record batch. Returns `None` if the batch does not lie inside
-    /// the first `limit` bytes.
+    /// Computes the byte ranges of a record batch. Returns `None` if a part of the batch lies
+    /// outside the first `limit` bytes.
     fn of(block: &Block, limit: usize) -> Option<Self> {
         let start = usize::try_from(block.offset()).ok()?;
         let middle = start.checked_add(usize::try_from(block.metaDataLength()).ok()?)?;
@@ -95,10 +94,10 @@ impl Frame {
     }
 }
 
-/// A reader of the columns of a batch, in the order of the schema.
+/// A reader of the columns of a batch, which reads them in the order of the schema.
 pub(crate) struct Columns<'a> {
     file: &'a ArrowFile<'a>,
-    /// The index of the next field node.
+    /// The index of the next field node, counted from 0.
     node: usize,
     buffer: usize,
 }
@@ -112,7 +111,8 @@ impl Columns<'_> {
         self.next(name, self.file.rows)
     }
 
-    /// Reads a column with a list of `width` numbers per row; the result is flat.
+    /// Reads a column with a list of `width` numbers per row. The result has the lists one after
+    /// another.
     pub(crate) fn lists<T: ArrowNativeType>(
         &mut self,
         name: &str,
@@ -134,8 +134,8 @@ impl Columns<'_> {
         })
     }
 
-    /// Reads the next field node, and skips its buffer of null bits: the columns of our files have
-    /// no nulls.
+    /// Reads the next field node, and skips its buffer of null bits, because the columns of these
+    /// files have no nulls.
     fn node(&mut self, name: &str, length: usize) -> Result<(), String> {
         let nodes = self.file.batch.nodes();
         let node = nodes.filter(|nodes| self.node < nodes.len()).map(|nodes| nodes.get(self.node));

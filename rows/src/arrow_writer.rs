@@ -1,4 +1,4 @@
-//! The helpers that both writers of Arrow files share.
+//! The functions for writing Arrow files that parts and layers share.
 
 use std::io::{self, Write};
 
@@ -6,8 +6,8 @@ use arrow_array::RecordBatch;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, Schema};
 
-/// Converts an error of Arrow into an I/O error. A disk error keeps its kind, so that callers can
-/// recognise a full disk.
+/// Converts an error of Arrow into an I/O error. An I/O error inside the error of Arrow keeps its
+/// kind, so that callers can recognise a full disk.
 fn io_error(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,
@@ -29,11 +29,11 @@ pub(crate) fn write_batch(
     write().map_err(io_error)
 }
 
-/// A writer that hashes the bytes it passes on.
+/// A writer that passes its bytes on to another writer and hashes them.
 pub(crate) struct Hashed<'a> {
     /// The writer of the file.
     pub(crate) out: &'a mut dyn Write,
-    /// The hash of all bytes so far.
+    /// The hasher of all bytes that have been written.
     pub(crate) hasher: &'a mut blake3::Hasher,
 }
 

@@ -1,37 +1,40 @@
 //! The number types of weights in memory and in checkpoints, and the conversions between them.
 //!
-//! An optimizer computes in f32 for every type: it widens a row, updates it and rounds it again. A
-//! type of 16 bits cannot hold the small updates at the end of a training: with rounding to the
-//! nearest number, a weight does not change any more when its updates are below half of its last
-//! place. So a push rounds *stochastically*: the probability of rounding up is the distance to the
-//! lower number in units of the last place, so that the mean of the stored numbers is the computed
-//! number. The random bits are a function of the table's seed, the key, the step and the unit: the
-//! result does not depend on threads, shards or resumed runs.
+//! An optimizer computes in f32 for every type: it widens a row, updates the row and rounds it
+//! again. A type of 16 bits cannot hold the small updates at the end of a training run. With
+//! rounding to the nearest number, a weight no longer changes if its updates are smaller than half
+//! of its last place. So a push rounds *stochastically*: the nearer a computed number is to the
+//! next number of the type above it, the more probable is rounding up. The mean of the stored
+//! numbers is therefore the computed number. The random bits are a function of the table's seed,
+//! the key, the step and the position of the weight in its row. So the result does not depend on
+//! threads, shards or resumed runs.
 //!
-//! Initial rows are rounded to the nearest number, ties to even. A number that the type can hold is
-//! stored unchanged.
+//! The weights of initial rows are rounded to the nearest number of the type; of two equally near
+//! numbers, the one with an even significand is taken. A number that the type can hold does not
+//! change.
 //!
-//! A weight beyond the largest number of a type becomes that number, and a push counts it. NaN
-//! stays NaN, so that the error becomes visible.
+//! A weight whose magnitude is above the largest number of a type becomes that number with the sign
+//! of the weight, and a push counts such weights. NaN stays NaN, so that the error becomes visible.
 //!
-//! All conversions are plain integer and float operations without branches, which LLVM vectorises.
-//! Intrinsics would need an `unsafe` block and a second version for machines without them.
+//! All conversions consist of integer and float operations without branches, which LLVM vectorises.
+//! Intrinsics would need `unsafe` blocks, and a second version for machines without them.
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::random::{combine, mix32, text_seed};
 
 use crate::spec::Bounds;
 
-/// The number type of a table's weights. Optimizer state is f32 in any case.
+/// The number type of a table's weights. Optimizer state is always f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
     /// The IEEE 754 single precision: four bytes per number.
     #[default]
     F32,
-    /// The IEEE 754 half precision: 11 significant bits, up to 65504, steps of 2⁻²⁴ around zero.
+    /// The IEEE 754 half precision: 11 significant bits and numbers up to 65504. The smallest
+    /// distance between two numbers, around zero, is 2⁻²⁴.
     F16,
-    /// The upper half of an f32: 8 significant bits and the range of an f32.
+    /// The bfloat16 format, the upper half of an f32: 8 significant bits and the range of an f32.
     Bf16,
 }
 
@@ -56,14 +59,14 @@ impl Dtype {
         }
     }
 
-    /// Returns whether this is f32, the default type of a table.
+    /// Returns whether this type is f32, the default type of a table.
     pub fn is_f32(&self) -> bool {
         *self == Self::F32
     }
 
-    /// Returns the bounds narrowed to numbers of this type: rounding a number between the returned
-    /// bounds gives a number between them. If the type has no number in the bounds, the returned
-    /// lower bound is above the upper bound.
+    /// Returns the given bounds, narrowed to numbers of this type. Any number between the returned
+    /// bounds is then also between them after rounding. If no number of the type lies between the
+    /// given bounds, the returned lower bound is above the returned upper bound.
     pub fn inward(self, bounds: Bounds) -> Bounds {
         let Bounds { low, high } = bounds;
         // Of the type's numbers, in ascending order, the one before or behind a number.
@@ -89,8 +92,9 @@ impl Dtype {
         }
     }
 
-    /// Rounds one weight of a row to a number of the type, with the random bits of a push in
-    /// `step`. `seed` is the seed of the table.
+    /// Rounds one weight of a row to a number of the type, with the random bits that a push in
+    /// `step` uses. `seed` is the seed of the table, and `unit` is the position of the weight in
+    /// its row.
     pub fn round_pushed(self, seed: u64, key: u64, step: u64, unit: usize, weight: f32) -> f32 {
         let bits = Rounding::new(seed).step(step).row(key).unit(unit as u32);
         match self {
@@ -101,28 +105,28 @@ impl Dtype {
     }
 }
 
-/// The source of the random bits of a table, for stochastic rounding.
+/// The source of the random bits of one table for stochastic rounding.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounding(u64);
 
 impl Rounding {
-    /// Derives the random bits of a table from its seed.
+    /// Derives the source of a table's random bits from the seed of the table.
     pub fn new(table_seed: u64) -> Self {
         Self(text_seed(table_seed, "rounding"))
     }
 
-    /// Derives the random bits of one step.
+    /// Derives the source of the random bits of one step.
     pub fn step(self, step: u64) -> StepRounding {
         StepRounding(combine(self.0, step))
     }
 }
 
-/// The source of the random bits of a table in one step.
+/// The source of the random bits of one table in one step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepRounding(u64);
 
 impl StepRounding {
-    /// Derives the random bits of one row.
+    /// Derives the source of the random bits of one row.
     #[inline(always)]
     pub fn row(self, key: u64) -> RowRounding {
         let seed = combine(self.0, key);
@@ -130,7 +134,7 @@ impl StepRounding {
     }
 }
 
-/// The source of the random bits of a row in one step.
+/// The source of the random bits of one row in one step.
 #[derive(Clone, Copy, Debug)]
 pub struct RowRounding {
     low: u32,
@@ -138,31 +142,33 @@ pub struct RowRounding {
 }
 
 impl RowRounding {
-    /// Returns the random bits of one weight. The arithmetic has 32 bits, so that each weight takes
-    /// one SIMD lane.
+    /// Returns the random bits of the weight at position `unit` of the row. The arithmetic uses 32
+    /// bits, so that each weight takes one SIMD lane.
     #[inline(always)]
     pub fn unit(self, unit: u32) -> u32 {
         mix32(self.low.wrapping_add(unit.wrapping_mul(0x9e37_79b9)) ^ self.high)
     }
 }
 
-/// A number type of 16 bits that rows can be stored in.
+/// A number type of 16 bits for the weights of stored rows.
 pub trait Half {
     /// The largest number of the type.
     const MAX: f32;
 
-    /// Converts a number of the type to f32, without a change of its value.
+    /// Converts a number of the type to the f32 of the same value.
     fn widen(half: u16) -> f32;
 
-    /// Returns the number of the type that is nearest to `x`, ties to even.
+    /// Returns the number of the type that is nearest to `x`; of two equally near numbers, the one
+    /// with an even significand.
     fn nearest(x: f32) -> u16;
 
-    /// Returns one of the two numbers of the type around `x`, chosen by random bits, or `x` itself
-    /// if the type can hold it.
+    /// Returns `x` itself if the type can hold it. Otherwise, returns one of the two numbers of the
+    /// type next to `x`; the random bits choose which.
     fn stochastic(x: f32, random: u32) -> u16;
 }
 
-/// Returns the next number above (`up`) or below a finite number.
+/// Returns the number of the type next to a finite number: the next larger one if `up`, else the
+/// next smaller one.
 fn neighbour(half: u16, up: bool) -> u16 {
     const NEGATIVE: u16 = 1 << 15;
     match (half & !NEGATIVE, half & NEGATIVE != 0) {
@@ -174,7 +180,8 @@ fn neighbour(half: u16, up: bool) -> u16 {
 
 const SIGN: u32 = 1 << 31;
 
-/// Returns the bits of the magnitude of `x`, at most those of `max`. NaN keeps its bits.
+/// Returns the bits of the absolute value of `x`, or those of `max` if the absolute value is
+/// larger. NaN keeps its bits.
 #[inline(always)]
 fn magnitude(x: f32, max: f32) -> u32 {
     let bits = x.to_bits() & !SIGN;
@@ -221,14 +228,18 @@ impl Half for Bf16 {
 pub struct F16;
 
 impl F16 {
-    /// The f32 bits of 2⁻¹⁴, the smallest number of the type with all significant bits.
+    /// The f32 bits of 2⁻¹⁴, the smallest normal number of f16. Smaller numbers have fewer
+    /// significant bits.
     const NORMAL: u32 = 113 << 23;
-    /// The number of bits of an f32's significand that an f16 does not have.
+    /// The number of low bits of an f32's significand that an f16 does not have.
     const DROPPED: u32 = 13;
-    /// The factor 2²⁴: numbers below [`Self::NORMAL`] are whole multiples of its inverse.
+    /// The factor 2²⁴. The numbers of f16 below [`Self::NORMAL`] are whole multiples of its
+    /// inverse.
     const FINE: f32 = 16_777_216.0;
 
-    /// Packs the magnitude bits of an f32 and a sign into the 16 bits of the type.
+    /// Converts a sign and the f32 bits of an absolute value to the 16 bits of the type. Absolute
+    /// values below [`Self::NORMAL`] are rounded to the nearest number; all others must be numbers
+    /// of the type.
     #[inline(always)]
     fn pack(bits: u32, sign: u32) -> u16 {
         // Adding 0.5 puts multiples of 2⁻²⁴ at the lower end of the significand.
@@ -293,7 +304,7 @@ pub fn widen<H: Half>(halves: &[u16], out: &mut [f32]) {
     }
 }
 
-/// Rounds a row to the nearest numbers of 16 bits.
+/// Rounds a row of f32 numbers to the nearest numbers of 16 bits.
 #[inline(always)]
 pub fn nearest<H: Half>(row: &[f32], out: &mut [u16]) {
     for (half, &x) in out.iter_mut().zip(row) {
@@ -301,8 +312,8 @@ pub fn nearest<H: Half>(row: &[f32], out: &mut [u16]) {
     }
 }
 
-/// Rounds a row stochastically. Returns the number of weights beyond the largest number of the
-/// type.
+/// Rounds a row of f32 numbers stochastically. Returns the number of weights whose magnitude was
+/// above the largest number of the type.
 #[inline(always)]
 pub fn stochastic<H: Half>(row: &[f32], rounding: RowRounding, out: &mut [u16]) -> u32 {
     let mut beyond = 0;

@@ -16,7 +16,7 @@ pub enum Error {
     Spec {
         /// The path of the setting: `tables.<table>.<segment>.<key>`.
         key: String,
-        /// The values that are allowed, or the remedy.
+        /// A text with the allowed values or the remedy.
         reason: String,
     },
     /// A plan, buffer or file does not fit a table.
@@ -24,13 +24,13 @@ pub enum Error {
     Mismatch {
         /// The name of the table.
         table: String,
-        /// The mismatch, and the remedy.
+        /// A description of the mismatch, and the remedy.
         reason: String,
     },
     /// An operation on several tables is not possible now.
     #[error("{reason}")]
     Misuse {
-        /// The reason, and the remedy.
+        /// The reason why the operation is not possible, and the remedy.
         reason: String,
     },
     /// The vocabulary of a dense table has more rows than the table may have.
@@ -46,13 +46,13 @@ pub enum Error {
         /// The number of rows that the table may have.
         cap: u64,
     },
-    /// One shard of a table has used all its row numbers.
+    /// A shard of a table cannot hold another row, because all its row numbers are in use.
     #[error("table `{table}`: one shard has reached its limit of 4294967293 rows; use more shards")]
     ShardFull {
         /// The name of the table.
         table: String,
     },
-    /// A vocabulary is not sorted, or contains a key twice.
+    /// A vocabulary is not in ascending order, or contains a key twice.
     #[error(
         "table `{table}`: key {index} ({key:#018x}) of the vocabulary is not above the key before it; sort the \
          vocabulary by key and remove duplicates"
@@ -60,12 +60,12 @@ pub enum Error {
     Vocabulary {
         /// The name of the table.
         table: String,
-        /// The position of the first key that is out of order.
+        /// The position of the first key that is out of order, counted from 0.
         index: usize,
         /// The first key that is out of order.
         key: u64,
     },
-    /// A caller tried to fill a dynamic table before training.
+    /// A caller tried to fill a dynamic table with a vocabulary before training.
     #[error(
         "table `{table}`: a dynamic table cannot be filled before training; set `dense = true`, or do not fill the \
          table"
@@ -99,12 +99,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes the error of a plan, buffer or file that does not fit `table`.
+    /// Creates the error of a plan, buffer or file that does not fit the table with this name.
     pub fn mismatch(table: &str, reason: impl Into<String>) -> Self {
         Self::Mismatch { table: table.to_owned(), reason: reason.into() }
     }
 
-    /// Makes the error of an operation on several tables that is not possible now.
+    /// Creates the error of an operation on several tables that is not possible now.
     pub fn misuse(reason: impl Into<String>) -> Self {
         Self::Misuse { reason: reason.into() }
     }

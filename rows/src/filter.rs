@@ -1,18 +1,20 @@
 //! The shape of the counting Bloom filter in which keys without a row are counted.
 //!
-//! A key has a block of one cache line in the filter of its slot, and some counters in that block;
-//! the count of the key is the smallest of these counters. The largest load whose share of too
-//! large counts is within the error follows from the Poisson distribution of keys over blocks,
-//! because blocks are not filled evenly (Putze, Sanders, Singler 2007).
+//! Each slot has a filter, which consists of blocks of one cache line. A key has one block in the
+//! filter of its slot, and several counters in this block. The count of the key is the smallest of
+//! these counters. Blocks are not filled evenly, so the number of blocks is computed from the
+//! Poisson distribution of the keys over the blocks (Putze, Sanders, Singler 2007). With this
+//! number, the share of keys with a count that is too large stays within the given error.
 
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, SLOTS};
 
-/// The largest threshold that a counter of eight bits can reach.
+/// The largest admission threshold that a counter of eight bits can reach.
 pub const LARGEST_THRESHOLD: u32 = u8::MAX as u32;
-/// The largest number of expected keys that a job may set; a larger number is refused as a mistake.
+/// The largest number of expected keys that a job may set. A larger number is refused, because it
+/// must be a mistake.
 pub const MOST_KEYS: u64 = 100_000_000_000;
-/// The largest threshold that a counter of four bits can reach.
+/// The largest admission threshold that a counter of four bits can reach.
 const LARGEST_NIBBLE: u32 = 15;
 /// The largest number of counters of one key.
 const MOST_PROBES: u32 = 8;
@@ -23,26 +25,27 @@ pub const BLOCK_BYTES: usize = 64;
 /// The number of words of a block in a checkpoint.
 pub const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
 
-/// The number of bytes that the engine keeps for each slot in addition to its blocks.
+/// The number of bytes of a slot's filter in memory in addition to its blocks.
 pub const SLOT_FILTER_BYTES: usize = 32;
 
-/// The sizes of a filter that follow from an admission's settings.
+/// The sizes of a filter, which are computed from the settings of an admission.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FilterShape {
-    /// The number of occurrences that admit a key.
+    /// The number of occurrences at which a key is admitted.
     pub at_least: u32,
     /// The number of bits of a counter: 4 or 8.
     pub counter_bits: u32,
-    /// The number of counters of one key.
+    /// The number of counters that each key has in its block.
     probes: u32,
-    /// The number of blocks of one slot.
+    /// The number of blocks in the filter of one slot.
     pub blocks: usize,
-    /// The number of non-zero counters at which a slot is full and all its counters are halved.
+    /// The number of counters above zero at which a slot is full. All counters of a full slot are
+    /// halved.
     pub fullest: u32,
 }
 
 impl FilterShape {
-    /// Computes the shape of a filter for thresholds up to `at_least`: when `keys` keys wait, the
+    /// Computes the shape of a filter for thresholds up to `at_least`. When `keys` keys wait, the
     /// share `error` of their counts is too large. The arguments must be in the ranges that
     /// [`Admission`](crate::Admission) allows.
     pub fn new(at_least: u32, keys: u64, error: f64) -> Self {
@@ -57,13 +60,15 @@ impl FilterShape {
         Self { at_least, counter_bits, probes, blocks: blocks as usize, fullest: fullest.max(1) }
     }
 
-    /// Describes the settings that give counters their meaning, as checkpoints record them.
+    /// Returns a text with the sizes on which the meaning of the counters depends. Checkpoints
+    /// record this text.
     pub fn describe(&self) -> String {
         let Self { counter_bits, probes, blocks, .. } = self;
         format!("{counter_bits} bits, {probes} counters a key, {blocks} blocks a slot")
     }
 
-    /// Returns the number of bytes of a filter with all slots in use.
+    /// Returns the number of bytes that the filters of all slots take in memory when every slot is
+    /// in use.
     pub fn bytes(&self) -> u64 {
         (SLOTS * (self.blocks * BLOCK_BYTES + SLOT_FILTER_BYTES)) as u64
     }
@@ -74,14 +79,15 @@ impl FilterShape {
         (1 << self.counter_bits) - 1
     }
 
-    /// Returns the block of a key in its slot, by multiply-shift of the bits below the slot.
+    /// Returns the index of a key's block in the filter of its slot, computed by multiply-shift of
+    /// the key's bits below the slot.
     #[inline(always)]
     pub fn block(&self, key: FeatureKey) -> usize {
         ((u128::from(key.0 << SLOT_BITS) * self.blocks as u128) >> 64) as usize
     }
 
     /// Yields the positions of a key's counters in its block. All bits of the key are mixed first,
-    /// because the keys of one block agree in the bits that chose the block.
+    /// because the keys of one block agree in the bits that have chosen the block.
     #[inline(always)]
     pub fn counters(self, key: FeatureKey) -> impl Iterator<Item = usize> {
         let bits_each = (BLOCK_BYTES as u32 * 8 / self.counter_bits).trailing_zeros();
@@ -90,8 +96,8 @@ impl FilterShape {
     }
 }
 
-/// Returns the largest mean number of keys per block at which at most the share `error` of new keys
-/// finds all of its counters above zero.
+/// Returns the largest allowed load of a filter: the mean number of keys per block. With this load,
+/// the share of new keys whose counters are all above zero already is at most `error`.
 fn largest_load(counters: f64, probes: u32, error: f64) -> f64 {
     let (mut low, mut high) = (0.0, counters);
     for _ in 0..40 {
@@ -101,7 +107,8 @@ fn largest_load(counters: f64, probes: u32, error: f64) -> f64 {
     low
 }
 
-/// Returns the probability that all counters of a new key are above zero.
+/// Returns the probability that all counters of a new key are above zero already, if blocks have
+/// `load` keys on average.
 fn share_in_use(load: f64, counters: f64, probes: u32) -> f64 {
     let mut chance = (-load).exp();
     let mut sum = 0.0;

@@ -1,7 +1,8 @@
-//! Initial rows: pure functions of (table seed, segment, key, unit).
+//! The initial weights of rows, which are pure functions of the table's seed, the segment, the key
+//! and the position in the segment.
 //!
-//! A pull of a key without a row, the push that then creates the row, and a server that reads an
-//! unknown key all get the same numbers, on every machine and in any order of arrival.
+//! Three readers must get the same numbers, on every machine and in any order: a pull of a key
+//! without a row, the push that then creates the row, and a server that reads an unknown key.
 
 use serde::{Deserialize, Serialize};
 use zillion_device::simd::{math, vectorised};
@@ -17,9 +18,9 @@ use crate::spec::Bounds;
 pub enum InitializerSpec {
     /// A uniform distribution over `[low, high)`.
     Uniform {
-        /// The smallest value of a weight.
+        /// The smallest weight of the distribution.
         low: f32,
-        /// The exclusive upper bound of a weight.
+        /// The exclusive upper bound of the weights.
         high: f32,
     },
     /// A normal distribution (Box, Muller 1958; one uniform pair per weight).
@@ -31,8 +32,8 @@ pub enum InitializerSpec {
         std: f32,
     },
     /// A normal distribution that is truncated at two standard deviations, drawn by inversion. As
-    /// in TensorFlow, `std` is the standard deviation before the truncation; the result has 0.88 of
-    /// it.
+    /// in TensorFlow, `std` is the standard deviation before the truncation. The truncated
+    /// distribution has a standard deviation of `0.88 * std`.
     TruncatedNormal {
         /// The mean of the distribution.
         #[serde(default)]
@@ -48,7 +49,8 @@ pub enum InitializerSpec {
 }
 
 impl InitializerSpec {
-    /// Returns the first setting that is out of range: its key and the allowed values.
+    /// Returns the key and the allowed values of the first setting that is out of range, or `None`
+    /// if all settings are valid.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         match *self {
             Self::Uniform { low, .. } if !low.is_finite() => Some(("low", "must be finite")),
@@ -77,16 +79,18 @@ pub(crate) struct Initializer {
     bounds: Option<Bounds>,
 }
 
-/// The odd constant of splitmix64: the units of a row are consecutive draws of that generator.
+/// The odd constant of the generator splitmix64. The weights of a row are consecutive draws of this
+/// generator.
 const UNIT_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The number of weights that are drawn at a time: the floats of the widest register.
+/// The number of weights that are drawn together, which is the number of floats in the widest
+/// vector register.
 const TOGETHER: usize = 16;
 /// The probability that a normal draw lies within two standard deviations: erf(2 / sqrt(2)).
 const WITHIN_TWO_SIGMA: f32 = 0.954_499_7;
 
 impl Initializer {
-    /// Makes the initializer of a segment. Its random numbers depend on the segment's name, so that
-    /// adding a segment does not change the other segments.
+    /// Creates the initializer of a segment. Its random numbers depend on the segment's name, so
+    /// that a new segment does not change the weights of the others.
     pub(crate) fn new(spec: InitializerSpec, table_seed: u64, segment: &str) -> Self {
         Self { spec, seed: text_seed(table_seed, segment), bounds: None }
     }
@@ -137,7 +141,8 @@ impl Initializer {
     }
 }
 
-/// Sets `weights[unit]` to `f(64 random bits of that unit)`.
+/// Sets each `weights[unit]` to the result of `f` for 64 random bits, which depend on `row_seed`
+/// and `unit`.
 #[inline(always)]
 fn draw(weights: &mut [f32], row_seed: u64, f: impl Fn(u64) -> f32) {
     vectorised(
@@ -165,7 +170,8 @@ fn draw(weights: &mut [f32], row_seed: u64, f: impl Fn(u64) -> f32) {
     );
 }
 
-/// Draws consecutive weights of a row; `seed` is the counter of the first one.
+/// Draws consecutive weights of a row. `seed` is the counter of the random generator for the first
+/// of them.
 #[inline(always)]
 fn units(weights: &mut [f32], seed: u64, f: &impl Fn(u64) -> f32) {
     for (unit, weight) in weights.iter_mut().enumerate() {
@@ -212,7 +218,8 @@ mod tests {
         (mean, (values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt())
     }
 
-    /// The Kolmogorov-Smirnov distance to a distribution, in units of 1/sqrt(n).
+    /// Returns the Kolmogorov-Smirnov distance between a sample and a distribution, in units of
+    /// 1/sqrt(n).
     fn distance(mut values: Vec<f64>, cumulative: impl Fn(f64) -> f64) -> f64 {
         values.sort_unstable_by(f64::total_cmp);
         let n = values.len() as f64;
@@ -227,7 +234,8 @@ mod tests {
         largest * n.sqrt()
     }
 
-    /// The normal distribution function: Simpson's rule over the density, twelve digits.
+    /// Returns the cumulative distribution function of the standard normal distribution at `x`,
+    /// computed by Simpson's rule to twelve digits.
     fn normal_cumulative(x: f64) -> f64 {
         let density = |t: f64| (-0.5 * t * t).exp() / (2.0 * std::f64::consts::PI).sqrt();
         let x = x.clamp(-8.0, 8.0);
@@ -241,8 +249,8 @@ mod tests {
         0.5 + sum * h / 3.0
     }
 
-    /// 1.95 is the 0.1 % point of the Kolmogorov distribution; the draws are fixed, so this cannot
-    /// flake.
+    /// The largest allowed Kolmogorov-Smirnov distance: the 0.1 % point of the Kolmogorov
+    /// distribution. The draws of the tests are fixed, so their results never vary.
     const KS_LIMIT: f64 = 1.95;
 
     #[test]
@@ -321,7 +329,8 @@ mod tests {
         }
     }
 
-    /// Every checkpoint with seeded defaults, and every resumed run, depends on these bits.
+    /// Checks the initial weights against fixed values, because resumed runs, and the rows of
+    /// unknown keys in every version, depend on these bits.
     #[test]
     fn golden_vectors_pin_the_initial_rows() {
         let first = |spec| {

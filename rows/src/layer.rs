@@ -1,32 +1,34 @@
-//! Layers of versions: the read-only form of tables, in which versions are published and served.
+//! The layers of versions: the read-only form of tables, in which versions are published and
+//! served.
 //!
-//! A layer holds the rows of one version: every row in a base; in a delta, the rows that were
+//! A layer holds the rows of one version. A base has every row. A delta has the rows that were
 //! written since the parent version, and tombstones for removed keys. Each table of a layer is
-//! divided by key into a power of two of *parts*: Arrow IPC files with one uncompressed record
-//! batch and the columns `key` (u64, ascending), `weights` (a fixed-size list of f32: all segments
-//! of a row), `count` (u32: the number of pushes of the row) and `tombstone` (u8: 1 for a removed
-//! key), without nulls. Any Arrow tool can open them.
+//! divided by key into *parts*, whose number is a power of two. A part is an Arrow IPC file with
+//! one uncompressed record batch, without nulls, and with the columns `key` (u64, ascending),
+//! `weights` (a fixed-size list of f32: all segments of a row), `count` (u32: the number of pushes
+//! of the row) and `tombstone` (u8: 1 for a removed key). Any Arrow tool can open it.
 //!
-//! If rows grow, the narrow rows have parts of their own, with columns of their width; tombstones
-//! are among the full rows. The floats that a narrow row lacks read as those of the initial row of
-//! its key, which the version's description of the table defines. Each key of a layer has either a
-//! full row or a narrow one.
+//! If rows grow, the narrow rows have parts of their own, whose column `weights` has the width of a
+//! narrow row. Tombstones are stored with the full rows. A reader fills the floats that a narrow
+//! row lacks with those of the initial row of its key, which the version's description of the table
+//! defines. Each key of a layer has either a full row or a narrow row, never both.
 //!
-//! One more file, the *directory*, makes it possible to find a key without reading the part. Keys
-//! are mixed, so the first bits of a key tell its approximate position, and the directory tells the
-//! exact one: entry `b` of a part with `n` bits is the number of the first row whose key has at
-//! least `b` in the `n` bits below those that select the part. Four keys share an entry on average,
-//! so a lookup reads one cache line of the directory, one of the keys, and the row itself.
+//! One more file, the *directory*, makes it possible to find a key without a search over the whole
+//! part. Keys are mixed, so the first bits of a key tell its approximate position, and the
+//! directory tells the exact position. A part has `n` directory bits: the `n` bits of a key after
+//! the bits that select the part. Entry `b` of the part is the index of the first row whose key has
+//! at least `b` in these bits. Four keys share an entry on average, so a lookup reads one cache
+//! line of the directory, one of the keys, and the row itself.
 //!
-//! The name of a file is the BLAKE3 hash of its bytes: a file that exists under its name is
+//! The name of a file is the BLAKE3 hash of its bytes. So a file that exists under its name is
 //! complete, two writers of the same rows write the same file, and a store needs no other identity
 //! for it.
 //!
 //! # Invariants
 //! * The bytes of a layer depend only on the rows that were written and on the number of parts that
 //!   the writer was given.
-//! * A reader checks every index into a mapped file where it uses the index, so that a damaged file
-//!   gives a wrong row or none, and never a fault.
+//! * A reader checks every index into a mapped file before it uses the index. So a damaged file
+//!   gives a wrong row or no row, and never a fault.
 
 mod checkpoint;
 mod difference;
@@ -47,11 +49,11 @@ pub use part::{Found, LayerRow, WholeRow};
 pub use source::{LayerSource, MAX_LAYERS};
 pub use write::LayerWriter;
 
-/// The version of the format in the metadata of every file.
+/// The version of the file format, which the metadata of every file contain.
 const FORMAT: &str = "1";
 
-/// The largest number of bytes of rows in a part, unless a single slot has more. A writer holds one
-/// part in memory.
+/// The largest number of bytes of rows in a part. A part that has only one slot may be larger. A
+/// writer holds one part in memory.
 pub const PART_BYTES: u64 = 32 << 20;
 
 /// The mean number of keys that share an entry of the directory.
@@ -67,7 +69,7 @@ pub struct LayerFile {
     pub bytes: u64,
 }
 
-/// The files of a layer: the section of a version's manifest about rows.
+/// The list of the files of a layer, which is the section about rows in a version's manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerManifest {
@@ -89,7 +91,7 @@ pub struct LayerTable {
     pub rows: u64,
     /// The number of tombstones: keys that were removed from the table.
     pub tombstones: u64,
-    /// The parts in key order: a power of two of them, or none if the table has no row.
+    /// The parts in key order. Their number is a power of two, or 0 if the table has no row.
     pub parts: Vec<LayerPart>,
     /// The narrow rows; absent if every row is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,7 +106,7 @@ pub struct NarrowRows {
     pub segments: Vec<(String, usize)>,
     /// The number of narrow rows.
     pub rows: u64,
-    /// The parts in key order: a power of two of them.
+    /// The parts in key order. Their number is a power of two.
     pub parts: Vec<LayerPart>,
 }
 
@@ -116,23 +118,24 @@ pub struct LayerPart {
     pub file: LayerFile,
     /// The number of keys in the file.
     pub rows: u64,
-    /// The index of the part's first entry in the directory.
+    /// The index in the directory of the part's first entry, counted from 0.
     pub first_entry: u64,
-    /// The number of bits of a key that choose an entry; the part has `2^bits + 1` entries.
+    /// The number of bits of a key that choose a directory entry of the part. The part has `2^bits
+    /// + 1` entries.
     pub bits: u32,
 }
 
-/// A throttle for long work on a thread that also has other work.
+/// A throttle for long work on a thread, which leaves time to the other work of the machine.
 ///
-/// The work calls [`Throttle::piece`] after each small piece, at least every few hundred
-/// microseconds. The implementer measures the time of a piece and pauses for as long as the other
-/// work needs.
+/// The caller must call [`Throttle::piece`] after each small piece of work, at least every few
+/// hundred microseconds. The implementer measures the time of each piece, and pauses for the time
+/// that other work needs.
 pub trait Throttle {
     /// Records the end of a piece of work, and pauses if necessary.
     fn piece(&mut self);
 
-    /// Records that the time since the last piece was spent waiting for a disk or a store, without
-    /// use of a processor.
+    /// Records that the thread has waited for a disk or a store since the last piece, and has not
+    /// used a processor.
     fn waited(&mut self) {}
 }
 
@@ -145,14 +148,14 @@ impl Throttle for Unthrottled {
 }
 
 impl LayerFile {
-    /// Returns the name of the file, which is the same in every store.
+    /// Returns the name of the file in any store.
     pub fn name(&self) -> String {
         format!("{}.arrow", self.blake3)
     }
 }
 
 impl LayerManifest {
-    /// Yields the files of all parts, and the directory last.
+    /// Yields the files of all parts, and then the file of the directory.
     pub fn files(&self) -> impl Iterator<Item = &LayerFile> {
         let parts = self.tables.iter().flat_map(|t| {
             let narrow = t.narrow.iter().flat_map(|narrow| &narrow.parts);
@@ -161,7 +164,7 @@ impl LayerManifest {
         parts.chain([&self.directory])
     }
 
-    /// Returns the number of keys of all tables, including tombstones.
+    /// Returns the number of keys in all tables together, including tombstones.
     pub fn rows(&self) -> u64 {
         self.tables.iter().map(|t| t.rows).sum()
     }
@@ -181,8 +184,8 @@ impl NarrowRows {
     }
 }
 
-/// Returns the number of parts for a table of `rows` rows. Keys are mixed, so that equal ranges of
-/// keys hold about equal numbers of rows.
+/// Returns the number of parts for a table of `rows` rows with `width` floats each. Keys are mixed,
+/// so equal ranges of keys have about equal numbers of rows.
 pub fn part_count(rows: u64, width: usize) -> usize {
     if rows == 0 {
         return 0;
@@ -197,13 +200,15 @@ fn row_bytes(width: usize) -> u64 {
     (size_of::<u64>() + size_of::<u32>() + 1 + width * size_of::<f32>()) as u64
 }
 
-/// Returns the number of bits that select an entry of a part with this many rows.
+/// Returns the number of bits of a key that select a directory entry, in a part with this many
+/// rows.
 fn entry_bits(rows: usize) -> u32 {
     let entries = (rows as u64).div_ceil(KEYS_PER_ENTRY).max(2);
     entries.next_power_of_two().trailing_zeros()
 }
 
-/// Returns the number of a key's part, which the first bits of the key give.
+/// Returns the index of the part that a key belongs to, out of `parts` parts. The first bits of the
+/// key give it.
 fn part_of(key: u64, parts: usize) -> usize {
     match parts.trailing_zeros() {
         0 => 0,
@@ -211,7 +216,8 @@ fn part_of(key: u64, parts: usize) -> usize {
     }
 }
 
-/// Returns the number of a key's entry in its part, which the next bits of the key give.
+/// Returns the index of a key's directory entry in its part. The `bits` bits of the key after those
+/// that give the part give it.
 fn entry_of(key: u64, parts: usize, bits: u32) -> usize {
     ((key << parts.trailing_zeros()) >> (u64::BITS - bits)) as usize
 }

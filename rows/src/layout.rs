@@ -1,4 +1,4 @@
-//! The layout of a row: the floats of each segment.
+//! The layout of a row: the positions of the floats of its segments.
 
 /// The layout of the rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,9 +8,10 @@ pub struct TableLayout {
     /// The number of floats from one row to the next: the width of all segments, rounded up to a
     /// multiple of four (16 bytes).
     pub stride: usize,
-    /// The segments in the order of their floats, without gaps.
+    /// The segments in the order of their floats. There are no gaps between them.
     pub segments: Vec<SegmentLayout>,
-    /// The floats of a narrow row, in their order; `None` if all rows are full.
+    /// The parts of the segments that a narrow row has, in the order of its floats, with their
+    /// places in a full row; `None` if all rows are full.
     pub narrow: Option<Vec<SegmentLayout>>,
 }
 
@@ -19,19 +20,19 @@ pub struct TableLayout {
 pub struct SegmentLayout {
     /// The name of the segment.
     pub name: String,
-    /// The position of the segment's first float.
+    /// The position of the segment's first float in the row, counted from 0.
     pub offset: usize,
     /// The number of floats of the segment.
     pub dim: usize,
 }
 
 impl TableLayout {
-    /// Returns the number of floats of a row without its padding, which reads as zero.
+    /// Returns the number of floats of a row without its padding. The padding consists of zeros.
     pub fn width(&self) -> usize {
         self.segments.iter().map(|s| s.dim).sum()
     }
 
-    /// Returns the segment with this name.
+    /// Returns the segment with this name, or `None` if there is no such segment.
     pub fn segment(&self, name: &str) -> Option<&SegmentLayout> {
         self.segments.iter().find(|s| s.name == name)
     }

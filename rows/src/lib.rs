@@ -1,9 +1,9 @@
-//! Rows of sparse embedding tables, and the files that hold rows.
+//! The rows of sparse embedding tables, and the files that hold rows.
 //!
 //! The crate has the settings of a table ([`TableSpec`]), the layout of its rows, their initial
 //! values and number types, the parts of a checkpoint ([`part`]), the layers of a version
-//! ([`layer`]), and the trait [`RowSource`], from which scorers get their rows. It has no live
-//! table and no optimizer: those are in `embedding/`, which training links and serving does not.
+//! ([`layer`]), and the trait [`RowSource`], from which scorers read their rows. Live tables and
+//! optimizers are in `embedding/`. Training links both crates, and serving links only this one.
 
 mod arrow_file;
 mod arrow_writer;

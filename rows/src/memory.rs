@@ -1,10 +1,11 @@
-//! The memory of the rows and of the waiting keys of a table, and the number of rows that fit into
-//! a limit.
+//! The calculation of the memory that the rows and the waiting keys of a table take, and of the
+//! number of rows that fit into a limit.
 //!
-//! A limit in bytes is converted once into a number of rows, by an estimate of the memory of rows,
-//! and all decisions are made in rows. Results must not depend on the number of shards, and the
-//! memory that the allocator holds does. The estimate is an upper bound for [`RECKONED_SHARDS`]
-//! shards; each further shard can add the unfilled end of a chunk in each of its slabs.
+//! A limit in bytes is converted once into a number of rows, by an estimate of the memory of rows.
+//! All decisions are then made in rows, because results must not depend on the number of shards,
+//! and the memory that the allocator holds depends on it. The estimate is an upper bound for
+//! [`RECKONED_SHARDS`] shards. Each further shard can add the unfilled end of a chunk in each of
+//! its slabs.
 
 use zillion_device::slab::{CHUNK_BYTES, Slab};
 use zillion_feature::SLOTS;
@@ -14,31 +15,32 @@ use std::num::NonZeroUsize;
 use crate::filter::FilterShape;
 use crate::spec::{Admission, ByteSize, STRIDE_UNIT, TableSpec};
 
-/// The largest number of bytes of the index per row, and per count of a waiting key. A test of the
-/// index checks this bound.
+/// The largest number of bytes of the index for one row, or for the count of one waiting key. A
+/// test of the index checks this bound.
 pub const INDEX_BYTES: u64 = 20;
 /// The number of bytes of an empty slot of the index.
 pub const SLOT_BYTES: u64 = 32;
 /// The number of bytes of a bucket of the index.
 pub const BUCKET_BYTES: u64 = 64;
 
-/// The number of shards of a set of tables unless a job sets it.
+/// The number of shards of a set of tables if a job does not set it.
 pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
-/// The number of shards for which limits in bytes are computed: the default of a job.
+/// The number of shards for which limits in bytes are computed. It is the default number of shards.
 const RECKONED_SHARDS: u64 = DEFAULT_SHARDS.get() as u64;
-/// The divisor of a limit: exact counts of waiting keys may take this share of it, an eighth.
+/// The divisor of a limit in bytes that gives the share for exact counts of waiting keys: one
+/// eighth.
 pub const CANDIDATES_PART: u64 = 8;
-/// The number of bytes of a shard's slabs in addition to their rows.
+/// The number of bytes that the slabs of a shard take in addition to their rows.
 const BOOKKEEPING_BYTES: u64 = 1024;
-/// The number of rows per byte of the bit maps of the slabs.
+/// The number of rows that one byte of the bit maps of the slabs covers.
 const BITS_ROWS: u64 = 4;
-/// The number of bytes that a slab begins with.
+/// The number of bytes that a slab has at the beginning.
 const PAGE: u64 = 4 << 10;
 /// The number of bytes that a large slab grows by.
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// The sizes that give the memory of the rows of a table.
+/// The sizes from which the memory of the rows of a table is computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Reckoning {
     /// The number of bytes of a row's weights.
@@ -47,18 +49,18 @@ pub struct Reckoning {
     companion: u64,
     /// The number of bytes of a row's staged gradient; 0 if gradients are not staged by row.
     staged: u64,
-    /// The number of bytes of a row's key; 0 if no sweep needs the key.
+    /// The number of bytes of a row's key; 0 if the keys need not be listed by row.
     key: u64,
     /// The number of bytes of the filter of waiting keys.
     filter: u64,
-    /// Whether the table evicts rows, slot after slot.
+    /// Whether the table evicts rows. Slots are then visited in turns.
     evicts: bool,
 }
 
 impl Reckoning {
-    /// Returns an upper bound of the memory of `rows` rows, with the index at the worst moment of
-    /// its growth and with the filter of waiting keys. Exact counts of waiting keys have a separate
-    /// share of the limit and are not included.
+    /// Returns an upper bound of the memory of `rows` rows in bytes. It includes the index at the
+    /// worst moment of its growth and the filter of waiting keys. Exact counts of waiting keys have
+    /// a separate share of the limit and are not included.
     pub fn memory(&self, rows: u64) -> u64 {
         let slab = |row: u64| slab_memory(rows, row);
         let staged = if self.staged > 0 { slab(self.staged) } else { 0 };
@@ -79,10 +81,10 @@ impl Reckoning {
 /// Returns an upper bound of the bytes that the slabs of all shards map for `rows` rows of `row`
 /// bytes each.
 ///
-/// Let `r` be the rows of a shard. A slab below the size of a chunk maps at most `1.5 * r * row`
-/// bytes, if its row numbers are below `1.125 * r` (as in tables that evict), and one page and one
-/// row more by rounding. A larger slab maps whole chunks: enough for the largest number of rows
-/// that it ever had. The last chunk may hold a single row.
+/// Let `r` be the number of rows of a shard. A slab below the size of a chunk maps at most `1.5 * r
+/// * row` bytes if its row numbers are below `1.125 * r` (as in tables that evict). Rounding adds
+/// at most one page and one row. A larger slab maps whole chunks, enough for the largest number of
+/// rows that it ever had. The last chunk may hold a single row.
 fn slab_memory(rows: u64, row: u64) -> u64 {
     let beginning = RECKONED_SHARDS * (PAGE + row);
     // Rows of a chunk take its end as well, where that is no row.
@@ -95,28 +97,29 @@ fn slab_memory(rows: u64, row: u64) -> u64 {
     }
 }
 
-/// Returns an upper bound of the sum over all shards of the largest number of rows that a shard
-/// ever had, for a table that never has more than `rows` rows. Keys are mixed, so that the rows of
-/// a shard are binomially distributed; four standard deviations are not exceeded in practice.
+/// Returns an upper bound of a sum over all shards: the largest number of rows that each shard ever
+/// had. The table never has more than `rows` rows. Keys are mixed, so the number of rows of a shard
+/// has a binomial distribution. The bound allows for four standard deviations, which are not
+/// exceeded in practice.
 fn most_in_shards(rows: u64) -> u64 {
     let in_shard = rows.div_ceil(RECKONED_SHARDS);
     (rows + RECKONED_SHARDS * 4 * in_shard.isqrt()).min(RECKONED_SHARDS * rows)
 }
 
-/// Returns an upper bound of the bytes of the index of `keys` keys. In a small slot most keys lie
-/// in a bucket that is not full.
+/// Returns an upper bound of the bytes of an index of `keys` keys. In small slots, most keys are in
+/// buckets that are not full.
 fn index_memory(keys: u64) -> u64 {
     INDEX_BYTES * keys + SLOTS as u64 * SLOT_BYTES + BUCKET_BYTES * keys.min(SLOTS as u64)
 }
 
-/// Returns the number of waiting keys per slot at which the exact counts of all slots are within a
-/// limit in bytes.
+/// Returns the largest number of waiting keys per slot with which the exact counts of all slots
+/// take at most `limit` bytes.
 pub fn candidates_within(limit: u64) -> usize {
     (rows_within(limit, index_memory) / SLOTS as u64) as usize
 }
 
 /// Returns the largest number of rows below 2³¹ for which `bytes` returns at most `limit`. `bytes`
-/// must not decrease.
+/// must not decrease when the number of rows grows.
 pub fn rows_within(limit: u64, bytes: impl Fn(u64) -> u64) -> u64 {
     let (mut low, mut high) = (0, 1 << 31);
     while low + 1 < high {
@@ -127,7 +130,7 @@ pub fn rows_within(limit: u64, bytes: impl Fn(u64) -> u64) -> u64 {
 }
 
 impl TableSpec {
-    /// Returns the number of bytes of a row's weights in memory, padded to 16.
+    /// Returns the number of bytes of a row's weights in memory, rounded up to a multiple of 16.
     pub fn weight_bytes(&self) -> usize {
         (self.layout().width() * self.dtype.bytes()).next_multiple_of(4 * STRIDE_UNIT)
     }
@@ -138,12 +141,12 @@ impl TableSpec {
         if self.has_whole_table_rule() && !self.dtype.is_f32() { 8 } else { 0 }
     }
 
-    /// Returns the number of bytes that a row takes in memory: weights, optimizer state, metadata,
-    /// its share of the index at the worst moment of its growth, and the staged gradient if a step
-    /// updates the whole table.
+    /// Returns the number of bytes that a row takes in memory. They consist of its weights,
+    /// optimizer state and metadata, its share of the index at the worst moment of growth, and the
+    /// staged gradient if a step updates the whole table.
     ///
-    /// If rows are evicted, a limit in bytes counts 25 % more for the index, because slots keep the
-    /// buckets of their fullest moment until the next sweep of the slot.
+    /// If rows are evicted, a limit in bytes counts 25 % more for the index, because a slot keeps
+    /// the buckets of its fullest moment until its next turn.
     pub fn bytes_per_row(&self) -> u64 {
         let staged = if self.has_whole_table_rule() { self.layout().stride } else { 0 };
         let floats = 4 * (self.companion_stride() + staged) as u64;
@@ -151,9 +154,10 @@ impl TableSpec {
     }
 
     /// Returns the number of bytes that a table of `rows` rows takes in memory on `shards` shards.
-    /// In addition to [`TableSpec::bytes_per_row`] it counts the overheads that matter in small
-    /// tables: the directory of slots, a bucket of the index for the first row of each slot, and
-    /// slabs that grow by a quarter up to the size of a chunk and by chunks after that.
+    /// In addition to [`TableSpec::bytes_per_row`], it counts three overheads that matter in small
+    /// tables: the directory of slots, the index bucket for the first row of each slot, and the
+    /// unused ends of slabs. Slabs grow by a quarter up to the size of a chunk, and by chunks after
+    /// that.
     pub fn memory(&self, rows: u64, shards: usize) -> u64 {
         let index = self.index_memory(rows);
         let shards = shards.max(1) as u64;
@@ -166,15 +170,16 @@ impl TableSpec {
     }
 
     /// Returns the number of bytes of the index of `rows` rows at the worst moment of its growth,
-    /// with the directory of slots and a bucket for the first row of each slot.
+    /// including the directory of slots and a bucket for the first row of each slot.
     pub fn index_memory(&self, rows: u64) -> u64 {
         let slots = SLOTS as u64;
         slots * SLOT_BYTES + (INDEX_BYTES * rows).max(BUCKET_BYTES * rows.min(slots))
     }
 
-    /// Returns the number of bytes that waiting keys take in memory: the exact counts at the worst
-    /// moment of their growth, with the directory of slots and a bucket for the first key of each
-    /// slot; or the bytes of the filter.
+    /// Returns the number of bytes that `candidates` waiting keys take in memory. If keys are
+    /// counted exactly, this is the size of the counts at the worst moment of their growth, with
+    /// the directory of slots and a bucket for the first key of each slot. If keys are counted in a
+    /// filter, it is the size of the filter.
     pub fn candidate_memory(&self, candidates: u64) -> u64 {
         match self.admission {
             Admission::All | Admission::Probability { .. } => 0,
@@ -197,7 +202,7 @@ impl TableSpec {
         8 + (weights + 4 * (self.state_width() + self.use_words())) as u64 + 4 + 8 + 4
     }
 
-    /// Returns the sizes that give the memory of this table's rows.
+    /// Returns the sizes from which the memory of this table's rows is computed.
     pub fn reckoning(&self) -> Reckoning {
         Reckoning {
             weights: self.weight_bytes() as u64,
@@ -209,8 +214,8 @@ impl TableSpec {
         }
     }
 
-    /// Returns the number of rows that a dynamic table may have by `max_rows` and `max_bytes`, or
-    /// `None` if it has no limit.
+    /// Returns the number of rows to which `max_rows` and `max_bytes` limit a dynamic table, or
+    /// `None` if the table is dense or has no limit.
     pub fn most_rows(&self) -> Option<u64> {
         if self.dense {
             return None;
@@ -220,8 +225,8 @@ impl TableSpec {
         self.max_rows.into_iter().chain(self.max_bytes.map(within)).min()
     }
 
-    /// Returns the number of waiting keys that a slot may have, or `None` if memory is not limited
-    /// or keys are not counted exactly.
+    /// Returns the largest number of waiting keys of a slot, or `None` if memory is not limited or
+    /// keys are not counted exactly.
     pub fn candidates_in_slot(&self) -> Option<usize> {
         let limit = self.for_candidates(self.max_bytes?.0);
         (limit > 0).then(|| candidates_within(limit))
@@ -238,7 +243,7 @@ impl TableSpec {
         }
     }
 
-    /// Returns the bytes of a limit that exact counts may take.
+    /// Returns the share of a limit in bytes that exact counts may take.
     fn for_candidates(&self, limit: u64) -> u64 {
         let counts = matches!(self.admission, Admission::Count { .. });
         if counts { limit / CANDIDATES_PART } else { 0 }

@@ -1,29 +1,30 @@
-//! Parts of a checkpoint: the rows of a slot range as one Arrow IPC file, sorted by key.
+//! The parts of a checkpoint. A part holds the rows of a slot range as one Arrow IPC file, sorted
+//! by key.
 //!
-//! A part is an uncompressed file with one record batch and the columns `key` (u64), `weights` and
-//! `state` (fixed-size lists of f32, all segments of a row in one list), `count` (u32), `last_step`
-//! (u64) and `dirty_epoch` (u32), without nulls. Weights have the type of the table: f32, f16 or
-//! bf16. Arrow has no bf16: these weights are stored as u16, and the metadata of the field name the
-//! type (`zillion.dtype`). Any Arrow tool can open a part. The metadata of the schema name the
-//! format, the table, the slot range and the segments. The padding of rows in memory is not
-//! written.
+//! A part is an uncompressed file with one record batch, without nulls. Its columns are `key`
+//! (u64), `weights` and `state` (fixed-size lists of f32, with all segments of a row in one list),
+//! `count` (u32), `last_step` (u64) and `dirty_epoch` (u32). Weights have the type of the table:
+//! f32, f16 or bf16. Arrow has no bf16, so these weights are stored as u16, and the metadata of the
+//! field name the type (`zillion.dtype`). Any Arrow tool can open a part. The metadata of the
+//! schema name the format, the table, the slot range and the segments. The padding that rows have
+//! in memory is not written.
 //!
 //! A table may have further files beside its parts:
 //!
 //! * `candidates-*.arrow`: keys that wait for admission, with the columns `key`, `count` and
 //!   `last_step`;
 //! * `filter-*.arrow`: the blocks of the filter in which waiting keys are counted;
-//! * `narrow-*.arrow`: the rows that are still narrow, with the schema of the smaller table that
-//!   they form;
+//! * `narrow-*.arrow`: the rows that are still narrow. Such a file has the schema of a table that
+//!   has only the segments of the narrow rows;
 //! * `gone-*.arrow`: keys whose rows were evicted, in a checkpoint that holds only changes.
 //!
 //! If a table keeps statistics of use, its rows also have the columns `show` and `click` (f32).
 //!
-//! The parts of a checkpoint that holds only changes have the rows that changed since the
-//! checkpoint below it; [`RowPart`] reads a chain of checkpoints as one.
+//! The parts of a checkpoint of changes have only the rows that changed since the checkpoint below
+//! it. A [`RowPart`] reads a chain of such checkpoints as one part.
 //!
-//! The division of a table into parts depends only on the number of rows of each slot: the bytes
-//! are the same for every number of shards and threads.
+//! The division of a table into parts depends only on the number of rows of each slot. So the bytes
+//! of the files are the same for every number of shards and threads.
 
 mod candidates;
 mod chain;
@@ -56,37 +57,39 @@ pub use write::{PartRows, write_rows};
 use crate::layout::TableLayout;
 use crate::shape::RowShape;
 
-/// The largest number of rows of a part, unless a single slot has more.
+/// The largest number of rows of a part. A part that has only one slot may have more rows.
 pub const MAX_PART_ROWS: u64 = 1 << 20;
 
-/// The version of the format in the metadata of every part.
+/// The version of the file format, which the metadata of every part contain.
 const FORMAT: &str = "1";
 
-/// The entry of one table in the manifest of a checkpoint: its files.
+/// The entry of one table in the manifest of a checkpoint, which lists the files of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableParts {
     /// The name of the table.
     pub table: String,
-    /// The number of rows of the table, including narrow ones. Parts that hold only changes have
-    /// fewer rows than this.
+    /// The number of rows of the table, including narrow rows. If the parts hold only changes, they
+    /// have fewer rows than this number.
     pub rows: u64,
-    /// The epoch that marked changed rows when the checkpoint was written.
+    /// The dirty epoch that was current when the checkpoint was written.
     pub dirty_epoch: u32,
-    /// The parts in slot order: a power of two of them, each with the same number of slots.
+    /// The parts in slot order. Their number is a power of two, and each has the same number of
+    /// slots.
     pub parts: Vec<PartInfo>,
-    /// The narrow rows; absent if rows do not grow.
+    /// The files of the narrow rows; absent if rows do not grow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrow: Option<ListedParts>,
-    /// The keys that wait for admission; absent if the table does not count keys exactly.
+    /// The files of the keys that wait for admission; absent if the table does not count keys
+    /// exactly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<ListedParts>,
-    /// The filter in which waiting keys are counted; absent if the table has no filter. Its rows
-    /// are blocks.
+    /// The files of the filter in which waiting keys are counted; absent if the table has no
+    /// filter. The rows of these files are blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<ListedParts>,
-    /// The changes since another checkpoint; present if the parts hold only changed rows. `rows`
-    /// counts the whole table in any case.
+    /// The details of a table whose parts hold only changed rows; absent if the parts hold all
+    /// rows. `rows` counts all rows of the table in both cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangedParts>,
 }
@@ -98,12 +101,13 @@ pub struct TableParts {
 pub struct ListedParts {
     /// The number of rows in all files of the group.
     pub rows: u64,
-    /// The files in slot order: a power of two of them, each with the same number of slots.
+    /// The files in slot order. Their number is a power of two, and each has the same number of
+    /// slots.
     pub parts: Vec<PartInfo>,
 }
 
 impl ListedParts {
-    /// Makes the entry of files that were written.
+    /// Creates the entry of a group of files that were written.
     pub fn of(parts: Vec<PartInfo>) -> Self {
         Self { rows: parts.iter().map(|part| part.rows).sum(), parts }
     }
@@ -113,7 +117,7 @@ impl ListedParts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartInfo {
-    /// The path of the file below the checkpoint's folder, with `/`:
+    /// The path of the file relative to the checkpoint's folder, with `/` as separator:
     /// `tables/<table>/part-00000.arrow`.
     pub file: String,
     /// The number of rows in the file.
@@ -125,36 +129,36 @@ pub struct PartInfo {
 }
 
 impl TableParts {
-    /// Returns the number of full rows, or `None` if there are more narrow rows than rows.
+    /// Returns the number of full rows, or `None` if the entry lists more narrow rows than rows.
     pub fn full_rows(&self) -> Option<u64> {
         self.rows.checked_sub(self.narrow.as_ref().map_or(0, |narrow| narrow.rows))
     }
 }
 
-/// Returns the path of a file below the checkpoint's folder.
+/// Returns the path of a file relative to the checkpoint's folder.
 fn file_name(table: &str, kind: &str, part: usize) -> String {
     format!("tables/{table}/{kind}-{part:05}.arrow")
 }
 
-/// The kind of a file with full rows.
+/// The beginning of the names of files with full rows.
 const ROWS: &str = "part";
-/// The kind of a file with narrow rows.
+/// The beginning of the names of files with narrow rows.
 const NARROW: &str = "narrow";
-/// The kind of a file with waiting keys.
+/// The beginning of the names of files with waiting keys.
 const CANDIDATES: &str = "candidates";
-/// The kind of a file with blocks of a filter.
+/// The beginning of the names of files with blocks of a filter.
 const FILTER: &str = "filter";
-/// The kind of a file with evicted keys.
+/// The beginning of the names of files with evicted keys.
 const GONE: &str = "gone";
 
-/// Returns the slots of one part out of `parts` parts.
+/// Returns the range of slots of the part with index `part`, out of `parts` parts.
 pub fn part_slots(part: usize, parts: usize) -> Range<usize> {
     let slots = SLOTS / parts;
     part * slots..(part + 1) * slots
 }
 
-/// Returns the number of parts of a table: the smallest power of two at which every part has at
-/// most `limit` rows, or at most one part per slot.
+/// Returns the number of parts of a table: the smallest power of two with which every part has at
+/// most `limit` rows. There is at most one part per slot.
 pub fn part_count(slot_rows: &[u64], limit: u64) -> usize {
     let mut parts = 1;
     while parts < SLOTS {
@@ -167,15 +171,16 @@ pub fn part_count(slot_rows: &[u64], limit: u64) -> usize {
     parts
 }
 
-/// Describes the segments for the metadata of a part: the name, the dimension and the optimizer of
-/// each segment.
+/// Returns the text that describes the segments in the metadata of a part: the name, the dimension
+/// and the optimizer of each segment.
 fn describe_segments(shape: &RowShape) -> String {
     let segments = shape.spec.segments.iter();
     let described = segments.map(|s| format!("{}:{}:{}", s.name, s.dim, s.optimizer.kind()));
     described.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the names and dimensions of the segments, on which readers of weights depend.
+/// Returns the names and dimensions of the segments. A reader that needs only weights compares them
+/// with a part.
 fn describe_layout(layout: &TableLayout) -> Vec<(String, usize)> {
     layout.segments.iter().map(|s| (s.name.clone(), s.dim)).collect()
 }

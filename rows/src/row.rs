@@ -1,4 +1,4 @@
-//! A row as it is stored: its weights, its optimizer state and its metadata.
+//! The form in which a row is stored: its weights, its optimizer state and its metadata.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,14 +8,15 @@ use zillion_feature::Use;
 
 use crate::dtype::{Bf16, Dtype, F16, Half, widen};
 
-/// The metadata words of a companion row: its count, its last step and its dirty epoch.
+/// The metadata of a row, which its companion row stores: its count, its last step and its dirty
+/// epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// The number of pushes of the row. It does not grow beyond the largest `u32`.
+    /// The number of pushes of the row. The number stops growing at the largest `u32`.
     pub count: u32,
-    /// The step of the last push; 0 if there was none.
+    /// The step of the last push; 0 if the row was never pushed.
     pub last_step: u32,
-    /// The epoch of the last change, from which deltas are made.
+    /// The dirty epoch in which the row changed last. A delta holds the rows of later epochs.
     pub dirty_epoch: u32,
 }
 
@@ -26,15 +27,15 @@ pub struct StoredRow<'a> {
     pub weights: RowWeights<'a>,
     /// The optimizer state of all segments.
     pub state: &'a [f32],
-    /// The count of pushes, the last step and the epoch of the last change.
+    /// The count, the last step and the dirty epoch of the row.
     pub meta: Meta,
     /// The shows and clicks of the row; zero if the table keeps no statistics of use.
     pub used: Use,
-    /// Whether weights and state are those of a narrow row.
+    /// Whether the row is narrow.
     pub is_narrow: bool,
 }
 
-/// The weights of one row as they lie in memory or in a file, without padding.
+/// The weights of one row in the form in which memory or a file holds them, without padding.
 #[derive(Clone, Copy, Debug)]
 pub enum RowWeights<'a> {
     /// The weights as f32 numbers.
@@ -63,12 +64,12 @@ impl<'a> RowWeights<'a> {
         }
     }
 
-    /// Returns whether there is no weight.
+    /// Returns whether the row has no weights.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns a range of the weights.
+    /// Returns the weights in a range of positions.
     pub fn part(self, range: Range<usize>) -> Self {
         match self {
             Self::F32(w) => Self::F32(&w[range]),
@@ -86,7 +87,8 @@ impl<'a> RowWeights<'a> {
         }
     }
 
-    /// Returns the weights as f32 numbers. Weights of another type are copied.
+    /// Returns the weights as f32 numbers. Weights of type f32 are borrowed; weights of another
+    /// type are converted into a copy.
     pub fn to_floats(self) -> Cow<'a, [f32]> {
         if let Self::F32(w) = self {
             return Cow::Borrowed(w);
@@ -105,8 +107,8 @@ pub fn widen_row<H: Half>(row: &[u16], out: &mut [f32]) {
     );
 }
 
-/// Reinterprets words of optimizer state as floats that can be changed: state is stored among
-/// integer words.
+/// Reinterprets words of optimizer state as floats for writing. Memory stores the state as integer
+/// words.
 #[inline(always)]
 pub fn floats_mut(words: &mut [u32]) -> &mut [f32] {
     bytemuck::cast_slice_mut(words)

@@ -1,4 +1,4 @@
-//! The shape of a row: a valid spec with the positions that follow from it.
+//! The shape of a row: a valid spec, with the positions of the segments that follow from it.
 
 use std::ops::Range;
 
@@ -11,26 +11,28 @@ use crate::layout::TableLayout;
 use crate::row::{Meta, RowWeights, StoredRow, floats};
 use crate::spec::{META_WORDS, TableSpec, Unknown};
 
-/// The shape of the rows of one table, with its settings.
+/// The shape of the rows of one table, with the settings of the table.
 ///
-/// A row is stored as two arrays of 32-bit words: its *weights*, padded to the stride, and its
-/// *companion*: the optimizer state of all segments, the metadata ([`Meta`]), and the shows and
-/// clicks where the table keeps them.
+/// A row is stored as two arrays of 32-bit words. The first array has its *weights*, padded to the
+/// stride. The second array is its *companion*: the optimizer state of all segments, the metadata
+/// ([`Meta`]), and the shows and clicks if the table keeps them.
 #[derive(Debug)]
 pub struct RowShape {
     /// The settings of the table, which are valid.
     pub spec: TableSpec,
     /// The positions of the segments in a row.
     pub layout: TableLayout,
-    /// The positions and the initial weights of each segment, in the order of the layout.
+    /// The positions of each segment with the generator of its initial weights, in the order of the
+    /// layout.
     pub places: Vec<SegmentPlace>,
     /// The number of floats of a row without its padding.
     pub width: usize,
-    /// The number of words of optimizer state in a companion row; the metadata follow them.
+    /// The number of words of optimizer state in a companion row. The metadata begin after them.
     pub state_width: usize,
     /// The number of words from one companion row to the next.
     pub companion_stride: usize,
-    /// The shape of the filter in which waiting keys are counted; absent if the admission has none.
+    /// The shape of the filter in which waiting keys are counted; absent if the admission uses no
+    /// filter.
     pub filter: Option<FilterShape>,
     /// The shape of a narrow row; absent if rows do not grow.
     pub narrow_row: Option<Box<RowShape>>,
@@ -82,8 +84,8 @@ impl RowShape {
         })
     }
 
-    /// Returns the shape of a narrow row if `is_narrow` is set and rows grow, else that of a full
-    /// row.
+    /// Returns the shape of a narrow row if `is_narrow` is `true` and rows grow, else the shape of
+    /// a full row.
     pub fn of_width(&self, is_narrow: bool) -> &Self {
         self.narrow_row.as_deref().filter(|_| is_narrow).unwrap_or(self)
     }
@@ -93,7 +95,7 @@ impl RowShape {
         &self.spec.name
     }
 
-    /// Returns the number of floats from one row to the next in f32.
+    /// Returns the distance between the beginnings of two rows, in floats.
     #[inline(always)]
     pub fn stride(&self) -> usize {
         self.layout.stride
@@ -116,7 +118,8 @@ impl RowShape {
         }
     }
 
-    /// Writes the companion row that a new row starts with.
+    /// Writes the companion row of a new row: initial optimizer state, no pushes, and the dirty
+    /// epoch `epoch`.
     pub fn fill_initial_companion(&self, companion: &mut [u32], epoch: u32) {
         for (spec, segment) in self.spec.segments.iter().zip(&self.places) {
             let initial = spec.optimizer.initial_state().to_bits();
@@ -141,14 +144,14 @@ impl RowShape {
         words[2] = meta.dirty_epoch;
     }
 
-    /// Returns the range of the words after the optimizer state in a companion row: the metadata,
-    /// and the shows and clicks.
+    /// Returns the range of the words in a companion row that follow the optimizer state: the
+    /// metadata, and the shows and clicks.
     pub fn companion_tail(&self) -> Range<usize> {
         self.state_width..self.state_width + META_WORDS + self.spec.use_words()
     }
 
-    /// Returns the shows and clicks of a row, with the decay of its last push. They are zero if the
-    /// table does not keep them.
+    /// Returns the shows and clicks of a row, decayed to the step of its last push. They are zero
+    /// if the table does not keep them.
     #[inline(always)]
     pub fn used(&self, companion: &[u32]) -> Use {
         if self.spec.statistics.is_none() {
@@ -158,7 +161,7 @@ impl RowShape {
         Use { shows: f32::from_bits(companion[at]), clicks: f32::from_bits(companion[at + 1]) }
     }
 
-    /// Writes the shows and clicks of a row if the table keeps them.
+    /// Writes the shows and clicks of a row. Does nothing if the table does not keep them.
     #[inline(always)]
     pub fn set_used(&self, companion: &mut [u32], used: Use) {
         if self.spec.statistics.is_some() {
@@ -168,8 +171,8 @@ impl RowShape {
         }
     }
 
-    /// Combines weights and a companion row into a stored row; `self` must be the shape of the
-    /// row's width.
+    /// Combines the weights and the companion row of a row into a stored row. `self` must be the
+    /// shape of the row's width.
     #[inline]
     pub fn stored_row<'a>(
         &self,

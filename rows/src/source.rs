@@ -1,4 +1,5 @@
-//! The sources of rows for scoring: live tables, a checkpoint, or the layers of a version.
+//! The sources from which scoring reads rows: live tables, a checkpoint, or the layers of a
+//! version.
 
 use zillion_feature::{LookupPlan, RowBuffer, TablePlan, TableRows};
 
@@ -10,35 +11,36 @@ pub mod conformance;
 /// A source of rows for evaluation and serving.
 ///
 /// # The implementer must
-/// * fill one row for each unique key of the plan, in the plan's order, at the stride of
-///   [`RowSource::tables`]; floats after the last segment are zero;
-/// * read an unknown key as its table declares ([`Unknown`](crate::Unknown)), count it, and never
-///   insert it;
-/// * give the buffer the shape of the plan, whatever the buffer held before;
-/// * return the same bits for the same key, whatever other keys the plan has.
+/// * write one row for each unique key of the plan, in the plan's order, at the stride of
+///   [`RowSource::tables`]. Floats after the last segment must be zero;
+/// * write the row that the table declares for an unknown key ([`Unknown`](crate::Unknown)), count
+///   the key, and never insert it;
+/// * give the buffer the shape of the plan, no matter what the buffer held before;
+/// * return the same bits for the same key in every plan.
 ///
 /// [`conformance::check`] tests all of these rules.
 pub trait RowSource {
-    /// Returns the layouts of the rows; the table id of a plan is an index into them.
+    /// Returns the layout of the rows of each table. The table ids of a plan are positions in this
+    /// list, counted from 0.
     fn tables(&self) -> &[TableLayout];
 
-    /// Fills `rows` with the rows of the plan.
+    /// Writes the rows of the plan to `rows`, and reports the keys that were not found.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan has a table that the source
-    /// does not have, and the errors of the implementation.
+    /// does not have. The implementation can return further errors.
     fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport>;
 }
 
-/// The result of a lookup: the keys that were not found.
+/// The numbers of keys that a lookup did not find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LookupReport {
-    /// The number of unique keys that the source does not have, for each table of the source.
+    /// The number of unique keys that were not found, for each table of the source.
     pub missing: Vec<u64>,
 }
 
 impl LookupReport {
-    /// Returns the number of missing keys of all tables together.
+    /// Returns the sum of the missing keys of all tables.
     pub fn total_missing(&self) -> u64 {
         self.missing.iter().sum()
     }
@@ -62,8 +64,8 @@ pub fn shape_rows(layouts: &[TableLayout], plan: &LookupPlan, rows: &mut RowBuff
     Ok(())
 }
 
-/// Shapes the buffer and reads each table of a plan. `read` gets the index of the table, fills the
-/// rows, and returns the number of missing keys.
+/// Gives the buffer the shape of the plan, and calls `read` for each table of the plan. `read` gets
+/// the index of the table, writes the rows, and returns the number of missing keys.
 pub(crate) fn lookup_tables(
     layouts: &[TableLayout],
     plan: &LookupPlan,

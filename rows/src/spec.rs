@@ -1,4 +1,4 @@
-//! The settings of a table in a job: its segments and their rules.
+//! The settings of a table in a job: its segments, and the rules for its rows.
 
 mod admission;
 mod byte_size;
@@ -26,11 +26,13 @@ use crate::layout::{SegmentLayout, TableLayout};
 /// The number of rows that a dense table may have if the job does not set `max_rows`.
 pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
 
-/// The unit of a row's stride in floats: 16 bytes.
+/// The number of floats that the stride of a row must be a multiple of: 16 bytes.
 pub(crate) const STRIDE_UNIT: usize = 4;
-/// The number of words of a companion row after the optimizer state: count, last step, dirty epoch.
+/// The number of metadata words in a companion row, after the optimizer state: count, last step and
+/// dirty epoch.
 pub const META_WORDS: usize = 3;
-/// The number of words for shows and clicks after the metadata, if a table keeps statistics of use.
+/// The number of words for shows and clicks in a companion row, after the metadata, if a table
+/// keeps statistics of use.
 const USE_WORDS: usize = 2;
 
 /// The settings of one embedding table.
@@ -41,16 +43,16 @@ pub struct TableSpec {
     pub name: String,
     /// The segments of a row, in the order of their floats.
     pub segments: Vec<SegmentSpec>,
-    /// Whether the vocabulary is fixed and filled before the first step. Rules that update whole
-    /// tables need this.
+    /// Whether the vocabulary of the table is fixed and filled before the first step. Rules that
+    /// update the whole table need a fixed vocabulary.
     #[serde(default)]
     pub dense: bool,
-    /// The number of rows that the table may have. If it is absent, the limit is
-    /// [`DEFAULT_DENSE_ROWS`] in a dense table, and other tables have no limit.
+    /// The largest number of rows of the table. If it is absent, a dense table may have
+    /// [`DEFAULT_DENSE_ROWS`] rows, and a dynamic table has no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u64>,
-    /// The memory that a dynamic table may take, without the lists of changes from which deltas are
-    /// made.
+    /// The largest amount of memory of a dynamic table; absent if memory is not limited. The lists
+    /// of changed keys, from which deltas are made, are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<ByteSize>,
     /// The row that evaluation and serving read for a key that the table does not have.
@@ -59,7 +61,7 @@ pub struct TableSpec {
     /// The condition under which a key gets a row.
     #[serde(default, skip_serializing_if = "Admission::is_all")]
     pub admission: Admission,
-    /// The condition under which a row is removed.
+    /// The condition under which a row is removed from the table.
     #[serde(default, skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
     /// The number type of the weights in memory and in checkpoints. Optimizer state and served
@@ -69,10 +71,11 @@ pub struct TableSpec {
     /// The ids whose rows are never evicted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<PinnedId>,
-    /// The statistics of shows and clicks of each row; absent if they are not kept.
+    /// The settings of the statistics of shows and clicks that each row has; absent if rows have no
+    /// such statistics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<UseStatistics>,
-    /// The growth of narrow rows to full ones; absent if rows are full from the start.
+    /// The growth of narrow rows to full rows; absent if rows are full from their creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow: Option<Growth>,
     /// The seed of the initial rows and of the rounding of 16-bit weights.
@@ -80,7 +83,7 @@ pub struct TableSpec {
 }
 
 /// The settings of one segment of a row, for example of the factors or of the linear weight. Each
-/// segment has its own rules.
+/// segment has its own optimizer, regulariser and limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentSpec {
@@ -95,11 +98,11 @@ pub struct SegmentSpec {
     /// The strength of the regulariser `(l2 / 2) * |w|^2`.
     #[serde(default)]
     pub l2: f32,
-    /// The rows that the regulariser updates. If it is absent, these are all rows of a dense table,
-    /// and in other tables the rows that a step touches.
+    /// The rows that the regulariser updates. If the scope is absent, a regulariser updates all
+    /// rows in a dense table, and the rows that the step touches in a dynamic table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_scope: Option<Scope>,
-    /// The limits of a row's gradient; absent if gradients are not clipped.
+    /// The limits of the gradient of a row's segment; absent if gradients are not clipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<ClipSpec>,
     /// The bounds of the weights; absent if every weight is allowed.
@@ -108,7 +111,7 @@ pub struct SegmentSpec {
 }
 
 impl SegmentSpec {
-    /// Makes a segment without regulariser, clip and bounds.
+    /// Creates the settings of a segment without a regulariser, a clip or bounds.
     pub fn new(
         name: impl Into<String>,
         dim: usize,
@@ -134,7 +137,7 @@ impl SegmentSpec {
 pub enum Scope {
     /// The rows for which the step has a gradient.
     Touched,
-    /// Every row of the table, at every step. This is possible in dense tables only.
+    /// Every row of the table, in every step. Only dense tables allow this.
     Table,
 }
 
@@ -142,7 +145,7 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {
-    /// The initial row with which training would start.
+    /// The initial row from which training would start the key.
     #[default]
     Seeded,
     /// A row of zeros.
@@ -150,7 +153,8 @@ pub enum Unknown {
 }
 
 impl TableSpec {
-    /// Makes a dynamic table of these segments, with the defaults of a job and the seed 0.
+    /// Creates the settings of a dynamic table with these segments, the defaults of a job, and the
+    /// seed 0.
     pub fn new(name: impl Into<String>, segments: Vec<SegmentSpec>) -> Self {
         Self {
             name: name.into(),
@@ -186,23 +190,23 @@ impl TableSpec {
         }
     }
 
-    /// Returns the number of floats of optimizer state of a row, over all segments.
+    /// Returns the number of floats of optimizer state of one row, summed over all segments.
     pub fn state_width(&self) -> usize {
         self.segments.iter().map(|s| s.optimizer.state_len(s.dim)).sum()
     }
 
-    /// Returns the number of rows that a dense table may have, or `None` for other tables.
+    /// Returns the largest number of rows of a dense table, or `None` for a dynamic table.
     pub fn row_limit(&self) -> Option<u64> {
         self.dense.then(|| self.max_rows.unwrap_or(DEFAULT_DENSE_ROWS))
     }
 
-    /// Returns whether a step updates rows without a gradient. Then gradients are staged by row and
-    /// applied by a sweep over the table.
+    /// Returns whether a step updates rows that have no gradient. If so, gradients are staged by
+    /// row, and a sweep over the table applies them.
     pub fn has_whole_table_rule(&self) -> bool {
         self.dense && self.segments.iter().any(|s| self.moves_whole_table(s))
     }
 
-    /// Returns whether a step updates every row in this segment, with or without a gradient.
+    /// Returns whether a step updates this segment of every row, with or without a gradient.
     pub fn moves_whole_table(&self, segment: &SegmentSpec) -> bool {
         self.rule_is_exact(segment) || self.l2_is_whole(segment)
     }
@@ -218,13 +222,15 @@ impl TableSpec {
         self.dense && wanted.is_some_and(|scope| scope != Some(Scope::Touched))
     }
 
-    /// Returns the number of words of a companion row: optimizer state, then metadata, rounded up
-    /// to 16 bytes so that a row of up to 64 bytes lies in as few cache lines as possible.
+    /// Returns the number of words of a companion row: optimizer state, metadata, and shows and
+    /// clicks. The number is rounded up to 16 bytes, so that a companion row of up to 64 bytes
+    /// crosses as few cache lines as possible.
     pub fn companion_stride(&self) -> usize {
         (self.state_width() + META_WORDS + self.use_words()).next_multiple_of(STRIDE_UNIT)
     }
 
-    /// Returns the number of words of a companion row for shows and clicks.
+    /// Returns the number of words for shows and clicks in a companion row, which is 0 if the table
+    /// keeps no statistics of use.
     pub fn use_words(&self) -> usize {
         if self.statistics.is_some() { USE_WORDS } else { 0 }
     }

@@ -2,14 +2,14 @@
 
 use zillion_registry::VersionId;
 
-/// The result of every fallible operation of this crate.
+/// The result of a fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A model that cannot be scored, or a version that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A graph without the output of a model that was built for inference.
+    /// A graph that has no logits, because it was not built for inference.
     #[error("the model has no output named \"logits\"; build the graph for inference")]
     NoLogits,
     /// An output that the graph does not have.
@@ -24,16 +24,16 @@ pub enum Error {
     /// A dense model that cannot be computed.
     #[error(transparent)]
     Model(#[from] zillion_nn::Error),
-    /// A version that the registry or the cache cannot provide.
+    /// A version whose files the registry or the cache cannot provide.
     #[error(transparent)]
     Registry(#[from] zillion_registry::Error),
     /// A version whose contents do not fit together.
     #[error("{0}")]
     Refused(String),
-    /// An input of a row that does not fit the model.
+    /// An input value that does not fit the model.
     #[error(transparent)]
     Input(#[from] zillion_feature::RequestError),
-    /// A version whose parity rows get scores that differ from those of the trainer.
+    /// A version with a parity row whose score on this machine differs from the trainer's score.
     #[error(
         "version {version} is not loaded, because parity row {row} of label `{label}` has the score {found} here and \
          {wanted} in training; use a machine and a binary that compute the same scores, or publish a new version"
@@ -43,11 +43,11 @@ pub enum Error {
         version: VersionId,
         /// The name of the label.
         label: String,
-        /// The number of the row, counted from 0.
+        /// The index of the parity row, counted from 0.
         row: usize,
-        /// The log odds that this machine computes.
+        /// The log odds that this machine has computed.
         found: f32,
-        /// The log odds that the trainer computed.
+        /// The log odds that the trainer has computed.
         wanted: f32,
     },
 }

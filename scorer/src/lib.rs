@@ -1,10 +1,10 @@
-//! Inference: computes scores from raw values or from batches.
+//! Inference: the computation of scores from raw values or from batches.
 //!
 //! Validation, evaluation, prediction, parity rows and the server all use [`Scorer`] to score
-//! batches. A scorer takes any [`RowSource`](zillion_rows::RowSource), so the tables of a running
-//! training, a checkpoint and a published version are scored by the same code. A [`Servable`] is a
-//! loaded version: it encodes raw values, looks up their rows and scores them. It can be used only
-//! after it has reproduced the trainer's scores of its [`ParityRows`].
+//! batches. A scorer takes any [`RowSource`](zillion_rows::RowSource), so the same code scores with
+//! the tables of a training run, with a checkpoint and with a published version. A [`Servable`] is
+//! a loaded version: it encodes raw values, looks up their rows and scores them. It can be used
+//! only after it has reproduced the trainer's scores of its [`ParityRows`].
 //!
 //! The crate has no training loop and no server, and does not depend on jobs or HTTP.
 

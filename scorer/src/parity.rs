@@ -1,9 +1,9 @@
-//! Parity rows: raw rows in a version, with the scores that a server must compute for them.
+//! The parity rows of a version: raw rows with the scores that a server must compute for them.
 //!
-//! Checksums prove that the bytes of a version did not change. They cannot prove that this program
-//! computes the scores of the trainer on this machine. So a version holds some raw rows with the
-//! log odds of the trainer. A version that does not reproduce them is refused, even if all hashes
-//! are right.
+//! Checksums prove that the bytes of a version did not change. They cannot prove that this program,
+//! on this machine, computes the same scores as the trainer. So a version holds some raw rows with
+//! the log odds that the trainer has computed. If a machine computes other scores for them, it does
+//! not load the version, even if all checksums are right.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,9 @@ use zillion_rows::layer::Throttle;
 
 use crate::error::{Error, Result};
 
-/// The tolerance of a score on a machine whose instructions differ from the trainer's, relative to
-/// the absolute value of the score or to 1, whichever is larger. With the same instructions, the
-/// bits must be equal.
+/// The largest allowed difference of a score on a machine whose instruction set differs from that
+/// of the trainer. The difference is relative to the absolute value of the score, or to 1 if the
+/// absolute value is smaller. With the same instruction set, the bits must be equal.
 const TOLERANCE: f32 = 1e-5;
 
 /// The parity rows of a version: raw rows and their log odds.
@@ -42,12 +42,13 @@ pub struct ParityColumn {
     pub name: String,
     /// The values of the input, row after row.
     pub values: Vec<ParityValue>,
-    /// The number of values of each row. Absent if each row has one.
+    /// The number of values of each row; absent if each row has exactly one value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lengths: Option<Vec<usize>>,
 }
 
-/// A raw value in a form that can be serialized. Unlike in plain JSON, the types of numbers differ.
+/// A raw value in a form that can be serialized. Unlike a plain JSON number, it records whether a
+/// number is an `i64`, a `u64` or an `f64`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParityValue {
@@ -59,15 +60,16 @@ pub enum ParityValue {
     Uint(u64),
     /// A floating-point number of type `f64`.
     Float(f64),
-    /// A value that is true or false.
+    /// A Boolean value.
     Bool(bool),
-    /// A text, as it was read.
+    /// A text, exactly as it was read from the data.
     Text(String),
 }
 
 impl ParityRows {
-    /// Creates parity rows from raw rows and their log odds by task and row. Each row must have
-    /// been scored in a batch of its own, so that a replay can work in small pieces.
+    /// Creates parity rows from raw rows and their log odds. `logits` has one list for each task,
+    /// with one value for each row. Each row must have been scored in a batch of its own, so that a
+    /// replay can work in small pieces.
     pub fn new(rows: usize, columns: &RawColumns<'_>, logits: Vec<Vec<f32>>) -> Self {
         let columns = columns.iter().map(|(name, column)| ParityColumn {
             name: name.to_string(),
@@ -86,13 +88,13 @@ impl ParityRows {
     /// Reads a file that [`ParityRows::to_json`] wrote.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not such a file.
+    /// Returns an error if the bytes are not a valid file of parity rows.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes)
             .map_err(|e| Error::Refused(format!("cannot read the parity rows of the version: {e}")))
     }
 
-    /// Returns each row as a request of its own.
+    /// Returns one request for each row.
     ///
     /// # Errors
     /// Returns an error if a column has fewer values than the rows need.

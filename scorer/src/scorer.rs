@@ -19,11 +19,11 @@ pub struct Scorer {
     rows: RowBuffer,
 }
 
-/// The scores of a batch.
+/// The scores of the rows of a batch.
 #[derive(Clone, Debug)]
 pub struct Scores<'a> {
-    /// The values of each output of the scorer for the rows of the batch. By default, the outputs
-    /// are the log odds of the model's tasks.
+    /// The values of the scorer's outputs: one list for each output, with one value for each row of
+    /// the batch. By default, the outputs are the log odds of the model's tasks.
     pub outputs: Vec<&'a [f32]>,
     /// The number of unique keys without a row, which were read as unknown.
     pub missing: u64,
@@ -38,12 +38,12 @@ impl Scorer {
         Self::with_results(graph, &[], settings, workers)
     }
 
-    /// Creates a scorer that also keeps the values of `further` nodes of the graph, which
-    /// [`Scorer::executor`] returns.
+    /// Creates a scorer that also keeps the values of the nodes `further` of the graph.
+    /// [`Scorer::executor`] gives access to these values.
     ///
     /// # Errors
-    /// Returns an error if the graph has no logits, or if the values of a node do not belong to the
-    /// batch.
+    /// Returns an error if the graph has no logits, or if the values of one of the nodes are not
+    /// values of the rows of a batch.
     pub fn with_results(
         graph: &Graph,
         further: &[NodeId],
@@ -63,7 +63,7 @@ impl Scorer {
         Ok(Self { executor, outputs: logits, workers, rows: RowBuffer::default() })
     }
 
-    /// Creates a scorer for the outputs of a graph with these names.
+    /// Creates a scorer for the outputs of a graph whose names are in `outputs`.
     ///
     /// # Errors
     /// Returns an error if the graph does not have one of the outputs.
@@ -80,12 +80,13 @@ impl Scorer {
         Ok(Self { executor, outputs, workers, rows: RowBuffer::default() })
     }
 
-    /// Returns the executor of the last batch, which has the values of the further nodes.
+    /// Returns the executor, which holds the results of the last batch, including those of the
+    /// further nodes.
     pub fn executor(&self) -> &Executor {
         &self.executor
     }
 
-    /// Scores a batch: looks up its rows in `source`, and runs the dense model.
+    /// Computes the scores of a batch: looks up its rows in `source`, and runs the dense model.
     ///
     /// # Errors
     /// Returns the errors of the source and of the model.

@@ -1,4 +1,5 @@
-//! A loaded version, which computes scores from raw rows after its parity rows were verified.
+//! The loaded version of a model, which computes scores from raw rows. Loading verifies the parity
+//! rows of the version.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,8 +26,8 @@ pub struct Servable {
     params: Params,
 }
 
-/// The part of a version that all versions of one training share: everything except rows and dense
-/// parameters, which a delta changes.
+/// The part of a version that all versions of one training run share. It has everything except the
+/// rows and the dense parameters, which are different in every version.
 #[derive(Debug)]
 struct Engine {
     encoder: Encoder,
@@ -34,8 +35,8 @@ struct Engine {
     graph: Graph,
     settings: Settings,
     workers: Arc<Workers>,
-    /// The buffers that no thread uses now. Their number is the largest number of threads that
-    /// scored at the same time.
+    /// The buffers that no thread is using now. When all threads are idle, their number is the
+    /// largest number of threads that have scored at the same time.
     idle: Mutex<Vec<Scratch>>,
 }
 
@@ -53,18 +54,19 @@ pub struct RowScores {
     pub logits: Vec<Vec<f32>>,
     /// The number of unique keys without a row, which were read as unknown.
     pub missing: u64,
-    /// The number of rows whose key is not in a side table, summed over all side tables.
+    /// The number of lookups in side tables that found no entry for the key of a row, summed over
+    /// all side tables.
     pub missing_side_rows: u64,
 }
 
 impl Servable {
     /// Loads a version: verifies its chain, fetches its files into the cache, maps its rows, and
-    /// replays its parity rows. Parts that are equal in one of the loaded versions `others` are
-    /// shared with it.
+    /// replays its parity rows. `others` are versions that are already loaded. The new version
+    /// shares the parts that are equal in one of them.
     ///
     /// # Errors
     /// Returns an error for the first part of the version that is missing or damaged, or for the
-    /// first parity row with a different score.
+    /// first parity row with a score that differs from the trainer's score.
     pub fn load<'a>(
         model: &Model,
         version: VersionId,
@@ -115,24 +117,24 @@ impl Servable {
         &self.params
     }
 
-    /// Returns the source of the rows.
+    /// Returns the source that scoring reads the embedding rows from.
     pub fn rows(&self) -> &LayerSource {
         &self.rows
     }
 
-    /// Returns the names of the scores, in order. They are the names of the graph's tasks, and the
-    /// first one is the name of the first label. A retrieval model without labels has a single
-    /// score with the name `score`, which is not a probability.
+    /// Returns the names of the scores, in the order of [`RowScores::logits`]. They are the names
+    /// of the graph's tasks, and the first one is the name of the first label. A retrieval model
+    /// without labels has a single score with the name `score`, which is not a probability.
     pub fn tasks(&self) -> &[String] {
         &self.engine.tasks
     }
 
-    /// Returns whether the scores are log odds of probabilities.
+    /// Returns whether the scores are the log odds of probabilities.
     pub fn has_probabilities(&self) -> bool {
         !self.encoder().schema().labels.is_empty()
     }
 
-    /// Scores raw rows.
+    /// Computes the scores of `rows` raw rows.
     ///
     /// # Errors
     /// Returns an error if an input does not fit the model, or if the model cannot be computed.
@@ -140,7 +142,7 @@ impl Servable {
         self.score_batch(&self.encoder().encode(rows, columns)?)
     }
 
-    /// Scores a batch that [`Servable::encoder`] has encoded.
+    /// Computes the scores of a batch that [`Servable::encoder`] has made.
     ///
     /// # Errors
     /// Returns an error if the model cannot be computed.
@@ -194,13 +196,14 @@ impl Engine {
         Ok(Scratch { scorer, plan: PlanScratch::default() })
     }
 
-    /// Locks the list of idle buffers. A request locks the list twice, and never for each key.
+    /// Locks the list of idle buffers. A request locks the list only twice in total, and not once
+    /// for each key.
     fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns whether two versions can share an engine, because they differ only in rows and dense
+/// Returns whether two versions can share an engine. They can if they differ only in rows and dense
 /// parameters.
 fn is_same_engine(a: &VersionManifest, b: &VersionManifest) -> bool {
     a.schema_hash == b.schema_hash

@@ -171,7 +171,7 @@ fn columns_that_teach_nothing_are_named() {
     let none = ["--set", "data.valid=[]", "--set", "data.test=[]"];
     let (code, report) = check(&place, &[&more[..], &none[..]].concat());
     assert_eq!(code, 0, "{report:#}");
-    finds(&report, "warning", "features.row", &["another id in every row"]);
+    finds(&report, "warning", "features.row", &["a different id in every row"]);
     finds(&report, "warning", "features.same", &["the same in every row"]);
     finds(&report, "note", "data.test", &["no test AUC"]);
 }

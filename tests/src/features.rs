@@ -231,7 +231,12 @@ fn errors_of_the_job_are_named() {
             2,
             "unknown value \"cty\" for `features.city_colour.of`; did you mean `city`?",
         ),
-        ("of = [\"city\", ", "of = [\"history\", ", 2, "`history` has any number of values a row"),
+        (
+            "of = [\"city\", ",
+            "of = [\"history\", ",
+            2,
+            "`history` may have several values in a row",
+        ),
         ("max_len = 4", "", 2, "a sequence needs `max_len = n`"),
         (
             "side = \"items\"",

@@ -224,7 +224,11 @@ fn errors_of_the_job_are_named() {
         ("candidates = \"items\"", "candidates = \"item\"", "did you mean `items`?"),
         ("exclude = \"history\"", "exclude = \"histery\"", "did you mean `history`?"),
         ("metric = \"recall@5\"", "metric = \"recall@7\"", "is recall@7, which is not measured"),
-        ("metric = \"recall@5\"", "metric = \"auc\"", "which needs labels, and the job has none"),
+        (
+            "metric = \"recall@5\"",
+            "metric = \"auc\"",
+            "which needs labels, and the job has no labels",
+        ),
         ("metric = \"recall@5\"", "metric = \"recal@5\"", "unknown metric `recal@5`; choose auc"),
         ("recall_at = [5, 10]", "recall_at = [0]", "must be at least 1, found 0"),
         (

@@ -133,7 +133,7 @@ pub enum Error {
     /// A node that is not in the model.
     #[error("unknown node `{name}`; {hint}`zillion model graph JOB` lists all nodes")]
     UnknownNode {
-        /// The requested name.
+        /// The name of the node that was requested.
         name: String,
         /// A hint that names the most similar node, or an empty text.
         hint: String,
@@ -143,7 +143,7 @@ pub enum Error {
         "node `{name}` of shape {shape} has the rows of a table and not of a batch; name a lookup that reads this node instead"
     )]
     NotByRow {
-        /// The requested name.
+        /// The name of the node that was requested.
         name: String,
         /// The shape of the node.
         shape: String,

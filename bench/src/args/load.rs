@@ -1,5 +1,5 @@
-//! The arguments of the commands that measure scoring: `loadgen`, and `bench serve`, which scores
-//! without a network.
+//! The arguments of the commands that measure scoring: `loadgen`, which sends requests to a server,
+//! and `bench serve`, which scores without a network.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub struct LoadgenArgs {
     /// --set data.delimiter=';' (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Number of requests a second
+    /// Number of requests per second
     #[arg(long, default_value = "100", value_name = "RPS", value_parser = positive)]
     pub(crate) rate: f64,
     /// Seconds for which requests are sent
@@ -51,14 +51,15 @@ pub struct LoadgenArgs {
     /// latency
     #[arg(long, default_value = "8")]
     pub(crate) connections: NonZeroUsize,
-    /// Number of different requests, which are sent in turns
+    /// Number of different requests, which are sent in a cycle
     #[arg(long, default_value = "16")]
     pub(crate) bodies: NonZeroUsize,
-    /// Milliseconds that a request may take from its scheduled time before it counts as failed
+    /// Time limit of a request in milliseconds, counted from its scheduled time; a request that
+    /// takes longer counts as failed
     #[arg(long, default_value = "10000", value_name = "MS")]
     pub(crate) timeout_ms: u64,
-    /// Compare every answer, bit for bit, with the scores that this program computes with the
-    /// version that the answer names
+    /// Compare every answer bit for bit with scores that this program computes with the same
+    /// version
     #[arg(long)]
     pub(crate) check: bool,
     /// Print the figures, including those of each second, as one line of JSON on stdout
@@ -77,13 +78,13 @@ pub(crate) struct BenchServeArgs {
     /// Number of rows in the table
     #[arg(long, default_value = "2000000")]
     pub(crate) rows: NonZeroU64,
-    /// Number of requests that are timed; absent: 3000 of 1 row, 1000 of 100, 400 of 500, 250
-    /// otherwise
+    /// Number of requests that are timed; absent: 3000 with 1 row, 1000 with 100 rows, 400 with 500
+    /// rows, otherwise 250
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
 }
 
-/// A protocol in which requests are sent.
+/// The protocol of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {

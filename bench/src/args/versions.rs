@@ -1,4 +1,5 @@
-//! The arguments of the benchmarks of versions and of servers that follow them.
+//! The arguments of the benchmarks of versions, and of the benchmarks of servers that load
+//! versions.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -14,16 +15,16 @@ pub(crate) struct BenchHotLoadArgs {
     /// Number of keys that are trained between two deltas
     #[arg(long, default_value = "10000")]
     pub(crate) delta_rows: NonZeroUsize,
-    /// Number of rollbacks to the version before, spread evenly over the deltas
+    /// Number of rollbacks to the previous version, spread evenly over the deltas
     #[arg(long, default_value = "10")]
     pub(crate) rollbacks: usize,
-    /// Number of requests a second
+    /// Number of requests per second
     #[arg(long, default_value = "300", value_name = "RPS", value_parser = super::load::positive)]
     pub(crate) rate: f64,
     /// Number of rows in a request
     #[arg(long, default_value = "100")]
     pub(crate) candidates: NonZeroUsize,
-    /// Number of threads of the server that score; absent: one a core
+    /// Number of threads of the server that score; absent: one per core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Seconds of load before the deltas, in which the server loads no version
@@ -33,8 +34,8 @@ pub(crate) struct BenchHotLoadArgs {
     /// delta is published
     #[arg(long, default_value = "20", value_parser = super::load::positive)]
     pub(crate) last_seconds: f64,
-    /// Folder below which the registry and the cache are made and then removed; absent: the folder
-    /// for temporary files
+    /// Folder in which the registry and the cache are made and then removed; absent: the folder for
+    /// temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
 }
@@ -50,8 +51,8 @@ pub(crate) struct BenchColdStartArgs {
     /// Number of starts with a full cache
     #[arg(long, default_value = "5")]
     pub(crate) starts: NonZeroUsize,
-    /// Folder below which the registry and the cache are made and then removed; absent: the folder
-    /// for temporary files
+    /// Folder in which the registry and the cache are made and then removed; absent: the folder for
+    /// temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
 }
@@ -61,7 +62,7 @@ pub(crate) struct BenchRegistryArgs {
     /// Number of versions of the model
     #[arg(long, default_value = "100000")]
     pub(crate) versions: NonZeroU64,
-    /// Folder below which the registry is made and then removed; absent: the folder for temporary
+    /// Folder in which the registry is made and then removed; absent: the folder for temporary
     /// files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
@@ -75,15 +76,15 @@ pub(crate) struct BenchWireArgs {
     /// Number of rows in a request (repeatable, or separated by commas)
     #[arg(long, default_value = "1,100,1000", value_delimiter = ',')]
     pub(crate) candidates: Vec<NonZeroUsize>,
-    /// Number of requests that are measured; absent: 5000 up to 10 rows in a request, 1000 up to
-    /// 200, 300 otherwise
+    /// Number of requests that are measured; absent: 5000 with up to 10 rows, 1000 with up to 200
+    /// rows, otherwise 300
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
-    /// Number of threads of the server that score; absent: one a core
+    /// Number of threads of the server that score; absent: one per core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Folder below which the registry and the cache are made and then removed; absent: the folder
-    /// for temporary files
+    /// Folder in which the registry and the cache are made and then removed; absent: the folder for
+    /// temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
 }

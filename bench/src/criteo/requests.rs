@@ -1,5 +1,5 @@
-//! The requests in the shape of Criteo's rows, with ids drawn by Zipf's law and numbers between -1
-//! and 1.
+//! The requests with the shape of Criteo's rows. The ids follow Zipf's law, and the numbers lie
+//! between -1 and 1.
 
 use anyhow::Result;
 use zillion_feature::random::combine;
@@ -8,15 +8,15 @@ use zillion_feature::{RawColumn, RawColumns, RawValues};
 use super::{IDS, NUMBERS};
 use crate::load::bodies::{Body, Recipe};
 
-/// The exponent of Zipf's law. With a larger exponent, frequent ids are drawn more often.
+/// The exponent of Zipf's law. A larger exponent makes frequent ids more frequent.
 const ZIPF: f64 = 1.2;
 
-/// A fixed number of different requests, which are used in a cycle.
+/// A fixed number of different requests, which are sent again and again in the same order.
 pub(crate) struct Requests(Vec<RawColumns<'static>>);
 
 impl Requests {
-    /// Draws the requests, with ids as the peer draws them: by Zipf's law, scattered by a factor,
-    /// within runs of 50,000.
+    /// Draws `different` requests of `candidates` rows. The ids are drawn as the peer draws them:
+    /// by Zipf's law, then scattered by a factor within runs of 50,000 ids.
     pub(crate) fn new(rows: u64, candidates: usize, different: usize) -> Self {
         let column = |values| RawColumn { values, lengths: None, is_shared: false };
         let request = |request: u64| {
@@ -47,7 +47,8 @@ impl Requests {
         self.0.iter().map(|columns| recipe.body(columns.clone())).collect()
     }
 
-    /// Returns the columns of the i-th request of the cycle.
+    /// Returns the columns of request `i`, counted from 0. After the last request, the count starts
+    /// again.
     pub(crate) fn get(&self, i: usize) -> &RawColumns<'static> {
         &self.0[i % self.0.len()]
     }
@@ -64,15 +65,15 @@ impl Stream {
         Self { seed, next: 0 }
     }
 
-    /// Draws a number from the interval from 0 (included) to 1 (excluded).
+    /// Draws a number from 0 (included) to 1 (excluded).
     fn unit(&mut self) -> f64 {
         self.next += 1;
         (combine(self.seed, self.next) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Draws a rank by Zipf's law with exponent `a` > 1, over all ranks that fit into an `i64`. The
-    /// method is Devroye's rejection (Non-Uniform Random Variate Generation, X.6.1), which numpy
-    /// uses too.
+    /// Draws a rank from Zipf's law with the exponent `a`, which must be above 1. The rank fits an
+    /// `i64`. The method is Devroye's rejection (Non-Uniform Random Variate Generation, X.6.1),
+    /// which numpy uses too.
     fn zipf(&mut self, a: f64) -> i64 {
         let b = 2f64.powf(a - 1.0);
         loop {

@@ -1,10 +1,10 @@
-//! The check of the benchmark: the values that every row must have after the pushes, computed by a
-//! model that is independent of the table.
+//! The check of the benchmark: the values that each row must have after the pushes. A model that is
+//! independent of the table computes these values.
 //!
-//! A table that loses rows, or changes the wrong ones, may be very fast. Every push of this
-//! benchmark has the same gradient, so that the values of a row follow from the initial row of its
-//! key and the number of its pushes, by a sum in f64. The numbers of pushes follow from the plans.
-//! The work of this module is never timed.
+//! The check is needed because a table that loses rows or changes wrong rows may be very fast. All
+//! pushes of this benchmark have the same gradient. Therefore a sum in `f64` gives the values of a
+//! row from the initial row of its key and the number of its pushes. The plans determine the
+//! numbers of pushes. The work of this module is never timed.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -13,28 +13,28 @@ use zillion_embedding::TableSet;
 use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::{DEFAULT_SHARDS, Dtype, OptimizerSpec, TableSpec};
 
-/// The number of pushes of each id.
+/// The number of pushes for each id.
 pub(crate) struct Pushes(Vec<u32>);
 
-/// The result of the check.
+/// The result of checking all rows.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Checked {
     pub(crate) checked_rows: u64,
-    /// The number of rows that the table does not have.
+    /// The number of rows that are missing in the table.
     pub(crate) lost_rows: u64,
-    /// The number of rows whose stored count differs from the number of their pushes.
+    /// The number of rows whose stored count is not the number of their pushes.
     pub(crate) miscounted_rows: u64,
-    /// The number of rows whose weights differ from those of the model.
+    /// The number of rows whose weights differ from the weights of the model.
     pub(crate) wrong_rows: u64,
 }
 
 impl Pushes {
-    /// Returns one push for each id, which is the state after the table was filled.
+    /// Returns the counts after the table was filled: one push for each id.
     pub(crate) fn of_filled(rows: u64) -> Self {
         Self(vec![1; rows as usize])
     }
 
-    /// Adds `calls` pushes of the plans, which were pushed in turn, beginning with the first.
+    /// Adds `calls` pushes. The plans were pushed in a cycle, starting with the first plan.
     pub(crate) fn add(&mut self, plans: &[LookupPlan], calls: u64) {
         let (rounds, rest) = (calls / plans.len() as u64, calls % plans.len() as u64);
         for (plan, at) in plans.iter().zip(0..) {
@@ -43,7 +43,8 @@ impl Pushes {
         }
     }
 
-    /// Returns the total change of a weight after each number of pushes of `gradient`.
+    /// Returns the total change of a weight after 0, 1, 2 and more pushes of `gradient`, up to the
+    /// largest number of pushes of an id.
     fn total_changes(&self, rule: OptimizerSpec, gradient: f64) -> Result<Vec<f64>> {
         let OptimizerSpec::RowwiseAdagrad { lr, initial_accumulator, eps } = rule else {
             anyhow::bail!("optimizer {rule:?}: the check supports rowwise_adagrad only");
@@ -60,8 +61,8 @@ impl Pushes {
         Ok(moved)
     }
 
-    /// Pulls all rows, a range of ids at a time, and compares them with the model. `plan` makes the
-    /// plan for a range of ids.
+    /// Pulls all rows and compares them with the model, one range of ids at a time. `plan` makes
+    /// the lookup plan for a range of ids.
     pub(crate) fn check(
         &self,
         workers: &Workers,
@@ -102,9 +103,10 @@ impl Pushes {
     }
 }
 
-/// Returns the largest allowed difference between a weight and the model. Each push rounds the
-/// weight and the accumulator, and equal gradients round alike, so that the errors add up. A single
-/// push too many may stay within this tolerance, but it is found by the count of the row.
+/// Returns the maximum difference that is allowed between a weight and the model. Each push rounds
+/// the weight and the accumulator. Equal gradients are rounded in the same direction, so the errors
+/// add up. A single push too many may stay within this tolerance, but the count of the row shows
+/// it.
 fn tolerance(dtype: Dtype, began: f32, moved: f64, pushes: u32) -> f64 {
     let last_place = match dtype {
         Dtype::F32 => f64::from(f32::EPSILON),

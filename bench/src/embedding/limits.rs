@@ -1,5 +1,5 @@
-//! The rates at which the memory of this machine reads and updates rows: upper bounds of the rates
-//! of a table.
+//! The rates at which this machine can read and update random rows in memory. They are upper bounds
+//! for the rates of a table.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use zillion_device::probe::RowProbe;
 
 use crate::turns::{TURN, median};
 
-/// The rates of random rows of 64 bytes in memory, with all threads at once.
+/// The rates for random rows of 64 bytes in memory, with all threads at the same time.
 pub(super) struct Limits {
     pub(super) read: Limit,
     pub(super) rmw: Limit,
 }
 
-/// The rate of one kind of access to memory.
+/// The rate of one kind of memory access.
 pub(super) struct Limit {
     pub(super) mrows_s: f64,
-    /// The rate divided by that of one thread.
+    /// The rate with all threads divided by the rate with one thread.
     pub(super) speedup: Option<f64>,
 }
 
@@ -36,7 +36,8 @@ impl Limits {
 }
 
 impl Limit {
-    /// Measures the rate. If there are several threads, they take turns with one thread.
+    /// Measures the rate. If there are several threads, turns with all threads and with one thread
+    /// alternate.
     fn probe(
         workers: &Workers,
         probes: &mut [RowProbe],

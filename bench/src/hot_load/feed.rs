@@ -1,9 +1,9 @@
-//! The source of versions: live tables that are trained with random gradients, and whose changes
-//! are published.
+//! The source of versions: tables that are trained with random gradients, and whose changes are
+//! published.
 //!
-//! Versions are made in the same way as those of a training run: a delta is written from the lists
-//! of changes if the lists reach back to the dirty epoch of the parent, otherwise by comparing all
-//! rows with those of the parent.
+//! Versions are made in the same way as in a training run. If the lists of changes reach back to
+//! the dirty epoch of the parent, a delta is written from these lists. Otherwise all rows are
+//! compared with the rows of the parent.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -26,11 +26,11 @@ use crate::criteo::Criteo;
 use crate::embedding::BATCH_VALUES;
 use zillion_console::{compute_pool, durable_files};
 
-/// The number of dirty epochs whose changes are listed. It is larger than in a training run,
+/// The number of dirty epochs for which changes are listed. It is larger than in a training run
 /// because of the rollback over many versions.
 const TRACKED: usize = 256;
 
-/// A model in training.
+/// A model that is trained and published.
 pub(crate) struct Feed {
     model: Model,
     criteo: Criteo,
@@ -40,14 +40,14 @@ pub(crate) struct Feed {
     folder: PathBuf,
     rows: u64,
     step: u64,
-    /// The dirty epoch that ended when each version was published.
+    /// The dirty epoch that ended when a version was published, for each version.
     epochs: HashMap<VersionId, u32>,
     /// The parent of the next version.
     parent: Option<VersionManifest>,
 }
 
 impl Feed {
-    /// Creates a feed whose table has the ids below `rows`.
+    /// Creates a feed. Its table contains all ids from 0 to `rows - 1`.
     pub(crate) fn new(model: &Model, rows: u64, folder: &Path) -> Result<Self> {
         // One thread must be enough, because the server has the other processors.
         let workers = compute_pool(Some(NonZeroUsize::MIN))?;
@@ -92,7 +92,7 @@ impl Feed {
         self.publish(Self::write_changes)
     }
 
-    /// Makes this version the parent of the next one, regardless of versions published since.
+    /// Sets the parent of the next version, even if other versions have been published after it.
     pub(crate) fn set_parent(&mut self, version: VersionId) -> Result<()> {
         self.parent = Some(self.model.version(version)?);
         Ok(())
@@ -118,7 +118,7 @@ impl Feed {
         Ok(number)
     }
 
-    /// Writes and returns the layer of the rows that changed since the parent.
+    /// Writes the layer with the rows that changed since the parent, and returns its manifest.
     fn write_changes(&mut self, folder: &Path) -> Result<LayerManifest> {
         let parent = self.parent.as_ref().context("a delta needs a parent version")?.version;
         if let Some(&epoch) = self.epochs.get(&parent)
@@ -142,7 +142,7 @@ impl Feed {
         Ok(difference(&self.files, folder, &layouts, &old, &new, &mut Unthrottled)?)
     }
 
-    /// Makes steps over these ids, with a gradient of its own for each id.
+    /// Trains on ids in several steps. Each id has a different gradient.
     fn push(&mut self, ids: impl Iterator<Item = u64>) -> Result<()> {
         let mut ids = ids.peekable();
         let stride = self.client.layouts()[0].stride;

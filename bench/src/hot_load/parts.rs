@@ -1,4 +1,4 @@
-//! The latencies by the part of the run in which a request was due.
+//! The latencies of requests, separately for each part of the run.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::load::figures::{Figures, Percentiles};
 use crate::load::open_loop::{Done, Plan};
 
-/// The requests that were due in one part of a run.
+/// The figures of the requests that were due in one part of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Part {
     /// The length of the part in seconds.
@@ -20,7 +20,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Summarises the requests that were due in `time`, counted from the start of the run.
+    /// Computes the figures of the requests that were due in the range `time`, which counts from
+    /// the start of the run.
     pub(crate) fn of(done: &[Done], plan: &Plan, time: Range<Duration>) -> Self {
         let is_in = |done: &&Done| time.contains(&plan.due(done.request));
         let own: Vec<Done> = done.iter().filter(is_in).copied().collect();

@@ -1,5 +1,5 @@
-//! The measurement of the time at which the server first answers with a version. A separate thread
-//! asks the server repeatedly while a version is awaited.
+//! The measurement of the time until the server first answers with a new version. While the
+//! benchmark waits for a version, a separate thread sends requests to the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,24 +15,24 @@ use crate::load::answers::named_version;
 use crate::load::target::Target;
 use crate::server::Asker;
 
-/// The time between two requests, which is the resolution of the measurement.
+/// The time between two requests of this thread. It is the resolution of the measurement.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The times from moves of the pointer to the first answers with their versions.
+/// The times from moves of the pointer to the first answers with the new versions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Freshness {
-    /// The number of moves whose version the server answered with.
+    /// The number of moves after which the server answered with the new version.
     seen: usize,
-    /// The number of moves that a later move overtook, before the server answered with their
-    /// version.
+    /// The number of moves whose version the server never answered with, because a later move came
+    /// first.
     overtaken: usize,
-    /// The median of the times from a move to the first answer with its version or, if the move was
-    /// overtaken, with a later one.
+    /// The median time from a move to the first answer with its version. If a later move came
+    /// first, the time to the first answer with a later version counts.
     median_seconds: f64,
     max_seconds: f64,
 }
 
-/// The thread that asks the server, and the results so far.
+/// A thread that sends requests to the server, with the results so far.
 pub(crate) struct Watch {
     state: Arc<Mutex<State>>,
     stop: Arc<AtomicBool>,
@@ -41,7 +41,7 @@ pub(crate) struct Watch {
 
 #[derive(Default)]
 struct State {
-    /// The moves whose version has not answered yet, in the order of the moves.
+    /// The moves whose versions the server has not answered with yet, in the order of the moves.
     awaited: Vec<(VersionId, Instant)>,
     seconds: Vec<f64>,
     overtaken: usize,
@@ -49,7 +49,7 @@ struct State {
 }
 
 impl Watch {
-    /// Starts a thread that asks `target` with `body`, which has one row.
+    /// Starts a thread that sends `body`, a request of one row, to `target`.
     pub(crate) fn start(target: Target, body: Bytes) -> Result<Self> {
         let state = Arc::new(Mutex::new(State::default()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -77,13 +77,13 @@ impl Watch {
         Ok(Self { state, stop, thread: Some(thread.spawn(watch)?) })
     }
 
-    /// Records that the pointer has just been moved to `version`.
+    /// Records that the pointer has been moved to `version` just now.
     pub(crate) fn record_move(&self, version: VersionId) {
         lock(&self.state).awaited.push((version, Instant::now()));
     }
 
-    /// Waits until the versions of all moves have answered, and returns the seconds of the last
-    /// one.
+    /// Waits until the server has answered with the versions of all moves. Returns the time that
+    /// the last one took, in seconds.
     pub(crate) fn settle(&self, patience: Duration) -> Result<f64> {
         let began = Instant::now();
         loop {
@@ -99,7 +99,7 @@ impl Watch {
         }
     }
 
-    /// Returns the figures of all moves so far, and the number of requests without an answer.
+    /// Returns the figures of all moves so far, and the number of requests that got no answer.
     pub(crate) fn freshness(&self) -> (Freshness, u64) {
         let state = lock(&self.state);
         let mut seconds = state.seconds.clone();
@@ -113,7 +113,7 @@ impl Watch {
         (freshness, state.failures)
     }
 
-    /// Stops the thread and waits for its end.
+    /// Stops the thread and waits until it has ended.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {

@@ -1,14 +1,14 @@
-//! The answers of a server, and the check that they are right.
+//! The answers of a server, and the check that they are correct.
 //!
-//! A version answers a request with the same bytes each time, so that a run of any length has few
-//! different answers. Each different answer is kept once and compared after the run, when the
-//! comparison disturbs no timing. An answer that mixes two versions differs from the answers of
-//! both and cannot be missed.
+//! A version always answers a request with the same bytes, so even a long run has few different
+//! answers. Each different answer is stored once and compared after the run, so that the comparison
+//! does not disturb the measurement. An answer that mixes two versions differs from the answers of
+//! both versions, so the check always detects it.
 //!
 //! # Memory
-//! One answer is kept for each pair of a version and a body. If all answers of a server differ,
-//! only [`MOST`] are kept and the rest are counted as unchecked, which fails the run as a wrong
-//! answer does.
+//! One answer is stored for each pair of a version and a body. If a server returns more than
+//! [`MOST`] different answers, the others are only counted as unchecked. An unchecked answer makes
+//! the run fail, like a wrong answer.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -26,15 +26,16 @@ use super::bodies::Body;
 use super::grpc;
 use crate::args::Protocol;
 
-/// The largest number of different answers that are kept.
+/// The maximum number of different answers that are stored.
 const MOST: usize = 65_536;
 
 /// The answers of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// Whether answers are kept, to be checked after the run.
+    /// Whether answers are stored and checked after the run.
     is_checked: bool,
-    /// The number of times that each answer came, by the index of its body and its bytes.
+    /// The number of times that each answer was received. The key is the index of the body and the
+    /// bytes of the answer.
     kept: HashMap<(usize, Bytes), u64>,
     /// The number of answers that name each version.
     pub(crate) versions: BTreeMap<String, u64>,
@@ -46,16 +47,16 @@ pub(crate) struct Answers {
 pub(crate) struct Checked {
     /// The number of answers that were compared.
     pub(crate) compared: u64,
-    /// The number of checked answers that differ from the scores of the version that they name.
+    /// The number of compared answers that differ from the scores of their version.
     pub(crate) mismatches: u64,
     /// The number of answers that could not be compared.
     pub(crate) unchecked: u64,
-    /// The description of the first wrong answer.
+    /// The description of the first wrong answer, or `None` if there is no wrong answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) first: Option<String>,
 }
 
-/// The parts of an answer, of any protocol, that the check reads.
+/// The parts of an answer that the check needs, for all protocols.
 #[derive(Debug, Deserialize)]
 struct Answer {
     model_version: Option<String>,
@@ -70,7 +71,7 @@ struct Tensor {
     data: Vec<f32>,
 }
 
-/// The expected answer to a body: the name and the values of each default output.
+/// The expected answer to a body: the name of each default output, with its values.
 pub(crate) type Expected = Vec<(String, Vec<f32>)>;
 
 impl Answers {
@@ -78,7 +79,7 @@ impl Answers {
         Self { is_checked, ..Self::default() }
     }
 
-    /// Adds an answer to the body with this index.
+    /// Adds an answer to the body with the index `body`.
     pub(crate) fn add(&mut self, body: usize, answer: Bytes) {
         let version = match is_json(&answer) {
             true => named_version(&answer).map(Cow::Borrowed),
@@ -101,9 +102,9 @@ impl Answers {
         }
     }
 
-    /// Compares all answers to `bodies` with scores that this process computes. Each version is
-    /// loaded once, through a cache in the folder `cache`, and shares layers with the version
-    /// loaded before. `asked` is the version of answers that do not name one.
+    /// Compares all answers with scores that this process computes for `bodies`. Each version is
+    /// loaded once, with a cache in the folder `cache`, and shares layers with the version that was
+    /// loaded before it. `asked` is the version of the answers that name no version.
     pub(crate) fn compare(
         &self,
         protocol: Protocol,
@@ -130,8 +131,8 @@ impl Answers {
         Ok(self.check(protocol, asked, expected))
     }
 
-    /// Compares all answers with the scores that `expected` returns for a version and a body, one
-    /// version after another in ascending order.
+    /// Compares all answers with the expected scores, in ascending order of the versions.
+    /// `expected` returns the scores of a version for the body with an index.
     fn check(
         &self,
         protocol: Protocol,
@@ -179,13 +180,14 @@ impl Answers {
     }
 }
 
-/// Returns whether an answer is JSON, which begins with a brace. No gRPC message of an answer
-/// begins with that byte.
+/// Returns whether an answer is JSON, which begins with a brace. A gRPC answer never begins with
+/// this byte.
 fn is_json(answer: &[u8]) -> bool {
     answer.first() == Some(&b'{')
 }
 
-/// Returns the version that an answer names, without reading the rest of it.
+/// Returns the version that a JSON answer names, or `None` if it names no version. The rest of the
+/// answer is not parsed.
 pub(crate) fn named_version(answer: &[u8]) -> Option<&str> {
     const KEY: &[u8] = br#""model_version":""#;
     let at = answer.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
@@ -214,7 +216,8 @@ fn read(bytes: &[u8], asked: Option<VersionId>) -> Result<(VersionId, Answer)> {
 }
 
 impl Answer {
-    /// Finds the first difference from the expected scores, bit for bit.
+    /// Returns a description of the first difference from the expected scores, or `None` if all
+    /// scores are equal bit for bit.
     fn difference(&self, protocol: Protocol, expected: &Expected) -> Option<String> {
         let first = expected.first().map_or(&[][..], |(_, scores)| scores);
         match (protocol, self) {
@@ -263,7 +266,7 @@ mod tests {
         .into()
     }
 
-    /// Returns thirds for body 0 of version 3, and tenths for body 0 of version 4.
+    /// Returns thirds for version 3 and tenths for version 4. The body must be body 0.
     fn expected(version: VersionId, body: usize) -> Result<Expected> {
         assert_eq!(body, 0);
         match version.0 {

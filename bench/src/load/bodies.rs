@@ -1,4 +1,4 @@
-//! The rows of a file, as the bodies of requests and as the columns that the bodies encode.
+//! The rows of a file as the bodies of requests, and the columns from which the bodies are made.
 
 use std::path::PathBuf;
 
@@ -12,24 +12,24 @@ use zillion_registry::VersionId;
 use super::grpc;
 use crate::args::Protocol;
 
-/// A request and the columns of its rows.
+/// A request, with the columns of its rows.
 #[derive(Clone, Debug)]
 pub struct Body {
     /// The request as JSON.
     pub json: Bytes,
     /// The number of rows of the request.
     pub rows: usize,
-    /// The columns that the server decodes from the JSON. This process computes the expected answer
-    /// from them.
+    /// The columns that the server must decode from the JSON. This process computes the expected
+    /// answer from the same columns.
     pub columns: RawColumns<'static>,
 }
 
 impl Body {
-    /// Returns the message of the request in a protocol: gRPC sends raw tensors, and the other
-    /// protocols send the JSON.
+    /// Returns the bytes of the request in a protocol: raw tensors for gRPC, and the JSON for all
+    /// other protocols.
     ///
     /// # Errors
-    /// Returns an error if an input has values that no tensor can hold.
+    /// Returns an error if an input has values that a tensor cannot contain.
     pub(crate) fn message(
         &self,
         protocol: Protocol,
@@ -43,24 +43,25 @@ impl Body {
     }
 }
 
-/// The settings by which rows become requests.
+/// The settings for converting rows to requests.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The protocol of the request.
     pub protocol: Protocol,
     /// The number of rows in a request.
     pub rows: usize,
-    /// The inputs that all rows of a rank request share.
+    /// The names of the inputs that all rows of a rank request share.
     pub context: Vec<String>,
-    /// The outputs that a v2 request names; if empty, the server answers with its default outputs.
+    /// The outputs that a v2 request asks for. If the list is empty, the server answers with its
+    /// default outputs.
     pub outputs: Vec<String>,
 }
 
-/// Reads up to `limit` bodies from the rows of a file, in order. The last rows are left out if they
-/// do not fill another body.
+/// Reads up to `limit` requests from the rows of a file, in the order of the rows. Rows at the end
+/// that do not fill a whole request are left out.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read or has too few rows for one body, or if a name of
+/// Returns an error if the file cannot be read or has too few rows for one request, or if a name in
 /// the context is not an input.
 pub(crate) fn read(
     data: &DataConfig,
@@ -88,12 +89,12 @@ pub(crate) fn read(
 }
 
 impl Recipe {
-    /// Returns the recipe of v2 requests of `rows` rows for the default outputs.
+    /// Returns the settings for v2 requests of `rows` rows that ask for the default outputs.
     pub(crate) fn v2(rows: usize) -> Self {
         Self { protocol: Protocol::V2, rows, context: Vec::new(), outputs: Vec::new() }
     }
 
-    /// Returns the body for these columns, which must have as many rows as a request.
+    /// Returns the request for the columns. Each column must have the number of rows of a request.
     pub fn body(&self, mut columns: RawColumns<'static>) -> Result<Body> {
         for name in &self.context {
             let Some(column) = columns.get_mut(name.as_str()) else {
@@ -129,7 +130,7 @@ impl Recipe {
     }
 }
 
-/// Returns a column with only one of its rows.
+/// Returns a column that contains only one of the rows of `column`.
 pub(crate) fn row_of(column: &RawColumn<'static>, row: usize) -> RawColumn<'static> {
     let own = match &column.lengths {
         Some(lengths) => {
@@ -148,7 +149,8 @@ pub(crate) fn row_of(column: &RawColumn<'static>, row: usize) -> RawColumn<'stat
     RawColumn { values, lengths, is_shared: column.is_shared }
 }
 
-/// Returns rows as JSON objects, either of the shared columns or of the other columns.
+/// Returns rows as JSON objects. They contain either the shared columns or the other columns, as
+/// `are_shared` tells.
 fn rows(
     columns: &RawColumns<'static>,
     count: usize,
@@ -168,7 +170,8 @@ fn rows(
     Ok(rows)
 }
 
-/// Returns a column as tensors of the v2 protocol: its values, and the lengths of its lists.
+/// Returns a column as tensors of the v2 protocol: one for the values, and one for the lengths of
+/// lists if there are lists.
 fn tensors(name: &str, column: &RawColumn<'static>) -> Result<Vec<Value>> {
     let data = json_values(name, &column.values)?;
     let datatype = datatype(name, &column.values)?;
@@ -206,7 +209,7 @@ fn json_values(name: &str, values: &RawValues<'static>) -> Result<Vec<Value>> {
     })
 }
 
-/// Returns the v2 datatype that holds all values of a column.
+/// Returns the data type of the v2 protocol that fits all values of a column.
 fn datatype(name: &str, values: &RawValues<'static>) -> Result<&'static str> {
     let RawValues::Any(values) = values else {
         return Ok(match values {

@@ -1,4 +1,4 @@
-//! A keep-alive connection, which is opened when it is needed, and opened again after it broke.
+//! A keep-alive connection. It is opened when it is first needed, and again after it was closed.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -18,13 +18,12 @@ use super::target::Target;
 pub(crate) struct Connection<'a> {
     target: &'a Target,
     open: Option<Open>,
-    /// The number of connections that were opened.
+    /// The number of connections that have been opened.
     pub(crate) made: u64,
 }
 
-/// The sender of requests over an open connection. With either protocol only one request is in
-/// flight at a time, so that a comparison shows the protocols and not the number of concurrent
-/// requests.
+/// The sender of requests over an open connection. In both protocols, only one request at a time is
+/// in flight. A comparison therefore shows the protocols and not the number of concurrent requests.
 #[derive(Debug)]
 enum Open {
     Http1(http1::SendRequest<Full<Bytes>>),
@@ -47,7 +46,8 @@ impl Open {
     }
 }
 
-/// The size of the flow-control windows, in bytes, that gRPC clients use for answers of many rows.
+/// The size of the flow-control windows in bytes. gRPC clients use this size for answers with many
+/// rows.
 const WINDOW: u32 = 2 << 20;
 
 impl<'a> Connection<'a> {
@@ -55,8 +55,8 @@ impl<'a> Connection<'a> {
         Self { target, open: None, made: 0 }
     }
 
-    /// Connects, unless the last connection is still open. A server may close an idle connection;
-    /// this does not count as a failed request.
+    /// Opens a connection if none is open. A server may close an idle connection; this does not
+    /// count as a failed request.
     ///
     /// # Errors
     /// Returns an error if the connection is refused.
@@ -88,7 +88,7 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// Sends a request and receives the whole answer. After an error the connection is not used
+    /// Sends a request and receives the whole answer. After an error, the connection is not used
     /// again.
     ///
     /// # Errors
@@ -124,15 +124,15 @@ impl<'a> Connection<'a> {
         Ok((status, answer))
     }
 
-    /// Drops the connection, so that an answer that comes too late is not taken for the answer to
-    /// the next request.
+    /// Drops the connection, so that a late answer is not mistaken for the answer to the next
+    /// request.
     pub(crate) fn drop_open(&mut self) {
         self.open = None;
     }
 }
 
-/// Reads the gRPC status of a call from headers or trailers: a failure has it in the headers, an
-/// answer in the trailers.
+/// Returns the gRPC status in headers or trailers, or `None` if they contain no status. A failed
+/// call has its status in the headers; an answer has it in the trailers.
 fn code_of(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|code| Code::from_bytes(code.as_bytes()))
 }

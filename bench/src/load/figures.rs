@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::open_loop::{Done, Outcome, Plan};
 
-/// The percentiles of latencies in milliseconds, counted from the time at which a request was due.
+/// Percentiles of latencies in milliseconds. A latency counts from the time at which its request
+/// was due.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) p50_ms: f64,
@@ -19,7 +20,8 @@ pub(crate) struct Percentiles {
 }
 
 impl Percentiles {
-    /// Computes percentiles by nearest rank, so that each is the latency of some request.
+    /// Computes the percentiles by the nearest-rank method, so each of them is the latency of a
+    /// real request.
     pub(crate) fn of(mut latencies: Vec<Duration>) -> Self {
         latencies.sort_unstable();
         let at = |share: f64| {
@@ -37,15 +39,15 @@ impl Percentiles {
     }
 }
 
-/// Rounds milliseconds to the microsecond.
+/// Rounds a number of milliseconds to whole microseconds.
 pub(crate) fn round(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
 }
 
-/// The requests that were due within one second.
+/// The figures of the requests that were due within one second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Slice {
-    /// The number of seconds from the start of the run to the start of the slice.
+    /// The start of this second, in seconds from the start of the run.
     pub(crate) second: u64,
     pub(crate) requests: u64,
     pub(crate) failed: u64,
@@ -53,18 +55,18 @@ pub(crate) struct Slice {
     pub(crate) latency: Percentiles,
 }
 
-/// The requests of a run.
+/// The figures of all requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Figures {
-    /// The number of requests that were due; all of them are counted in every figure.
+    /// The number of requests that were due. All other figures are based on all of them.
     pub(crate) requests: u64,
-    /// The number of requests that went out to a server.
+    /// The number of requests that were sent to the server.
     pub(crate) sent: u64,
     pub(crate) ok: u64,
     pub(crate) failed: u64,
-    /// The number of failures by status or kind.
+    /// The number of failed requests, by status or by kind of failure.
     pub(crate) failures: BTreeMap<String, u64>,
-    /// The number of requests a second that were answered with scores.
+    /// The number of requests per second that were answered with scores.
     pub(crate) achieved_rate: f64,
     #[serde(flatten)]
     pub(crate) latency: Percentiles,

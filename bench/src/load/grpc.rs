@@ -1,5 +1,5 @@
-//! The requests and the answers of gRPC: the columns of a v2 request as raw tensors, in the frame
-//! of a message.
+//! The requests and answers of gRPC. A request contains the columns of a v2 request as raw tensors,
+//! in the frame of a gRPC message.
 
 use anyhow::{Context, Result, bail};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -10,14 +10,14 @@ use zillion_serving::proto::inference::model_infer_request::InferInputTensor;
 use zillion_serving::proto::inference::{ModelInferRequest, ModelInferResponse};
 use zillion_serving::tensor::{Datatype, LENGTHS, encode};
 
-/// The length of a frame's head in bytes: one byte that is 0 if the message is not compressed, and
-/// four bytes with the length of the message.
+/// The number of bytes before the message in a frame: one byte, which is 0 if the message is not
+/// compressed, and four bytes with the length of the message.
 const FRAME: usize = 5;
 
-/// Returns the framed request for these columns.
+/// Returns the request for the columns as a frame.
 ///
 /// # Errors
-/// Returns an error if an input has values that no tensor can hold.
+/// Returns an error if an input has values that a tensor cannot contain.
 pub(crate) fn encode_request(
     model: &str,
     version: Option<VersionId>,
@@ -58,7 +58,7 @@ pub(crate) fn encode_request(
 /// Returns the message that a frame contains.
 ///
 /// # Errors
-/// Returns an error if the bytes are not exactly one whole frame.
+/// Returns an error if the bytes are not exactly one complete frame.
 pub(crate) fn unframe(mut bytes: Bytes) -> Result<Bytes> {
     if bytes.len() < FRAME || bytes.get_u8() != 0 || bytes.get_u32() as usize != bytes.len() {
         bail!("the answer is not one whole gRPC message");
@@ -66,10 +66,10 @@ pub(crate) fn unframe(mut bytes: Bytes) -> Result<Bytes> {
     Ok(bytes)
 }
 
-/// The outputs of an answer: the name of each output, and one value for each row.
+/// The outputs of an answer: the name of each output, and its value for each row.
 pub(crate) type Outputs = Vec<(String, Vec<f32>)>;
 
-/// Returns the version that an answer names, and its outputs.
+/// Returns the version that an answer names, and the outputs of the answer.
 ///
 /// # Errors
 /// Returns an error if the bytes are not an answer.
@@ -83,7 +83,8 @@ pub(crate) fn decode_answer(bytes: &[u8]) -> Result<(String, Outputs)> {
     Ok((answer.model_version, outputs))
 }
 
-/// Returns the version that an answer names, without decoding the scores.
+/// Returns the version that an answer names, or `None` if it names no version. The scores are not
+/// decoded.
 pub(crate) fn named_version(bytes: &Bytes) -> Option<String> {
     let answer = ModelInferResponse::decode(bytes.clone()).ok()?;
     (!answer.model_version.is_empty()).then_some(answer.model_version)

@@ -1,16 +1,16 @@
-//! An open loop of requests, which are due at times that do not depend on the server.
+//! An open loop of requests. The times at which requests are due do not depend on the server.
 //!
-//! A client that sends its next request only after the last answer asks a slow server less often,
-//! and so leaves out exactly those requests that would have waited ("coordinated omission", Gil
-//! Tene). Here request `k` is due at `start + k / rate`, and its latency counts from that time. If
-//! all connections are busy, the request waits, and the wait is part of its latency.
+//! A client that sends the next request only after the last answer sends fewer requests to a slow
+//! server. It leaves out exactly the requests that would have had to wait ("coordinated omission",
+//! Gil Tene). Here, request `k` is due at `start + k / rate`, and its latency counts from this
+//! time. If all connections are busy, the request waits, and its latency includes the wait.
 //!
 //! # Concurrency
-//! A separate thread watches the clock, because the timers of a runtime are exact to a millisecond
-//! and we measure tenths of one. The thread gives out one permit for each request. Connections get
-//! permits in the order in which they asked for them, and take requests in the order of their due
-//! times. All connections are tasks on one thread, because a client must not take more processors
-//! from a server on the same machine.
+//! A separate thread watches the clock, because the timers of an async runtime are accurate only to
+//! a millisecond, and this module measures tenths of a millisecond. The thread issues one permit
+//! for each request. Connections receive permits in the order in which they asked for them, and
+//! take requests in the order of their due times. All connections are tasks on one thread, because
+//! a client must not use more processors if the server runs on the same machine.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,24 +27,24 @@ use super::answers::Answers;
 use super::connection::Connection;
 use super::target::Target;
 
-/// The longest sleep of the thread that watches the clock, and so the longest delay until it
+/// The maximum sleep of the thread that watches the clock. After at most this time, the thread
 /// notices that the run has been stopped.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// The rate, the number and the time limit of the requests of a run.
+/// The plan of a run: the rate, the number and the time limit of the requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// The number of requests a second.
+    /// The number of requests per second.
     pub(crate) rate: f64,
     /// The total number of requests.
     pub(crate) requests: u64,
     pub(crate) connections: usize,
-    /// The longest time that a request may take, counted from its due time.
+    /// The maximum time until the answer to a request, counted from its due time.
     pub(crate) timeout: Duration,
 }
 
 impl Plan {
-    /// Returns the time at which a request is due, from the start of the run.
+    /// Returns the due time of a request, counted from the start of the run.
     pub(crate) fn due(&self, request: u64) -> Duration {
         Duration::from_secs_f64(request as f64 / self.rate)
     }
@@ -57,11 +57,12 @@ pub(crate) enum Outcome {
     Status(u16),
     /// The connection was refused.
     NoConnection,
-    /// The connection broke before the answer was there.
+    /// The connection broke before the answer was complete.
     Broken,
     /// The request was sent, but not answered in time.
     Timeout,
-    /// The request was not sent, because its time ended while it waited for a connection.
+    /// The request was not sent, because its time limit was reached while it waited for a
+    /// connection.
     NotSent,
 }
 
@@ -69,7 +70,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) request: u64,
-    /// The time from the due time to the end of the answer.
+    /// The time from the due time of the request to the end of the answer.
     pub(crate) latency: Duration,
     pub(crate) outcome: Outcome,
 }
@@ -80,14 +81,15 @@ pub(crate) struct Run {
     /// The requests in the order in which they ended.
     pub(crate) done: Vec<Done>,
     pub(crate) answers: Answers,
-    /// The time from the first request's due time to the last answer.
+    /// The time from the due time of the first request to the last answer.
     pub(crate) elapsed: Duration,
-    /// The number of connections that were made. It exceeds the number of the plan if connections
-    /// broke or were closed.
+    /// The number of connections that were opened. It is larger than the number in the arguments if
+    /// connections broke or were closed.
     pub(crate) connections_made: u64,
 }
 
-/// Sends requests with `bodies` in turn, at the times of `plan`, and adds the answers to `answers`.
+/// Sends requests at the times of `plan`, and adds the answers to `answers`. The requests use
+/// `bodies` in a cycle.
 pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answers) -> Result<Run> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -140,7 +142,7 @@ pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answer
     })
 }
 
-/// Gives out a permit at the due time of each request.
+/// Issues a permit at the due time of each request.
 fn watch_clock(plan: Plan, start: Instant, due: &Semaphore, stop: &AtomicBool) {
     let mut given = 0;
     while given < plan.requests && !stop.load(Ordering::Relaxed) {
@@ -172,7 +174,8 @@ struct State {
 }
 
 impl State {
-    /// Waits until the next request is due and returns it, or `None` after the last one.
+    /// Waits until the next request is due, and returns its number. Returns `None` after the last
+    /// request.
     async fn next(&self) -> Option<u64> {
         self.due.acquire().await.ok()?.forget();
         let request = self.next.get();

@@ -1,4 +1,4 @@
-//! The target of requests: a server's address and a model's path.
+//! The target of requests: the address of a server and the path of a model.
 
 use std::str::FromStr;
 
@@ -8,15 +8,16 @@ use zillion_registry::VersionId;
 
 use crate::args::Protocol;
 
-/// The address of a server and a path on it.
+/// The address of a server, with a path on this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The host and the port to connect to.
     pub(crate) address: String,
-    /// The host as the URL gives it, for the `Host` header of requests.
+    /// The host in the form of the URL, for the `Host` header of requests.
     pub(crate) host: String,
     pub(crate) path: String,
-    /// Whether requests are sent as gRPC frames over HTTP/2, instead of JSON over HTTP/1.1.
+    /// Whether requests are sent as gRPC frames over HTTP/2. If not, they are sent as JSON over
+    /// HTTP/1.1.
     pub(crate) is_grpc: bool,
 }
 

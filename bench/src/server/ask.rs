@@ -1,4 +1,4 @@
-//! A blocking client, which sends one request after another, apart from the load.
+//! A blocking client, which sends one request after another. It does not generate the load.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use crate::load::connection::Connection;
 use crate::load::target::Target;
 
-/// A blocking client of one server, which opens a new connection for each GET.
+/// A blocking client of one server. It opens a new connection for each GET.
 pub struct Asker {
     runtime: Runtime,
     /// The host and the port of the server.
@@ -23,13 +23,13 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Creates a client of the server at a URL like `http://127.0.0.1:8080`.
+    /// Creates a client of the server with this URL, such as `http://127.0.0.1:8080`.
     pub fn new(url: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { runtime, host: url.trim_start_matches("http://").to_owned() })
     }
 
-    /// Sends a GET. Returns the status and the body of the answer.
+    /// Sends a GET request. Returns the status and the body of the answer.
     pub fn get(&self, path: &str) -> Result<(u16, Bytes)> {
         self.runtime.block_on(async {
             let stream = TcpStream::connect(&self.host).await;
@@ -48,7 +48,7 @@ impl Asker {
         })
     }
 
-    /// Posts one body. Returns the status and the body of the answer.
+    /// Sends one body with a POST request. Returns the status and the body of the answer.
     pub fn post(&self, target: &Target, body: &Bytes) -> Result<(u16, Bytes)> {
         let mut once = Some(body.clone());
         let mut outcome = None;
@@ -56,11 +56,11 @@ impl Asker {
         outcome.context("the request was not sent")?
     }
 
-    /// Posts `count` bodies in turns over one connection. Returns the time of each request and the
-    /// size of the last answer in bytes.
+    /// Sends `count` POST requests over one connection, with the bodies in a cycle. Returns the
+    /// time of each request, and the size of the last answer in bytes.
     ///
     /// # Errors
-    /// Returns an error if the connection broke or if an answer has another status than 200.
+    /// Returns an error if the connection breaks or if the status of an answer is not 200.
     pub(crate) fn post_all(
         &self,
         target: &Target,
@@ -92,9 +92,9 @@ impl Asker {
         }
     }
 
-    /// Posts the bodies that `next` returns, until it returns `None`, over one connection. Calls
-    /// `answered` with the status and the body of each answer, or with an error if the connection
-    /// broke.
+    /// Sends the bodies that `next` returns with POST requests over one connection, until `next`
+    /// returns `None`. Calls `answered` with the status and the body of each answer, or with an
+    /// error if the connection breaks.
     pub(crate) fn post_each(
         &self,
         target: &Target,

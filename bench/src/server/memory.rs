@@ -1,4 +1,4 @@
-//! The memory figures of a server in the report of a benchmark.
+//! The memory figures of a server, for the report of a benchmark.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -9,16 +9,17 @@ use zillion_device::machine::process::{ProcessStatus, proportional_memory};
 pub(crate) struct Memory {
     /// The total resident memory.
     rss_mib: f64,
-    /// The memory of the process alone, which is mainly its heap.
+    /// The memory that belongs only to the process, which is mainly its heap.
     anon_mib: f64,
-    /// The memory of mapped files, whose pages other processes may share.
+    /// The memory of mapped files. Other processes may share its pages.
     file_mib: f64,
-    /// The resident memory, with each page divided by the number of processes that share it.
+    /// The proportional memory: each resident page is divided by the number of processes that share
+    /// it.
     pss_mib: f64,
 }
 
 impl Memory {
-    /// Reads the memory of a process as it is now.
+    /// Reads the current memory of a process.
     pub(crate) fn read(pid: u32) -> Result<Self> {
         let problem = || format!("cannot read the memory of process {pid}");
         let status = ProcessStatus::read(pid).with_context(problem)?;
@@ -31,7 +32,7 @@ impl Memory {
     }
 }
 
-/// Converts bytes to MiB, rounded to a tenth.
+/// Converts bytes to MiB, rounded to tenths.
 fn tenths_of_mib(bytes: Option<u64>) -> f64 {
     (bytes.unwrap_or_default() as f64 / (1024.0 * 102.4)).round() / 10.0
 }

@@ -1,30 +1,30 @@
-//! The figures that a server exports, read from the text format of Prometheus.
+//! The metrics that a server exports, in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The lines of a scrape, as a map from series to values.
+/// The values of all series in a scrape, by name and labels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series(BTreeMap<String, f64>);
 
-/// A histogram, or the observations that it received between two scrapes.
+/// A histogram of all observations, or of the observations between two scrapes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Histogram {
-    /// The upper bounds in ascending order, each with the number of values that do not exceed it;
-    /// the last bound is infinite.
+    /// The upper bounds of the buckets in ascending order, each with the number of observations
+    /// that do not exceed it. The last bound is infinite.
     buckets: Vec<(f64, f64)>,
     count: f64,
     sum: f64,
 }
 
-/// A summary of a histogram of seconds in a few figures. Percentiles are known only up to the
-/// bounds of the buckets.
+/// A few figures of a histogram of seconds. For percentiles, only the bounds of the buckets are
+/// known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
     count: u64,
     mean_ms: f64,
-    /// The upper bound of the bucket that holds the median.
+    /// The upper bound of the bucket that contains the median.
     p50_at_most_ms: f64,
     p99_at_most_ms: f64,
     #[serde(rename = "p99_9_at_most_ms")]
@@ -41,19 +41,20 @@ impl Series {
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(value).collect())
     }
 
-    /// Returns the value of the first series of this name, with any labels, or 0 if there is none.
+    /// Returns the value of the first series with this name and any labels, or 0 if there is no
+    /// such series.
     pub(crate) fn value(&self, name: &str) -> f64 {
         let is_named = |series: &&String| series.split('{').next() == Some(name);
         self.0.keys().find(is_named).and_then(|series| self.0.get(series)).copied().unwrap_or(0.0)
     }
 
-    /// Returns the value of the series with exactly this name and these labels, or 0 if there is
-    /// none.
+    /// Returns the value of the series with exactly this name and these labels, or 0 if there is no
+    /// such series.
     pub(crate) fn sample(&self, series: &str) -> f64 {
         self.0.get(series).copied().unwrap_or(0.0)
     }
 
-    /// Returns the histogram of this name, summed over all labels.
+    /// Returns the histogram with this name, summed over all labels.
     pub(crate) fn histogram(&self, name: &str) -> Histogram {
         let bucket = format!("{name}_bucket{{");
         let mut buckets: Vec<(f64, f64)> = Vec::new();
@@ -76,7 +77,7 @@ impl Series {
 }
 
 impl Histogram {
-    /// Returns the histogram of the observations that were added after `earlier`.
+    /// Returns the histogram of the observations after the scrape `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let before = |bound: f64| {
             let same = earlier.buckets.iter().find(|(other, _)| *other == bound);
@@ -90,15 +91,16 @@ impl Histogram {
         }
     }
 
-    /// Returns the upper bound of the bucket that holds the quantile `share`.
+    /// Returns the upper bound of the bucket that contains the quantile `share`, or 0 if there is
+    /// none.
     fn quantile_bound(&self, share: f64) -> f64 {
         let wanted = share * self.count;
         let found = self.buckets.iter().find(|(_, count)| *count >= wanted);
         found.map_or(0.0, |(bound, _)| *bound)
     }
 
-    /// Returns the largest bound that does not exceed `limit`, preceded by the share of values that
-    /// are at most this bound.
+    /// Returns two numbers for the largest bound that does not exceed `limit`: the share of
+    /// observations up to this bound, and the bound itself.
     pub(crate) fn share_within(&self, limit: f64) -> (f64, f64) {
         let within = self.buckets.iter().rev().find(|(bound, _)| *bound <= limit * (1.0 + 1e-9));
         let (bound, count) = within.copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The manifest of a conversion: its sources and settings, and the parts that are done.
+//! The manifest of a conversion: the sources, the settings and the finished parts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,18 +9,19 @@ use zillion_reader::{ReaderError, Reject, Result};
 
 use super::{ConvertOutput, ConvertSpec};
 
-/// The version of the manifest's format and of the division and encoding of parts. Parts of another
-/// version are not kept.
+/// The version of the format of manifests. It also covers how rows are divided into parts and
+/// encoded. Parts of another version are not kept.
 const FORMAT: u32 = 1;
 
-/// The name of the only setting that does not change the bytes of finished parts.
+/// The name of the limit of bad rows, the only setting that does not change the bytes of finished
+/// parts.
 const LIMIT: &str = "max bad rows";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     format: u32,
-    /// The settings on which the bytes of the parts depend, and the limit of bad rows.
+    /// The settings that determine the bytes of the parts, and the limit of bad rows.
     settings: BTreeMap<String, String>,
     sources: Vec<SourceEntry>,
     /// Whether every part has been written.
@@ -33,18 +34,18 @@ pub(super) struct Manifest {
 struct SourceEntry {
     path: String,
     bytes: u64,
-    /// The time of the last change, in nanoseconds since 1970.
+    /// The time of the last change, in nanoseconds since the start of 1970.
     modified_ns: u64,
 }
 
-/// A part that is finished.
+/// The entry of a finished part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PartEntry {
     pub(super) name: String,
-    /// The number of rows of the data that the part covers.
+    /// The number of rows of the data that the part covers, including bad rows that were left out.
     pub(super) span: u64,
-    /// The number of rows in the part.
+    /// The number of rows that the part contains.
     pub(super) rows: u64,
     pub(super) bytes: u64,
     pub(super) blake3: String,
@@ -53,13 +54,13 @@ pub(super) struct PartEntry {
     pub(super) rejects: Vec<Reject>,
 }
 
-/// Returns the JSON text of a setting.
+/// Returns the value of a setting as JSON.
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("settings are texts, numbers and lists of texts")
 }
 
 impl Manifest {
-    /// Returns the manifest of a conversion that has no part yet.
+    /// Returns the manifest of a new conversion, without parts.
     pub(super) fn new(spec: &ConvertSpec) -> Result<Self> {
         let mut sources = Vec::with_capacity(spec.sources.len());
         for path in &spec.sources {
@@ -98,7 +99,7 @@ impl Manifest {
         Ok(Self { format: FORMAT, settings, sources, complete: false, parts: BTreeMap::new() })
     }
 
-    /// Reads a manifest; returns `None` if there is no file.
+    /// Reads a manifest. Returns `None` if the file does not exist.
     pub(super) fn read(path: &Path) -> Result<Option<Self>> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
@@ -127,13 +128,13 @@ impl Manifest {
         bytes
     }
 
-    /// Returns the number of bad rows in the parts so far.
+    /// Returns the number of bad rows in all finished parts.
     pub(super) fn bad(&self) -> u64 {
         self.parts.values().map(|part| part.rejects.len() as u64).sum()
     }
 
-    /// Returns the manifest with the limit of bad rows that `wanted` has. The parts do not depend
-    /// on the limit.
+    /// Returns this manifest with the limit of bad rows from `wanted`. The limit does not change
+    /// the bytes of the parts.
     pub(super) fn with_limit_of(mut self, wanted: &Self) -> Self {
         if let Some(limit) = wanted.settings.get(LIMIT) {
             self.settings.insert(LIMIT.to_owned(), limit.clone());
@@ -141,7 +142,8 @@ impl Manifest {
         self
     }
 
-    /// Returns the name of the first source or setting that differs from `wanted`.
+    /// Returns a message about the first source or setting that differs from `wanted`, or `None` if
+    /// all are equal.
     pub(super) fn difference(&self, wanted: &Self) -> Option<String> {
         if self.format != wanted.format {
             return Some("the conversion was begun by another version of this program".to_owned());

@@ -1,4 +1,4 @@
-//! The writing of one part: row groups are encoded on the pool and written in their order.
+//! The writing of one part: the pool encodes the row groups, and they are written in their order.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -22,33 +22,34 @@ use zillion_reader::{ArrowRows, ReaderError, Reject, Result, RowSpan};
 use super::{ConvertSpec, ConvertTo};
 use crate::parquet_files::failed;
 
-/// The inputs from which one part is written.
+/// The task of writing one part.
 pub(super) struct PartTask<'a> {
     pub(super) spec: &'a ConvertSpec,
     pub(super) rows: &'a mut ArrowRows,
     /// The maximum number of rows of the data that the part covers.
     pub(super) part_rows: u64,
-    /// The number of bad rows that were left out of the finished parts.
+    /// The number of bad rows in the finished parts.
     pub(super) bad_before: u64,
     pub(super) workers: &'a Arc<Workers>,
     pub(super) seen: &'a mut dyn FnMut(u64),
 }
 
-/// The counts of a part that was written.
+/// The counts and the bad rows of a finished part.
 pub(super) struct Written {
     pub(super) span: u64,
     pub(super) rows: u64,
     pub(super) rejects: Vec<Reject>,
 }
 
-/// An encoded row group or record batch, ready to be written.
+/// A row group or record batch in the form in which it is written to the file.
 enum Encoded {
     Parquet(Vec<ArrowColumnChunk>),
     Arrow(RecordBatch),
 }
 
 impl PartTask<'_> {
-    /// Writes the part, whole or not at all. Returns `None` if there are no rows left.
+    /// Writes the file of the part. The file appears only when it is complete. Returns `None` if
+    /// there are no more rows.
     pub(super) fn write(mut self, path: &Path, files: &Files) -> Result<Option<Written>> {
         // The file is not created before there is a row.
         let Some(first) = self.read_group(0)? else { return Ok(None) };
@@ -67,7 +68,8 @@ impl PartTask<'_> {
         }
     }
 
-    /// Reads the next row group of the part, which already covers `span` rows of the data.
+    /// Reads the next row group of the part. `span` is the number of rows of the data that the part
+    /// already covers. Returns `None` if the part is full or if there are no more rows.
     fn read_group(&mut self, span: u64) -> Result<Option<RowSpan>> {
         let left = (self.part_rows - span).min(self.spec.group_rows as u64);
         if left == 0 {
@@ -117,7 +119,7 @@ fn not_written(source: io::Error) -> ReaderError {
     ReaderError::Io { what: "write a part", source, path: Default::default() }
 }
 
-/// A writer of Parquet row groups or Arrow record batches to the file of a part.
+/// A writer of row groups or record batches to the file of a part.
 enum Sink<'a> {
     Parquet {
         // The writer must own its target, so it writes to memory, which is copied to the file after
@@ -148,7 +150,8 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Returns the encoders of the columns of the next row group, which Arrow files do not have.
+    /// Returns the encoders for the columns of the next row group, or `None` for an Arrow file,
+    /// which needs no encoders.
     fn column_writers(&mut self) -> io::Result<Option<Vec<ArrowColumnWriter>>> {
         let Self::Parquet { factory, groups, .. } = self else { return Ok(None) };
         *groups += 1;
@@ -186,7 +189,8 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Encodes a row group with the encoders of its columns, or makes a record batch if there are none.
+/// Encodes a row group with the encoders of its columns. If there are no encoders, returns the rows
+/// as a record batch.
 fn encode(
     writers: Option<Vec<ArrowColumnWriter>>,
     group: RowSpan,

@@ -1,4 +1,4 @@
-//! The columns from which histories are computed, and the column of histories itself.
+//! The columns from which histories are computed, and the new column of histories.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use zillion_reader::Result;
 
 use crate::parquet_files::{find_column, setting, wrong_type};
 
-/// A value of a column of ids, with texts of type `T`.
+/// A value in a column of ids. Texts have the type `T`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Value<T> {
     Signed(i64),
@@ -26,8 +26,8 @@ enum Value<T> {
     Text(T),
 }
 
-/// Calls `visit` with the value of each row, or with `None` if the value is missing. Returns
-/// `false` if the column cannot hold ids.
+/// Calls `visit` with the value of each row, or with `None` for a missing value. Returns `false` if
+/// the type of the column does not fit ids.
 fn visit_values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<&'a str>>)) -> bool {
     let whole = match array.data_type().is_signed_integer() {
         true => |id: i128| Value::Signed(id as i64),
@@ -41,8 +41,8 @@ fn visit_values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<&'a 
     true
 }
 
-/// Reads the owner of each row of a batch from the column `name` (setting `by`). A row with a
-/// missing value has no owner.
+/// Returns the owner of each row of a batch, from the column `name` (setting `by`). The owner is
+/// `None` for a row with a missing value.
 pub(crate) fn read_owners(
     name: &str,
     batch: &RecordBatch,
@@ -64,10 +64,10 @@ pub(crate) fn read_owners(
     Err(wrong_type(name, array.data_type(), needed, path))
 }
 
-/// The column of times, which orders the rows (setting `time`).
+/// A reader of the column of times, which orders the rows (setting `time`).
 pub(crate) struct Moments<'a> {
     name: &'a str,
-    /// The type in the first file, which determines the unit.
+    /// The type of the column in the first file, which determines the unit of the times.
     found: Option<DataType>,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Moments<'a> {
     }
 }
 
-/// Sets `counts` to `false` for each row whose column `name` has another value than `wanted`
+/// Sets `counts` to `false` for each row in which column `name` does not have the value `wanted`
 /// (setting `when`).
 pub(super) fn narrow(
     name: &str,
@@ -163,7 +163,7 @@ pub(super) fn narrow(
     Ok(())
 }
 
-/// The column of the items that histories list (setting `of`). Each distinct item has a number.
+/// A reader of the column of items (setting `of`), which gives each distinct item a number.
 pub(super) struct Items<'a> {
     name: &'a str,
     numbers: HashMap<Value<Arc<str>>, u32>,
@@ -175,7 +175,7 @@ impl<'a> Items<'a> {
         Self { name, numbers: HashMap::new(), known: Vec::new() }
     }
 
-    /// Returns the number of the item of each row, or `None` if the item is missing.
+    /// Returns the number of each row's item, or `None` for a missing item.
     pub(super) fn read(&mut self, batch: &RecordBatch, path: &Path) -> Result<Vec<Option<u32>>> {
         let array = find_column(batch, self.name, "of", path)?;
         let Self { name, numbers, known } = self;
@@ -217,7 +217,7 @@ impl<'a> Items<'a> {
         DataType::List(Arc::new(Field::new("item", element, true)))
     }
 
-    /// Builds the column of histories from lists of item numbers.
+    /// Builds the column of histories. Each list holds the item numbers of one row.
     pub(super) fn lists<'b>(&self, lists: impl Iterator<Item = &'b [u32]>) -> ArrayRef {
         macro_rules! build {
             ($builder:expr, $known:path, $value:ident => $put:expr) => {{

@@ -1,4 +1,4 @@
-//! Tests that compare histories with a slow computation of their definition, row by row.
+//! Tests that compare histories with a slow and simple computation, row by row.
 
 use proptest::prelude::*;
 use zillion_feature::FeatureKey;
@@ -12,7 +12,8 @@ struct Row {
     item: Option<u32>,
 }
 
-/// Returns all events that are earlier by more than the lag, sorted and cut to the last ones.
+/// Returns the items of all events that are older than the row by more than the lag, in the order
+/// of time and cut to the last ones.
 fn slow(rows: &[Row], of: Row, last: usize, lag: i64) -> Vec<u32> {
     let (Some(owner), Some(now)) = (of.owner, of.time) else { return Vec::new() };
     let mut before: Vec<(i64, usize, u32)> = Vec::new();

@@ -1,15 +1,15 @@
-//! The timeline of events, and the history of each row as a range of it.
+//! The timeline of all events. The history of a row is a range of the timeline.
 //!
 //! # Invariants
-//! The events of one owner are contiguous and in order of time; events of the same time keep the
-//! order of their rows. A history is therefore a range of events, which takes two numbers of memory
-//! for any length.
+//! The events of one owner are contiguous and sorted by time. Events with the same time keep the
+//! order of their rows. Therefore a history of any length is one range of events, and needs only
+//! two numbers of memory.
 
 use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 
-/// The owners, times and items of all rows, in the order in which the rows were read.
+/// The owner, the time and the item of each row, in the order in which the rows were read.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     rows: Vec<Row>,
@@ -19,11 +19,11 @@ pub(super) struct Timeline {
 struct Row {
     owner: Option<FeatureKey>,
     time: Option<i64>,
-    /// The item that the row adds to later histories, if it is an event.
+    /// The item of the event, or `None` if the row is not an event.
     item: Option<u32>,
 }
 
-/// The history of each row.
+/// The histories of all rows.
 #[derive(Debug)]
 pub(super) struct Histories {
     items: Vec<u32>,
@@ -35,9 +35,9 @@ impl Timeline {
         self.rows.push(Row { owner, time, item });
     }
 
-    /// Returns the history of each row: the last `last` events of its owner that are older than the
-    /// row by more than `lag`. A row without owner or time has an empty history and is in no
-    /// history.
+    /// Computes the history of each row: the last `last` events of its owner that are older than
+    /// the row by more than `lag`. A row without an owner or a time has an empty history, and is
+    /// not an event for other rows.
     pub(super) fn histories(&self, last: usize, lag: u64) -> Histories {
         let mut order: Vec<(FeatureKey, i64, usize)> = Vec::with_capacity(self.rows.len());
         for (index, row) in self.rows.iter().enumerate() {
@@ -72,7 +72,7 @@ impl Timeline {
 }
 
 impl Histories {
-    /// Returns the items of a row's history, the most recent last.
+    /// Returns the items in the history of a row, with the most recent item last.
     pub(super) fn of_row(&self, row: usize) -> &[u32] {
         &self.items[self.of_rows[row].clone()]
     }

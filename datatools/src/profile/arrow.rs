@@ -1,4 +1,4 @@
-//! The counting of values of Parquet and Arrow columns.
+//! The counting of values in the columns of Parquet and Arrow files.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type};
@@ -9,7 +9,7 @@ use zillion_reader::{plain_type, visit_texts};
 
 use super::tally::Tally;
 
-/// Returns the type of a column in a few words.
+/// Returns a short name of a column type.
 pub(super) fn type_name(found: &DataType) -> String {
     match found {
         DataType::Utf8 => "string".to_owned(),
@@ -22,7 +22,8 @@ pub(super) fn type_name(found: &DataType) -> String {
     }
 }
 
-/// Adds the values of an array. `is_missing` recognises the null markers of strings.
+/// Adds the values of an array to a tally. `is_missing` tells whether a string means a missing
+/// value.
 pub(super) fn add(tally: &mut Tally, array: &ArrayRef, is_missing: &dyn Fn(&[u8]) -> bool) {
     macro_rules! each {
         ($array:expr, $x:ident => $add:expr) => {{

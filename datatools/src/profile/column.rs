@@ -5,36 +5,37 @@ use serde::Serialize;
 use super::tally::{Cells, SEPARATORS, Separated, Tally};
 use super::values::Values;
 
-/// The summary of a column's values.
+/// The summary of the values in one column.
 #[derive(Debug)]
 pub struct ColumnProfile {
     /// The name of the column.
     pub name: String,
-    /// The type of the column in the file. In a text file it is `text`, and the kind of the values
-    /// follows from the cells.
+    /// The type that the file declares for the column. In a CSV or TSV file it is `text`, and the
+    /// counts of the cells determine the kind of the values.
     pub data_type: String,
     /// The number of rows that were read.
     pub rows: u64,
     /// The number of rows without a value.
     pub missing: u64,
-    /// The counts of the cells with a value, by their shape.
+    /// The counts of the cells with a value, for each shape.
     pub cells: Cells,
-    /// The number of values in lists.
+    /// The number of values in all lists.
     pub items: u64,
-    /// The mean length of a text, in bytes.
+    /// The mean number of bytes of a text.
     pub mean_bytes: f64,
-    /// The counts of text cells that hold several values between `|`, `;` or `,`.
+    /// The counts of text cells with several values, for each of the separators `|`, `;` and `,`.
     pub separated: [(char, Separated); 3],
-    /// The number of cells that are equal to each of the markers of the profile.
+    /// The number of cells that are equal to each marker of the profile.
     pub markers: Vec<u64>,
-    /// The first text that is not a number.
+    /// The first text that is not a number, or `None` if there is no such text.
     pub example: Option<String>,
-    /// The first number that has separators of thousands, a currency or a unit.
+    /// The first number with thousands separators, a currency or a unit, or `None` if there is no
+    /// such number.
     pub example_decorated: Option<String>,
-    /// Whether all values are whole numbers and each is larger than the one before it.
+    /// Whether all values are whole numbers and each is larger than the previous one.
     pub ascending: bool,
     pub(super) values: Values,
-    /// All numbers of the column, or an even sample of them, in ascending order.
+    /// All numbers of the column or a uniform sample of them, in ascending order.
     pub(super) numbers: Vec<f32>,
     smallest: f64,
     largest: f64,
@@ -54,13 +55,13 @@ pub struct Count {
 pub struct Numbers {
     /// The smallest of the numbers.
     pub min: f64,
-    /// The number below which a quarter of the numbers lie.
+    /// The first quartile of the numbers.
     pub p25: f64,
     /// The median of the numbers.
     pub p50: f64,
-    /// The number below which three quarters of the numbers lie.
+    /// The third quartile of the numbers.
     pub p75: f64,
-    /// The number below which 99 % of the numbers lie.
+    /// The 99th percentile of the numbers.
     pub p99: f64,
     /// The largest of the numbers.
     pub max: f64,
@@ -90,8 +91,8 @@ impl ColumnProfile {
         }
     }
 
-    /// Returns the kind of the values: `whole`, `number`, `boolean`, `text`, `list`, `object`,
-    /// `empty`, or the file's type if no feature can read it.
+    /// Returns the kind of the values: `whole`, `number`, `boolean`, `text`, `list`, `object` or
+    /// `empty`. If no feature can read the column, returns the type that the file declares.
     pub fn kind(&self) -> &str {
         let cells = &self.cells;
         let whole = cells.whole + cells.beyond_i64;
@@ -119,19 +120,19 @@ impl ColumnProfile {
         self.rows - self.missing - self.markers.iter().sum::<u64>()
     }
 
-    /// Returns the share of rows without a value.
+    /// Returns the share of the rows without a value, from 0 to 1.
     pub fn missing_share(&self) -> f64 {
         self.missing as f64 / self.rows.max(1) as f64
     }
 
-    /// Returns the number of distinct values, and whether the number is exact. Up to 262,144 it is
-    /// exact; above, it is an estimate with an error of about 2 %.
+    /// Returns the number of distinct values, and whether this number is exact. It is exact up to
+    /// 262,144; a larger number is an estimate with an error of about 2 %.
     pub fn distinct(&self) -> (u64, bool) {
         self.values.distinct()
     }
 
-    /// Returns the `n` most frequent values. A value that makes up less than a 4,096th of the rows
-    /// may have no text and is then left out.
+    /// Returns the `n` most frequent values. A value that occurs in less than a 4,096th of the rows
+    /// may have no text; such a value is left out.
     pub fn top(&self, n: usize) -> Vec<Count> {
         let shown = |(key, count)| {
             self.values.text(key).map(|text| Count { value: text.to_owned(), count })
@@ -139,13 +140,14 @@ impl ColumnProfile {
         self.values.top(n).into_iter().filter_map(shown).collect()
     }
 
-    /// Returns the largest error of the counts of [`ColumnProfile::top`], which may be too low.
+    /// Returns the largest error of the counts in [`ColumnProfile::top`]. A count may be too low by
+    /// this number, and is never too high.
     pub fn count_error(&self) -> u64 {
         self.values.count_error
     }
 
-    /// Returns the quantiles of the numbers, or `None` if there are no numbers. Quantiles are exact
-    /// for up to 65,536 numbers, and come from an even sample of more numbers.
+    /// Returns the quantiles of the numbers, or `None` if the column has no numbers. The quantiles
+    /// are exact for up to 65,536 numbers; for more numbers, they come from a uniform sample.
     pub fn numbers(&self) -> Option<Numbers> {
         Some(Numbers {
             min: self.smallest,
@@ -157,7 +159,8 @@ impl ColumnProfile {
         })
     }
 
-    /// Returns the number below which the given share of the numbers lies.
+    /// Returns the quantile of the numbers at `share`, from 0 to 1, or `None` if there are no
+    /// numbers.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let at = (share * self.numbers.len() as f64) as usize;
         let number = self.numbers.get(at.min(self.numbers.len().checked_sub(1)?))?;

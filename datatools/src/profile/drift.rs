@@ -1,36 +1,39 @@
-//! The difference between two sets of rows, column by column.
+//! The difference between two sets of rows, computed for each column.
 //!
-//! The population stability index is Σ (q - p) ln(q / p) over bins. The bins of numbers are the
-//! deciles of the first set; the bins of ids are the most frequent values and one bin for the rest.
-//! By the usual rule of thumb, an index of 0.1 needs attention and an index of 0.25 is a change.
+//! The measure is the population stability index, Σ (q - p) ln(q / p) over bins, where p and q are
+//! the shares of a bin in the two sets. For numbers, the bins are the deciles of the first set. For
+//! ids, each of the most frequent values has a bin, and the other values share one bin. The usual
+//! rule of thumb is that an index of 0.1 needs attention and that an index of 0.25 shows a real
+//! change.
 
 use serde::Serialize;
 
 use super::column::ColumnProfile;
 
-/// The number of frequent values that have a bin of their own.
+/// The number of the most frequent values that have their own bins.
 const TOP: usize = 50;
-/// The number of bins of numbers, each with an equal share of the first set.
+/// The number of bins for numbers. Each bin has an equal share of the first set.
 const BINS: usize = 10;
-/// The smallest share of a bin; an empty bin counts with it, so that the index stays finite.
+/// The minimum share of a bin. A smaller share is replaced by it, so that an empty bin does not
+/// make the index infinite.
 const FLOOR: f64 = 1e-4;
 
-/// The difference between two sets in one column.
+/// The difference between one column in two sets of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Drift {
-    /// The population stability index of the numbers by deciles; absent for columns of texts.
+    /// The population stability index of the numbers, or `None` for a column of texts.
     pub numeric: Option<f64>,
-    /// The population stability index of the most frequent values; absent if there are no values to
-    /// compare.
+    /// The population stability index of the most frequent values of both sets, or `None` if one of
+    /// the sets has no values.
     pub values: Option<f64>,
-    /// The share of the second set's values, by occurrence, that the first set does not have. It is
-    /// absent if the first set has too many values to keep.
+    /// The share of the second set's occurrences whose value does not occur in the first set.
+    /// `None` if one of the sets has no values or too many distinct values to store.
     pub unseen: Option<f64>,
-    /// The share of missing values in the second set, minus that in the first.
+    /// The share of missing values in the second set minus their share in the first set.
     pub missing: f64,
 }
 
-/// Compares one column of two sets, and returns the difference of the second set from the first.
+/// Compares one column in two sets of rows.
 pub fn drift(first: &ColumnProfile, second: &ColumnProfile) -> Drift {
     let (a, b) = (&first.values, &second.values);
     let both = a.total > 0 && b.total > 0;

@@ -1,4 +1,4 @@
-//! The counting of values in the formats with one row in each line: JSON lines and libsvm.
+//! The counting of values in formats in which each line is one row: JSON lines and libsvm.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) const SVM_LABEL: &str = "libsvm label";
 pub(crate) const SVM_QUERY: &str = "libsvm query";
 pub(crate) const SVM_VECTOR: &str = "libsvm vector";
 
-/// Returns the type of a column of a text file, before its values are read.
+/// Returns the type of a column of a text file, which is known before the values are read.
 pub(super) fn type_name(grammar: Grammar, column: &str) -> String {
     let name = match (grammar, SvmColumn::of(column)) {
         (Grammar::Cells(_), _) => "text",
@@ -28,14 +28,14 @@ pub(super) fn type_name(grammar: Grammar, column: &str) -> String {
     name.to_owned()
 }
 
-/// A parsed row of JSON or libsvm.
+/// A parsed line of JSON or libsvm.
 enum Row<'a> {
     Json(JsonRow<'a>),
     Svm(SvmRow<'a>),
 }
 
 impl Reading<'_> {
-    /// Adds the rows of a file of JSON lines or libsvm.
+    /// Adds the rows of a file with JSON lines or libsvm.
     pub(super) fn lines(&mut self, file: &TextFile, path: &Path) -> Result<()> {
         let grammar = file.grammar();
         let mut keys = JsonKeys::default();

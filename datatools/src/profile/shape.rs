@@ -1,17 +1,17 @@
-//! The shape of a text that is not a whole number.
+//! The shapes of texts that are not whole numbers.
 
-/// The shape of a cell.
+/// The shape of a cell that is not a whole number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Shape {
-    /// A number with a decimal point (or in scientific notation).
+    /// A number with a decimal point or in scientific notation.
     Point(f64),
     /// A number with a decimal comma.
     Comma(f64),
     /// NaN or an infinity.
     NotFinite,
-    /// The word for true or false.
+    /// A word that means true or false.
     Boolean(bool),
-    /// A number with separators of thousands, a currency or a unit.
+    /// A number with thousands separators, a currency or a unit.
     Decorated,
     /// A date or a time.
     Date,
@@ -42,8 +42,9 @@ pub(super) fn detect(cell: &[u8]) -> Shape {
     if is_decorated(text) { Shape::Decorated } else { Shape::Other }
 }
 
-/// Returns whether a text begins with two or three numbers, separated by `-`, `/`, `.` or `:`, that
-/// could be a date or a time: `2024-05-01`, `1.5.24`, `2024-05-01T10:00:00Z`, `10:30`.
+/// Returns whether a text begins with something like a date or a time: two or three numbers with
+/// the same separator `-`, `/`, `.` or `:` between them. Examples are `2024-05-01`, `1.5.24`,
+/// `2024-05-01T10:00:00Z` and `10:30`.
 fn is_date(text: &str) -> bool {
     let day = text.split([' ', 'T']).next().unwrap_or_default();
     for separator in ['-', '/', '.', ':'] {
@@ -60,8 +61,8 @@ fn is_date(text: &str) -> bool {
     false
 }
 
-/// Returns whether a text is a number after separators of thousands, currencies and units are
-/// removed: `1.234,56`, `1 000`, `$5.00`, `12 %`.
+/// Returns whether a text is a number if thousands separators, currencies and units are removed.
+/// Examples are `1.234,56`, `1 000`, `$5.00` and `12 %`.
 fn is_decorated(text: &str) -> bool {
     let ornaments = ['$', '€', '£', '¥', '%', ' ', '\u{a0}', '\u{202f}', '\'', ',', '.'];
     let bare: String = text.chars().filter(|c| !ornaments.contains(c)).collect();

@@ -1,4 +1,4 @@
-//! The counts of the cells of one column by their shape, cell by cell.
+//! The counts of the values in one column, which grow while the column is read.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::values::Values;
 use zillion_feature::raw_value::{group_from_bytes, parse_i64, parse_u64};
 use zillion_reader::{Sample, Sketch};
 
-/// The number of numbers that are kept for quantiles.
+/// The maximum number of numbers that are kept for the quantiles.
 const SAMPLED: usize = 1 << 16;
-/// The maximum length of a text in a report, in characters.
+/// The maximum number of characters of a text in a report.
 const SHOWN: usize = 48;
-/// The characters that may separate the ids of one cell.
+/// The characters that may separate ids in one cell.
 pub(super) const SEPARATORS: [u8; 3] = *b"|;,";
 
-/// The number of cells of each shape.
+/// The counts of cells for each shape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cells {
     /// The number of whole numbers that fit into an `i64`.
@@ -33,15 +33,15 @@ pub struct Cells {
     pub comma: u64,
     /// The number of cells that are NaN or an infinity.
     pub not_finite: u64,
-    /// The number of cells that are true or false.
+    /// The number of cells that mean true or false.
     pub boolean: u64,
     /// The number of cells that are lists.
     pub list: u64,
     /// The number of cells that are JSON objects.
     pub object: u64,
-    /// The number of texts, including those of the following kinds.
+    /// The number of texts, including the texts that the next three fields count.
     pub text: u64,
-    /// The number of texts that are numbers with separators of thousands, currencies or units.
+    /// The number of texts that are numbers with thousands separators, currencies or units.
     pub decorated: u64,
     /// The number of texts that are dates or times.
     pub date: u64,
@@ -49,24 +49,24 @@ pub struct Cells {
     pub lines: u64,
 }
 
-/// The counts of cells with several values, under the assumption of one separator.
+/// The counts of values in cells if one character separates the values of a cell.
 #[derive(Clone, Debug, Default)]
 pub struct Separated {
-    /// The number of cells with the separator.
+    /// The number of cells that contain the separator.
     pub cells: u64,
-    /// The number of values that all text cells have if they are split at the separator.
+    /// The number of pieces if all text cells are split at the separator.
     pub pieces: u64,
     distinct: Option<Box<Sketch>>,
 }
 
 impl Separated {
-    /// Returns the number of distinct values between separators.
+    /// Returns the estimated number of distinct pieces.
     pub fn distinct(&self) -> u64 {
         self.distinct.as_ref().map_or(0, |sketch| sketch.count().round() as u64)
     }
 }
 
-/// The counts of one column while it is read.
+/// The counts of the values in one column, while the column is read.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(super) missing: u64,
@@ -75,21 +75,21 @@ pub(crate) struct Tally {
     pub(super) numbers: Sample,
     pub(super) smallest: f64,
     pub(super) largest: f64,
-    /// The number of bytes of the texts.
+    /// The number of bytes of all texts.
     pub(super) bytes: u64,
     pub(super) separated: [Separated; 3],
-    /// The number of values in lists.
+    /// The number of values in all lists.
     pub(super) items: u64,
-    /// The numbers of whole numbers, of texts and of other values in JSON lists.
+    /// Three counts of the values in JSON lists: whole numbers, texts, and all other values.
     pub(super) item_kinds: [u64; 3],
-    /// The number of cells that are equal to each candidate for a null marker.
+    /// The number of cells that are equal to each possible null marker.
     pub(super) markers: Vec<u64>,
     pub(super) example: Option<String>,
     pub(super) example_decorated: Option<String>,
-    /// Whether every whole number is larger than the one before it.
+    /// Whether each whole number is larger than the previous one.
     pub(super) ascending: bool,
     last: Option<i64>,
-    /// The keys whose texts are looked for, and the texts that were found.
+    /// The keys to search for. `found` holds the texts that were found for them.
     wanted: Arc<HashSet<FeatureKey, MixedHasher>>,
     pub(super) found: BTreeMap<FeatureKey, String>,
 }
@@ -117,7 +117,7 @@ impl Tally {
         }
     }
 
-    /// Keeps a text if its key is one of the keys that are looked for.
+    /// Stores a text if its key is one of the keys to search for.
     fn look_for(&mut self, text: &[u8]) {
         if let Ok(text) = std::str::from_utf8(text) {
             let key = FeatureKey::from_text(text);
@@ -172,7 +172,7 @@ impl Tally {
         self.items += items as u64;
     }
 
-    /// Counts one text of a list, after [`Tally::list`].
+    /// Counts one text in a list. The caller counts the list itself with [`Tally::list`].
     pub(super) fn text_item(&mut self, text: &[u8]) {
         if !self.wanted.is_empty() {
             self.look_for(text);
@@ -186,8 +186,8 @@ impl Tally {
         self.largest = self.largest.max(x);
     }
 
-    /// Counts a cell of a text file, as a number if it can be read as one. `decimal` is the
-    /// character before the fraction.
+    /// Counts a cell of a CSV or TSV file. A cell that can be read as a number is counted as a
+    /// number. `decimal` is the decimal separator.
     pub(super) fn cell(&mut self, cell: &[u8], decimal: u8, markers: &[Vec<u8>]) {
         if !self.wanted.is_empty() {
             self.look_for(cell);
@@ -221,7 +221,7 @@ impl Tally {
         self.text(cell);
     }
 
-    /// Counts a text, even if it could be read as a number.
+    /// Counts a text as a text, even if it can be read as a number.
     pub(super) fn text(&mut self, text: &[u8]) {
         self.cells.text += 1;
         if !self.wanted.is_empty() {
@@ -246,7 +246,8 @@ impl Tally {
     }
 }
 
-/// Returns the key of a text. A whole number in its shortest form has the key of the number.
+/// Returns the key of a text. The text of a whole number in its usual spelling has the same key as
+/// the number.
 pub(super) fn text_key(text: &[u8]) -> FeatureKey {
     match group_from_bytes(text) {
         Ok(word) => FeatureKey(word),
@@ -254,7 +255,7 @@ pub(super) fn text_key(text: &[u8]) -> FeatureKey {
     }
 }
 
-/// Returns a text in the form of a report: escaped, and shortened to [`SHOWN`] characters.
+/// Returns a text in the form for reports: escaped, and cut to [`SHOWN`] characters.
 fn format_text(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(SHOWN) {

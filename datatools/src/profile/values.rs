@@ -1,18 +1,19 @@
-//! The distinct values of a column: their number, the frequent ones, and their counts.
+//! The distinct values of a column: their number, their counts, and the texts of the frequent ones.
 //!
 //! # Invariants
-//! Memory is bounded: at most [`KEPT`] values have a count of their own. If there are more, the
-//! least frequent values are dropped, and a count is too low by at most `Values::count_error`.
-//! Every value that makes up at least a 4,096th of the rows keeps its text.
+//! Memory is bounded, because at most [`KEPT`] values are counted individually. If a column has
+//! more distinct values, the least frequent ones are dropped, and the count of a value may be too
+//! low by at most `Values::count_error`. Every value in at least a 4,096th of the rows keeps its
+//! text.
 
 use std::collections::HashMap;
 
 use zillion_feature::{FeatureKey, MixedHasher};
 use zillion_reader::Sketch;
 
-/// The number of values that are counted one by one.
+/// The maximum number of values that are counted individually.
 const KEPT: usize = 1 << 18;
-/// The largest number of rows for each occurrence of a value at which its text is kept.
+/// A value keeps its text if its share of the rows is larger than one in this number.
 const WORTH_A_TEXT: u64 = 4096;
 
 type Map<T> = HashMap<FeatureKey, T, MixedHasher>;
@@ -23,12 +24,12 @@ pub(super) struct Values {
     texts: Map<Box<str>>,
     sketch: Sketch,
     pub(super) total: u64,
-    /// The largest error of a count, which may be too low.
+    /// The largest error of a count. A count may be too low by this number, and is never too high.
     pub(super) count_error: u64,
 }
 
 impl Values {
-    /// Counts a value; `text` returns its readable form.
+    /// Counts a value. `text` returns the value as text.
     pub(super) fn add(&mut self, key: FeatureKey, text: impl FnOnce() -> String) {
         self.total += 1;
         self.sketch.add(key);
@@ -42,7 +43,7 @@ impl Values {
         }
     }
 
-    /// Drops the least frequent values, at least half of all.
+    /// Drops the least frequent values, which are at least half of the values.
     fn drop_rare(&mut self) {
         let mut least = 0;
         while self.counts.len() > KEPT / 2 {
@@ -54,7 +55,7 @@ impl Values {
         self.texts.retain(|key, _| counts.contains_key(key));
     }
 
-    /// Returns the number of distinct values, and whether it is exact.
+    /// Returns the number of distinct values, and whether this number is exact.
     pub(super) fn distinct(&self) -> (u64, bool) {
         match self.count_error {
             0 => (self.counts.len() as u64, true),
@@ -62,7 +63,7 @@ impl Values {
         }
     }
 
-    /// Returns every value that has a count of its own, with this count.
+    /// Returns every value that is counted individually, with its count.
     pub(super) fn counts(&self) -> impl Iterator<Item = (FeatureKey, u64)> {
         self.counts.iter().map(|(&key, &count)| (key, count))
     }
@@ -71,8 +72,8 @@ impl Values {
         self.counts.get(&key).copied().unwrap_or(0)
     }
 
-    /// Returns the `n` most frequent values with their counts, the most frequent first; equally
-    /// frequent values are sorted by key.
+    /// Returns the `n` most frequent values with their counts, in descending order of the counts.
+    /// Values with the same count are sorted by key.
     pub(super) fn top(&self, n: usize) -> Vec<(FeatureKey, u64)> {
         let mut all: Vec<(FeatureKey, u64)> = self.counts().collect();
         all.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));

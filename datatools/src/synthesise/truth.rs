@@ -1,36 +1,38 @@
-//! The true model of the synthetic log: the contribution of each id and number to the log odds of a
-//! click.
+//! The true model of the synthetic log, which gives the log odds of each click.
 //!
-//! The log odds have three parts, as in real click logs: a bias of every id, inner products of the
-//! low-rank vectors of pairs of ids, and numeric effects, some of which are not monotone.
+//! The log odds are the sum of three parts that real click logs also have: a bias for each id,
+//! inner products between the low-rank vectors of pairs of ids, and effects of the numbers. Some of
+//! the numeric effects are not monotone.
 
 use zillion_feature::random::{combine, text_seed};
 
 use super::fields::{IdField, NumericField, normal};
 use super::{ID_FIELDS, NUMERIC_FIELDS, Row};
 
-/// The number of rows on which the intercept is fitted.
+/// The number of rows that are used to fit the intercept.
 pub(super) const CALIBRATION_ROWS: u64 = 20_000;
-/// The share of rows that are clicks.
+/// The mean click probability of the log.
 const BASE_RATE: f64 = 0.256;
-/// The number of dimensions of the vectors of the interactions.
+/// The number of elements of the vectors for interactions.
 const RANK: usize = 3;
-/// The largest number of ids of a field with interactions. In larger fields, pairs of ids are too
-/// rare to be learned.
+/// The maximum number of ids in a field with interactions. In larger fields, a pair of ids is too
+/// rare for a model to learn.
 const LARGEST_INTERACTING: usize = 120;
-/// The standard deviation of the sum of a row's biases.
+/// The standard deviation of the sum of the biases in a row.
 const BIASES: f64 = 1.3;
-/// The standard deviation of the sum of a row's interactions.
+/// The standard deviation of the sum of the interactions in a row.
 const INTERACTIONS: f64 = 0.8;
-/// The standard deviation of the sum of a row's numeric effects.
+/// The standard deviation of the sum of the numeric effects in a row.
 const NUMBERS: f64 = 0.8;
 
 #[derive(Clone, Debug)]
 pub(super) struct Truth {
     intercept: f64,
-    /// The biases by field and rank; the last entry of each field is the bias of a missing value.
+    /// The bias of each id, by field and rank. The last entry of a field is the bias of a missing
+    /// value.
     biases: Vec<Vec<f64>>,
-    /// The vectors by field and rank; `None` for fields without interactions.
+    /// The vector of each id, by field and rank. An entry is `None` for a field without
+    /// interactions.
     vectors: Vec<Option<Vec<[f64; RANK]>>>,
     /// The slope and the curvature of the effect of each numeric field.
     numbers: [(f64, f64); NUMERIC_FIELDS],
@@ -65,7 +67,7 @@ impl Truth {
         Self { intercept: 0.0, biases: biases.collect(), vectors: vectors.collect(), numbers }
     }
 
-    /// Sets the intercept so that the mean click probability of these log odds is the base rate.
+    /// Sets the intercept. With it, the mean click probability for `raw_logits` is the base rate.
     pub(super) fn calibrate(&mut self, raw_logits: &[f64]) {
         let rate = |shift: f64| {
             let sum: f64 = raw_logits.iter().map(|z| 1.0 / (1.0 + (-(z + shift)).exp())).sum();

@@ -1,5 +1,5 @@
-//! The common parts of the benchmarks of tables: a table with one vector in each row, gradients,
-//! keys.
+//! The functions that the benchmarks of tables share: they make a table with one vector in each
+//! row, gradients and plans.
 
 // Each benchmark uses only some of these functions.
 #![allow(dead_code)]
@@ -13,7 +13,7 @@ use zillion_rows::{Dtype, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec
 /// The number of weights of a row.
 pub(crate) const DIM: usize = 16;
 
-/// Returns rowwise AdaGrad, which most jobs use.
+/// Returns the settings of rowwise AdaGrad, which most jobs use.
 pub(crate) fn rowwise() -> OptimizerSpec {
     OptimizerSpec::RowwiseAdagrad { lr: 0.01, initial_accumulator: 0.1, eps: 1e-8 }
 }
@@ -39,7 +39,7 @@ pub(crate) fn update(step: u64) -> Update {
     Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
 }
 
-/// Returns equal gradients for every key of a plan.
+/// Returns the same gradient for every key of a plan.
 pub(crate) fn gradients(plan: &LookupPlan) -> RowBuffer {
     let mut gradients = RowBuffer::default();
     gradients.reshape([(plan.tables[0].keys.len(), DIM)].into_iter());
@@ -52,7 +52,8 @@ pub(crate) fn plan_of_range(ids: std::ops::Range<u64>) -> LookupPlan {
     plan_of(&[ids.map(FeatureKey::from_u64).collect()])
 }
 
-/// Returns a plan of `keys` ids that are drawn evenly below `rows`. The ids depend on `number`.
+/// Returns a plan of `keys` ids, drawn uniformly from the ids below `rows`. Plans with different
+/// `number` have different ids.
 pub(crate) fn random_plan(number: u64, keys: u64, rows: u64) -> LookupPlan {
     let ids = (0..keys).map(|i| mix64(number * keys + i) % rows);
     plan_of(&[ids.map(FeatureKey::from_u64).collect()])

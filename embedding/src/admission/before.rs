@@ -1,26 +1,27 @@
-//! The old values of counts that have changed since a snapshot began, by slot.
+//! The old values of counts that have changed since a snapshot began. Each slot keeps its own
+//! values.
 //!
 //! # Invariants
-//! * Slots are written in ascending order. The slots below `pending` have been written and keep
-//!   nothing.
+//! * Slots are written in ascending order. The slots below `pending` have been written and keep no
+//!   values.
 //!
 //! # Concurrency
-//! A plain value, owned by one shard's part of a table.
+//! The old values are a plain value without locks. One shard's part of a table owns it.
 
 use std::ops::Range;
 
-/// The values that each slot keeps for a snapshot.
+/// The old values of all slots, kept for a snapshot.
 #[derive(Debug)]
 pub(crate) struct Before<T> {
     first_slot: usize,
-    /// The first slot that is not written yet.
+    /// The first slot that has not been written to the snapshot.
     pending: usize,
     slots: Vec<T>,
 }
 
-/// The values that one slot keeps for a snapshot.
+/// The old values of one slot, kept for a snapshot.
 pub(crate) trait Kept: Default {
-    /// Returns the bytes that the values take outside of `self`.
+    /// Returns the bytes of memory that the values take in addition to the size of `self`.
     fn bytes(&self) -> usize;
 }
 
@@ -30,13 +31,13 @@ impl<T: Kept> Before<T> {
         Self { first_slot, pending, slots: slots.map(|_| T::default()).collect() }
     }
 
-    /// Returns the values that a slot keeps.
+    /// Returns the old values of a slot.
     pub(super) fn slot(&self, slot: usize) -> &T {
         &self.slots[slot - self.first_slot]
     }
 
-    /// Returns the values that a slot keeps, for more of them. Returns `None` if the slot has been
-    /// written.
+    /// Returns the old values of a slot, so that the caller can add more. Returns `None` if the
+    /// slot has been written already.
     pub(super) fn pending(&mut self, slot: usize) -> Option<&mut T> {
         (slot >= self.pending).then(|| &mut self.slots[slot - self.first_slot])
     }

@@ -2,13 +2,14 @@
 //! count of their occurrences.
 //!
 //! A candidate is an entry of the same cache-line buckets that rows use (see [`Index`]). All keys
-//! of a slot share the slot's number, so its bits hold a count of twelve bits instead; the step in
-//! which the key was last seen stands in place of a row number. A candidate takes 12.8 bytes in a
-//! full bucket and at most 18 bytes while the slots grow, plus its share of the free memory between
-//! the slots. Ten million candidates take less than 200 MB.
+//! of a slot have the slot's number in their top twelve bits, so the index stores a count in these
+//! bits instead. Where a row has its number, a candidate has the step in which its key was last
+//! seen. A candidate takes 12.8 bytes in a full bucket and at most 18 bytes while the slots grow,
+//! plus its share of the free memory between the slots. Ten million candidates take less than 200
+//! MB.
 //!
 //! # Concurrency
-//! A plain value, owned by one shard's part of a table.
+//! The candidates are a plain value without locks. One shard's part of a table owns it.
 
 mod before;
 
@@ -22,7 +23,7 @@ use crate::admission::before::Before;
 use crate::admission::candidates::before::Changed;
 use crate::index::{Counted, Index};
 
-/// The number of bits of a count, which is the number of bits of a slot's number.
+/// The number of bits of a count. A count takes the place of a slot's number.
 const COUNT_BITS: u32 = SLOTS.trailing_zeros();
 /// The position of the lowest bit of a count in a stored key.
 const SHIFT: u32 = u64::BITS - COUNT_BITS;
@@ -33,17 +34,18 @@ const _: () = assert!(LARGEST_THRESHOLD == 1 << COUNT_BITS, "a count has the bit
 /// The candidates of one shard's part of a table, with exact counts.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    /// The number of occurrences that a key needs.
+    /// The number of occurrences at which a key is admitted.
     at_least: u32,
-    /// The index from keys, with their counts in the top bits, to the step in which each was last
-    /// seen.
+    /// The index of the candidates. It maps a key, with its count in the top bits, to the step in
+    /// which the key was last seen.
     index: Index<Counted>,
-    /// The old values of candidates that have changed since a snapshot began; present while the
-    /// snapshot is written.
+    /// The old values of the candidates that have changed since a snapshot began; `None` if no
+    /// snapshot is being written.
     pub(super) before: Option<Before<Changed>>,
     /// The largest number of candidates that a slot may have; `None` if there is no limit.
     pub(crate) most: Option<usize>,
-    /// The number of candidates that were dropped because their slot had too many.
+    /// The number of candidates that were dropped because their slot had too many, and that have
+    /// not been reported yet.
     pub(crate) lapsed: u64,
 }
 
@@ -51,14 +53,14 @@ fn stored(key: FeatureKey, count: u32) -> u64 {
     key.0 & KEY_BITS | u64::from(count) << SHIFT
 }
 
-/// Returns the candidate that a word of the index with its number stands for.
+/// Returns the candidate that an entry of the index stands for.
 fn candidate(word: u64, last_step: u32) -> Candidate {
     Candidate { count: (word >> SHIFT) as u32, last_step }
 }
 
 impl Candidates {
-    /// Creates an empty set of candidates for the slots in `slots`. A key is admitted at its
-    /// `at_least`th occurrence, which is [`LARGEST_THRESHOLD`] at most. A slot has at most `most`
+    /// Creates an empty set of candidates for the slots in `slots`. A key is admitted at occurrence
+    /// number `at_least`, which must be at most [`LARGEST_THRESHOLD`]. A slot has at most `most`
     /// candidates.
     pub(crate) fn new(slots: Range<usize>, at_least: u32, most: Option<usize>) -> Self {
         debug_assert!(at_least <= LARGEST_THRESHOLD, "a count has twelve bits");
@@ -84,8 +86,8 @@ impl Candidates {
     }
 
     /// Counts `times` more occurrences of a key without a row. Returns `true` if the key now has
-    /// enough occurrences. The key is then removed from the candidates, and the caller must create
-    /// its row.
+    /// enough occurrences. In this case the key is no longer a candidate, and the caller must
+    /// create its row.
     pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
         if let Some((word, last_step)) = self.index.entry(key) {
             let was = candidate(word, last_step);
@@ -116,7 +118,8 @@ impl Candidates {
         false
     }
 
-    /// Drops the eighth of a slot's candidates that were seen least recently, and at least one.
+    /// Drops an eighth of a slot's candidates, but at least one: those that have not been seen for
+    /// the longest time.
     fn make_room(&mut self, slot: usize) {
         let mut entries = self.in_slot(slot);
         entries.sort_by_key(|&(_, candidate)| candidate.last_step);
@@ -125,7 +128,7 @@ impl Candidates {
         self.lapsed += goes as u64;
     }
 
-    /// Drops some candidates of a slot.
+    /// Drops the candidates `gone` of a slot.
     fn drop_candidates(&mut self, slot: usize, gone: &[(FeatureKey, Candidate)]) {
         for &(key, candidate) in gone {
             self.note(key, Some(candidate));
@@ -136,7 +139,8 @@ impl Candidates {
         }
     }
 
-    /// Keeps the value that a key has before a change, if a snapshot needs it.
+    /// Keeps the old value of a key before it changes, if a snapshot needs the value. `was` is
+    /// `None` if the key was not a candidate.
     fn note(&mut self, key: FeatureKey, was: Option<Candidate>) {
         if let Some(changed) = self.before.as_mut().and_then(|before| before.pending(key.slot())) {
             changed.note(key, was);

@@ -1,21 +1,22 @@
-//! A counting Bloom filter: the occurrences of keys without a row, in memory that does not grow
-//! with the number of keys.
+//! A counting Bloom filter, which counts the occurrences of keys without a row. Its memory does not
+//! grow with the number of keys.
 //!
-//! A key has a block of one cache line in the filter of its slot, and some counters in that block;
-//! its count is the smallest of these counters. Only the counters that have this smallest value are
-//! raised (Cohen and Matias 2003, "minimal increase"), so a count is never too small and seldom too
-//! large. The load that keeps the share of too large counts within the error is computed from the
-//! Poisson distribution of keys over blocks, because blocks are not filled evenly (Putze, Sanders,
-//! Singler 2007).
+//! Each slot has a filter, which consists of blocks of one cache line. A key has one block in the
+//! filter of its slot, and several counters in this block. The count of the key is the smallest of
+//! these counters. An occurrence raises only the counters that have this smallest value (Cohen and
+//! Matias 2003, "minimal increase"). So a count is never too small, and seldom too large. Blocks
+//! are not filled evenly, so the number of blocks is computed from the Poisson distribution of the
+//! keys over the blocks (Putze, Sanders, Singler 2007). With this number, the share of counts that
+//! are too large stays within the given error.
 //!
 //! # Ageing
-//! Without ageing, a filter would fill up. When a slot has as many counters in use as the load
-//! allows, its counters are halved (as TinyLFU does, Einziger et al. 2017), so keys that came once
-//! are forgotten. The moment depends only on the keys of the slot and their order, and so not on
-//! the number of shards.
+//! Without ageing, a filter would fill up. So when a slot has the largest allowed number of
+//! counters above zero, all its counters are halved (as in TinyLFU, Einziger et al. 2017). Keys
+//! that occurred only once are then forgotten. The moment of the halving depends only on the keys
+//! of the slot and their order. It does not depend on the number of shards.
 //!
 //! # Concurrency
-//! A plain value, owned by one shard's part of a table.
+//! A filter is a plain value without locks. One shard's part of a table owns it.
 
 mod before;
 
@@ -33,18 +34,18 @@ pub(crate) struct Filter {
     shape: FilterShape,
     first_slot: usize,
     slots: Vec<SlotFilter>,
-    /// The old values of blocks that have changed since a snapshot began; present while the
-    /// snapshot is written.
+    /// The old contents of the blocks that have changed since a snapshot began; `None` if no
+    /// snapshot is being written.
     pub(super) before: Option<Before<Changed>>,
 }
 
 #[derive(Debug, Default)]
 struct SlotFilter {
-    /// The blocks of the slot; empty until its first key.
+    /// The blocks of the slot. The list is empty until the first key of the slot is counted.
     blocks: Vec<Block>,
     /// The number of counters above zero.
     used: u32,
-    /// The number of blocks with a counter above zero.
+    /// The number of blocks that have a counter above zero.
     counting: u32,
 }
 
@@ -109,7 +110,7 @@ impl Filter {
         prefetch_read(&self.slots[key.slot() - self.first_slot].blocks, self.shape.block(key));
     }
 
-    /// Returns the count of a key, which is never too small unless counts have been halved.
+    /// Returns the count of a key. It is never too small, unless counts have been halved.
     #[inline(always)]
     fn count(&self, key: FeatureKey) -> u32 {
         let slot = &self.slots[key.slot() - self.first_slot];
@@ -118,7 +119,7 @@ impl Filter {
         counts.min().unwrap_or(0)
     }
 
-    /// Returns whether `times` more occurrences are enough to admit the key.
+    /// Returns whether `times` more occurrences would be enough to admit the key.
     pub(crate) fn would_admit(&self, key: FeatureKey, times: u32) -> bool {
         self.count(key).saturating_add(times) >= self.shape.at_least
     }
@@ -164,7 +165,8 @@ impl Filter {
         false
     }
 
-    /// Returns the numbers and contents of the blocks of one slot that have a counter above zero.
+    /// Returns the blocks of one slot that have a counter above zero, each with its index in the
+    /// slot.
     pub(crate) fn in_slot(
         &self,
         slot: usize,
@@ -177,13 +179,13 @@ impl Filter {
         self.slots[slot - self.first_slot].counting as usize
     }
 
-    /// Begins to keep a copy of each block before its first change.
+    /// Begins a snapshot: from now on, a block is copied before its first change.
     pub(crate) fn begin_snapshot(&mut self) {
         self.before = Some(Before::new(self.first_slot..self.first_slot + self.slots.len()));
     }
 
-    /// Returns the blocks of one slot that had a counter above zero when the snapshot began. The
-    /// slot must not have been written yet.
+    /// Returns the blocks of one slot that had a counter above zero when the snapshot began, each
+    /// with its index in the slot. The slot must not have been written yet.
     pub(crate) fn before_in_slot(
         &self,
         slot: usize,
@@ -195,7 +197,8 @@ impl Filter {
         used_blocks(blocks.into_iter())
     }
 
-    /// Restores a block from a checkpoint. Its number must be below the shape's number of blocks.
+    /// Restores a block from a checkpoint. `number` is the index of the block in its slot, and must
+    /// be below the number of blocks of a slot.
     pub(crate) fn restore(&mut self, slot: usize, number: usize, words: &[u64]) {
         let shape = self.shape;
         let slot = &mut self.slots[slot - self.first_slot];
@@ -211,8 +214,8 @@ impl Filter {
     }
 }
 
-/// Returns the blocks that have a counter above zero: their numbers, and their words in a
-/// checkpoint.
+/// Returns the blocks that have a counter above zero, each with its index and with its words as a
+/// checkpoint stores them.
 fn used_blocks(
     blocks: impl Iterator<Item = Block>,
 ) -> impl Iterator<Item = (usize, [u64; BLOCK_WORDS])> {
@@ -234,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a filter of the first 64 slots, and keys that fall into them.
+    /// Returns a filter of the first 64 slots, and an iterator over keys of these slots.
     fn small(at_least: u32, keys: u64, error: f64) -> (Filter, impl Iterator<Item = FeatureKey>) {
         let shape = FilterShape::new(at_least, keys, error);
         let keys = (0..).map(FeatureKey::from_u64).filter(|key| key.slot() < 64);

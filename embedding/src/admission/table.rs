@@ -1,5 +1,4 @@
-//! The admission of one shard's part of a table: counting and admitting the keys that have no row
-//! yet.
+//! The functions of a table that count and admit the keys without a row.
 
 use zillion_feature::FeatureKey;
 use zillion_rows::Candidate;
@@ -11,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::table::Table;
 
 impl Table {
-    /// Adds a candidate from a checkpoint to a table that counts candidates exactly.
+    /// Adds a candidate from a checkpoint, in a table that counts candidates exactly.
     ///
     /// # Errors
     /// Returns an error if the key has a row.
@@ -33,17 +32,18 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the exact counts of the table's candidates, if its admission has them.
+    /// Returns the exact counts of the table's candidates, or `None` if its admission does not
+    /// count exactly.
     pub(crate) fn counts(&self) -> Option<&Candidates> {
         self.candidates.as_ref().and_then(KeyAdmission::counts)
     }
 
-    /// Returns the filter in which keys are counted, if the admission has one.
+    /// Returns the filter in which keys are counted, or `None` if the admission does not use one.
     pub(crate) fn filter(&self) -> Option<&Filter> {
         self.candidates.as_ref().and_then(KeyAdmission::filter)
     }
 
-    /// Counts the occurrences of a key without a row, and returns whether the key gets a row now.
+    /// Counts the occurrences of a key without a row. Returns whether the key gets a row now.
     #[inline(always)]
     pub(crate) fn admit(
         &mut self,
@@ -59,7 +59,8 @@ impl Table {
         admitted
     }
 
-    /// Returns whether a key without a row would still wait for admission after a push.
+    /// Returns whether a key without a row would still wait for admission after a push of this
+    /// step.
     pub(crate) fn waits(&self, key: FeatureKey, times: impl FnOnce() -> u32, step: u32) -> bool {
         self.candidates.as_ref().is_some_and(|c| !c.would_admit(key, times(), step))
     }

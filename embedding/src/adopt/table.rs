@@ -1,4 +1,4 @@
-//! The start of a row in training from a row of a version.
+//! The function of a table that creates a row from a row of a version.
 
 use zillion_feature::FeatureKey;
 
@@ -8,8 +8,8 @@ use crate::table::Table;
 use zillion_rows::layer::WholeRow;
 
 impl Table {
-    /// Copies the weights of a version's row to the row of a key. The rest of that row gets the
-    /// values of a new row. Returns `false` if the vocabulary is fixed and does not have the key.
+    /// Copies the weights of a version's row to the row of a key. The other values of the row are
+    /// those of a new row. Returns `false` if the vocabulary is fixed and does not have the key.
     pub(crate) fn adopt(
         &mut self,
         key: FeatureKey,

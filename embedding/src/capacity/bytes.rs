@@ -1,11 +1,11 @@
-//! The memory that a table would take with rows of other widths or with another number of rows.
+//! The memory that a table would take with rows of another width or with another number of rows.
 
 use serde::Serialize;
 
 use zillion_rows::TableSpec;
 use zillion_rows::dtype::Dtype;
 
-/// The widths that are tried in addition to the table's own.
+/// The row widths that are compared with the width of the table.
 const DIMS: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
 
 /// The number type of the weights in an estimate of memory.
@@ -14,13 +14,13 @@ const DIMS: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
 pub enum Numbers {
     /// The type `f32`, with four bytes for each weight.
     F32,
-    /// A type with two bytes for each weight: f16 or bf16. Each number of the optimizer state keeps
-    /// four bytes.
+    /// A type with two bytes for each weight, f16 or bf16. The numbers of the optimizer state still
+    /// have four bytes.
     Half,
 }
 
-/// Returns the widths of the vector segment that are worth comparing: the table's own, and two
-/// steps to each side. The list is empty for a table without a vector segment.
+/// Returns the widths of the vector segment to compare: the width of the table, and the next two
+/// widths below and above it. The list is empty for a table without a vector segment.
 pub fn dims(spec: &TableSpec) -> Vec<usize> {
     let Some(own) = vector(spec) else { return Vec::new() };
     let near = |&dim: &usize| dim * 4 >= own && dim <= own * 4;
@@ -30,8 +30,8 @@ pub fn dims(spec: &TableSpec) -> Vec<usize> {
     dims
 }
 
-/// Returns the bytes that the table takes in memory with `rows` rows and a vector segment (if it
-/// has one) of `dim` floats.
+/// Returns the bytes of memory that the table takes with `rows` rows. If the table has a vector
+/// segment, the segment has `dim` floats.
 pub fn memory(
     spec: &TableSpec,
     dim: Option<usize>,

@@ -1,32 +1,33 @@
-//! The events of the keys of one level of the sample, in counts of fixed size.
+//! The events of the keys of one level of the sample, counted in memory of fixed size.
 //!
-//! The keys of a level are dropped from the sample together, and their events with them. The
-//! remaining counts are those that the smaller sample would have had from the beginning.
+//! All keys of a level are dropped from the sample together, and their events with them. The
+//! remaining counts are the same as if the smaller sample had been used from the beginning.
 
-/// The number of stretches of time that the pass is divided into.
+/// The number of time bins that the steps of the pass are divided into.
 pub(super) const BINS: usize = 256;
-/// The distance below which each distance has a bin of its own; above it, each octave has four
-/// bins.
+/// The number of small distances that have a bin of their own. Above them, each octave (doubling of
+/// the distance) has four bins.
 const EXACT: u64 = 8;
 const DISTANCE_BINS: usize = EXACT as usize + 4 * 61;
 
 /// The counts of the events of one level of the sample.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
-    /// The number of keys that were seen for the first time, by stretch of time.
+    /// The number of keys whose first lookup is in each time bin.
     pub(super) first: Vec<u64>,
-    /// The number of rows made minus the number of rows evicted, for each limit of unseen steps, by
-    /// stretch of time. The first row of each key is not included.
+    /// For each limit of unseen steps and each time bin, the number of rows created minus the
+    /// number of rows evicted. The first row of each key is not counted.
     pub(super) change: Vec<Vec<i64>>,
-    /// The number of values, by the number of admission thresholds that their key had reached
-    /// before their step.
+    /// The number of values, by the number of admission thresholds that the key of the value had
+    /// reached before the step.
     pub(super) reached: Vec<u64>,
-    /// The number of values whose key came back, by the number of limits of unseen steps that the
-    /// pause exceeded; `returns` counts the lookups in the same way.
+    /// The number of values whose key had a row before, by the number of limits of unseen steps
+    /// that the pause before the value exceeded. The field `returns` counts lookups in the same
+    /// way.
     pub(super) returned: Vec<u64>,
     pub(super) returns: Vec<u64>,
-    /// The number of lookups that were not the first of their key, by bin of the number of keys
-    /// looked up since the key's last lookup.
+    /// The number of lookups that were not the first of their key, by the distance: the number of
+    /// other keys that were looked up since the last lookup of the key.
     pub(super) distances: Vec<u64>,
 }
 
@@ -42,7 +43,7 @@ impl Events {
         }
     }
 
-    /// Adds the counts of another level.
+    /// Adds the counts of another level of the sample.
     pub(super) fn add(&mut self, other: &Self) {
         fn sum<T: Copy + std::ops::AddAssign>(to: &mut [T], from: &[T]) {
             to.iter_mut().zip(from).for_each(|(to, &from)| *to += from);
@@ -55,7 +56,7 @@ impl Events {
         sum(&mut self.distances, &other.distances);
     }
 
-    /// Makes every stretch of time twice as long.
+    /// Makes every time bin twice as long.
     pub(super) fn halve_time(&mut self) {
         halve(&mut self.first);
         self.change.iter_mut().for_each(|bins| halve(bins));
@@ -69,7 +70,8 @@ impl Events {
     }
 }
 
-/// Adds each pair of neighbouring bins; the second half of the bins is then empty.
+/// Replaces each pair of neighbouring bins by one bin with their sum. The second half of the bins
+/// is then zero.
 pub(super) fn halve<T: Copy + Default + std::ops::Add<Output = T>>(bins: &mut [T]) {
     let half = bins.len() / 2;
     for at in 0..half {
@@ -78,7 +80,7 @@ pub(super) fn halve<T: Copy + Default + std::ops::Add<Output = T>>(bins: &mut [T
     bins[half..].fill(T::default());
 }
 
-/// Returns the number of the bin that contains a distance.
+/// Returns the index of the bin that contains a distance.
 pub(super) fn distance_bin(distance: u64) -> usize {
     if distance < EXACT {
         return distance as usize;
@@ -88,7 +90,7 @@ pub(super) fn distance_bin(distance: u64) -> usize {
     EXACT as usize + 4 * (octave as usize - 3) + quarter as usize
 }
 
-/// Returns the smallest number of rows with which a cache hits at every distance of a bin.
+/// Returns the smallest cache size, in rows, with which every lookup in a distance bin is a hit.
 pub(super) fn cache_rows(bin: usize) -> u64 {
     if bin < EXACT as usize {
         return bin as u64 + 1;

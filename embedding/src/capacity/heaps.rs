@@ -1,15 +1,15 @@
-//! The growth of the number of keys with the data: Heaps' law, `keys = k · rows^β`, fitted to the
-//! numbers of keys that were measured.
+//! The growth of the number of keys with the size of the data, by Heaps' law `keys = k · rows^β`.
+//! The law is fitted to measured numbers of keys.
 
 use serde::Serialize;
 
-/// The number of points of the curve that a fit needs.
+/// The smallest number of points from which a law is fitted.
 const LEAST: usize = 6;
-/// The part of the data at which the fit begins: before that, nearly every row brings a new key,
-/// and the curve does not follow a power law yet.
+/// The share of the data before the first point of a fit. At the beginning of the data nearly every
+/// row brings a new key, and the curve does not follow a power law yet.
 const BEGIN: f64 = 1.0 / 32.0;
 
-/// Heaps' law, fitted to measured numbers of keys, with measures of its error.
+/// Heaps' law, fitted to measured numbers of keys, with the errors of the fit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Heaps {
     /// The factor of the law, `k`.
@@ -18,14 +18,15 @@ pub struct Heaps {
     pub beta: f64,
     /// The root mean square of the relative error at the fitted points.
     pub error: f64,
-    /// The relative error of the number of keys at the end, as predicted by a law that is fitted to
-    /// the first half of the data alone; a value above 0 means that the prediction is too high.
+    /// The relative error of a prediction: a law is fitted to the first half of the data and
+    /// predicts the number of keys at the end. A value above 0 means that the prediction is too
+    /// high. `None` if the first half has too few points.
     pub foresight: Option<f64>,
 }
 
 impl Heaps {
-    /// Fits the law to points (rows, keys) in ascending order. Returns `None` if there are too few
-    /// points.
+    /// Fits the law to points (rows, keys), which must be in ascending order. Returns `None` if
+    /// there are too few points.
     pub fn fit(points: &[(u64, f64)]) -> Option<Self> {
         let &(end, last) = points.last()?;
         let of = |up_to: f64| {
@@ -40,15 +41,16 @@ impl Heaps {
         Some(Self { k: log_k.exp(), beta, error, foresight })
     }
 
-    /// Returns the number of keys that the law gives for this number of rows.
+    /// Returns the number of keys that the law predicts for this number of rows.
     pub fn keys(&self, rows: f64) -> f64 {
         self.k * rows.powf(self.beta)
     }
 }
 
-/// Fits a line by least squares and returns its intercept, its slope between 0 and 1, and the root
-/// mean square of the error. Each point is weighted by its distance from the point before, so that
-/// the many points at the end do not outweigh the rest.
+/// Fits a line to points by least squares. Returns its intercept, its slope (limited to the range
+/// from 0 to 1) and the root mean square of the error, or `None` if no line can be fitted. The
+/// weight of a point is its distance from the point before, so that the many points at the end do
+/// not dominate.
 fn line(points: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
     if points.len() < LEAST {
         return None;

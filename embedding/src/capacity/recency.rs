@@ -1,16 +1,17 @@
-//! The number of keys that were looked up since the last lookup of a key: the stack distance of LRU
-//! (Mattson et al. 1970), by a Fenwick tree over the order of lookups.
+//! The LRU stack distance of a lookup: the number of other keys that were looked up since the last
+//! lookup of the same key (Mattson et al. 1970). It is computed by a Fenwick tree over the order of
+//! lookups.
 //!
-//! Every key holds the place of its last lookup, and the tree counts the held places. When no place
-//! is left, the held places are renumbered in their order, so that memory grows with the number of
-//! keys and not with the number of lookups.
+//! Every key holds the place of its last lookup in this order, and the tree counts the held places.
+//! When all places have been used, the held places are renumbered from 1 without changing their
+//! order. So the memory grows with the number of keys and not with the number of lookups.
 
-/// The number of places for new lookups after renumbering, for each key.
+/// The number of free places that renumbering leaves for each key.
 const ROOM: usize = 3;
-/// The smallest number of places.
+/// The smallest number of places in the tree.
 const LEAST: usize = 1 << 10;
 
-/// The order of the last lookups of all keys, as places in a Fenwick tree.
+/// The places of the last lookups of all keys, in the order of time, counted by a Fenwick tree.
 #[derive(Debug)]
 pub(super) struct Recency {
     /// The Fenwick tree over the places, which begin at 1.
@@ -43,8 +44,8 @@ impl Recency {
         place as u32
     }
 
-    /// Records another lookup of the key at `place`; returns the number of other keys that were
-    /// looked up since, and the new place.
+    /// Records another lookup of the key whose last lookup is at `place`. Returns the number of
+    /// other keys that were looked up since then, and the new place.
     pub(super) fn record_again(&mut self, place: u32) -> (u32, u32) {
         let since = self.held - self.up_to(place as usize);
         self.add(place as usize, u32::MAX);
@@ -52,8 +53,8 @@ impl Recency {
         (since, self.record_first())
     }
 
-    /// Renumbers the places of all keys from 1, in their order. Places that are not in `places` are
-    /// dropped.
+    /// Renumbers the places of all keys from 1, in the same order. `places` must contain the places
+    /// to keep; all others become free.
     pub(super) fn renumber<'a>(&mut self, places: impl Iterator<Item = &'a mut u32>) {
         let mut held: Vec<&mut u32> = places.collect();
         held.sort_unstable();

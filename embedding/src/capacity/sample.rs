@@ -1,22 +1,23 @@
-//! The sample of keys that are followed if there are too many to follow all: the keys in which
-//! certain bits are small.
+//! The sample of the keys that are followed if there are too many keys to follow all. A key is in
+//! the sample if certain bits of the key are small.
 //!
-//! Sampling by a hash of the key, and not by random draws, keeps or drops every occurrence of a
-//! key, so that the reuse of a key is measured correctly (SHARDS: Waldspurger, Park, Garthwaite,
-//! Ahmad, *Efficient MRC Construction with SHARDS*, FAST 2015). Keys are mixed already. The bits
-//! that are read here are neither those of the slot nor those that a hash map of keys uses.
+//! The bits of the key decide, and not a random draw. So every occurrence of a key is in the sample
+//! or none is, and the reuse of a key is measured correctly (SHARDS: Waldspurger, Park, Garthwaite,
+//! Ahmad, *Efficient MRC Construction with SHARDS*, FAST 2015). Keys are already mixed. The bits
+//! that this module reads differ from those of the slot and from those that a hash map of keys
+//! uses.
 
 use zillion_feature::FeatureKey;
 
 /// The number of levels, which is one more than the number of times that the sample can be halved.
 pub(super) const LEVELS: usize = 25;
-/// The number of bits of a key that are read.
+/// The number of bits of a key that decide about its level.
 const BITS: u32 = LEVELS as u32 - 1;
-/// The position of the lowest bit of a key that is read.
+/// The position of the lowest of these bits in a key.
 const SHIFT: u32 = 24;
 
-/// Returns the number of halvings of the sample that a key survives: half of all keys none, a
-/// quarter one, and so on.
+/// Returns the level of a key: the number of times that the sample can be halved before the key is
+/// dropped. Half of all keys have level 0, a quarter have level 1, and so on.
 #[inline]
 pub(super) fn level(key: FeatureKey) -> usize {
     let bits = (key.0 >> SHIFT) as u32 & ((1 << BITS) - 1);

@@ -1,4 +1,4 @@
-//! Comparisons of the curves with simulations that keep everything, and of samples with the whole.
+//! Tests that compare the curves with simulations of all keys, and samples with exact results.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,8 @@ fn a_grid_has_the_settings_of_the_table() {
     }
 }
 
-/// Returns the unique keys of a step with their occurrences, in the order in which they first come.
+/// Returns the unique keys of a step in the order of their first occurrences, each with its number
+/// of occurrences.
 fn unique(ids: &[u64]) -> Vec<(FeatureKey, u32)> {
     let mut counts: Vec<(u64, u32)> = Vec::new();
     for &id in ids {
@@ -47,8 +48,8 @@ fn follow(steps: &[Vec<u64>], limit: usize) -> Usage {
     tracker.finish()
 }
 
-/// Simulates a table with an admission threshold, as the engine makes rows; returns the number of
-/// values found and the number of rows at the end.
+/// Simulates a table that creates a row after `at_least` occurrences of a key. Returns the number
+/// of values whose key had a row before the step, and the number of rows at the end.
 fn admitted(steps: &[Vec<u64>], at_least: u32) -> (u64, u64) {
     let (mut counts, mut found) = (BTreeMap::new(), 0);
     for ids in steps {
@@ -59,8 +60,9 @@ fn admitted(steps: &[Vec<u64>], at_least: u32) -> (u64, u64) {
     (found, counts.values().filter(|&&n| n >= at_least).count() as u64)
 }
 
-/// Simulates a table that evicts rows unseen for more than `limit` steps; returns the number of
-/// values that came back too late, the number of rows made again, and the rows after each step.
+/// Simulates a table that evicts rows that were unseen for more than `limit` steps. Returns the
+/// number of values that came after the eviction of their row, the number of rows that were created
+/// again, and the number of rows after each step.
 fn evicted(steps: &[Vec<u64>], limit: u64) -> (u64, u64, Vec<u64>) {
     let mut rows: BTreeMap<u64, u64> = BTreeMap::new();
     let mut known = std::collections::BTreeSet::new();
@@ -81,8 +83,8 @@ fn evicted(steps: &[Vec<u64>], limit: u64) -> (u64, u64, Vec<u64>) {
     (lost, returns, sizes)
 }
 
-/// Returns the hits of an LRU cache of `rows` rows that sees the keys of every step one after
-/// another.
+/// Returns the number of hits of an LRU cache of `rows` rows. The cache sees the keys of a step one
+/// after another.
 fn lru(steps: &[Vec<u64>], rows: u64) -> u64 {
     let mut list: Vec<FeatureKey> = Vec::new();
     let mut hits = 0;
@@ -159,7 +161,8 @@ fn long_passes_and_tired_keys_too() {
     check(&steps);
 }
 
-/// Returns steps of 100 values, with ids drawn by a Zipf law with exponent 1.05 over a million ids.
+/// Returns steps of 100 values. The ids are drawn from a million ids by Zipf's law with exponent
+/// 1.05.
 fn zipf(steps: u64) -> impl Iterator<Item = Vec<(FeatureKey, u32)>> {
     const IDS: usize = 1_000_000;
     let mut sums = Vec::with_capacity(IDS);

@@ -1,55 +1,58 @@
-//! The curves that are computed from the counts.
+//! The curves of a table's size and hit rates, computed from the counts of a tracker.
 
 use serde::Serialize;
 
 use crate::capacity::events::{BINS, Events, cache_rows};
 use crate::capacity::{Heaps, Seen, Tracker};
 
-/// The divisor of the number of steps that gives the shortest limit of unseen steps. Rows that live
-/// for fewer steps are of no use.
+/// The divisor that gives the shortest limit of unseen steps in a curve: the number of steps
+/// divided by this number. Shorter limits are of no use.
 const SHORTEST: u64 = 2000;
-/// The divisor of the number of keys that gives the size of the smallest cache.
+/// The divisor that gives the smallest cache in a curve: the number of keys divided by this number.
 const SMALLEST_CACHE: u64 = 256;
 
-/// The number of followed keys that a point of a sampled curve needs. A point with fewer keys is
-/// left out, because a few very frequent keys may be in the sample by chance and change it much.
+/// The smallest number of followed keys that a point of a sampled curve needs. Points with fewer
+/// keys are left out, because a few very frequent keys that are in the sample by chance would
+/// change them much.
 const DECIDING: u64 = 256;
 
-/// The curves of a table that one pass over its lookups gives.
+/// The curves of a table, computed from one pass over its lookups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Usage {
-    /// The number of steps that were followed.
+    /// The number of steps of the data.
     pub steps: u64,
     /// The number of rows of the data.
     pub rows: u64,
     /// The number of values that were looked up.
     pub values: u64,
-    /// The number of lookups: the sum over the steps of their unique keys.
+    /// The number of lookups. A step has one lookup for each of its unique keys.
     pub lookups: u64,
-    /// The number of keys that each followed key stands for. If it is 1, all keys were followed and
-    /// every figure is exact.
+    /// The number of keys that each followed key stands for. If this number is 1, all keys were
+    /// followed and all results are exact.
     pub one_in: u64,
-    /// The number of keys that were followed to the end.
+    /// The number of keys that were followed until the end of the data.
     pub followed: u64,
-    /// The number of different keys.
+    /// The number of different keys, estimated if keys were sampled.
     pub keys: u64,
-    /// The relative error of numbers of keys, as two standard deviations.
+    /// The relative error of all numbers of keys, as two standard deviations.
     pub keys_error: f64,
-    /// The number of keys by rows of the data, ascending, with the last point at the end.
+    /// The number of keys after each part of the data, in ascending order. The last point is the
+    /// end of the data.
     pub growth: Vec<GrowthPoint>,
-    /// The law that the growth follows; absent if there are too few points.
+    /// The law that fits the growth; `None` if there are too few points.
     pub heaps: Option<Heaps>,
-    /// The effect of each admission threshold, ascending from 1.
+    /// The effect of each admission threshold, in ascending order from 1.
     pub admission: Vec<AdmissionPoint>,
-    /// The effect of each limit of unseen steps, ascending. If keys were sampled, limits that keep
-    /// too few followed keys are left out.
+    /// The effect of each limit of unseen steps, in ascending order. If keys were sampled, limits
+    /// with too few followed keys are left out.
     pub eviction: Vec<EvictionPoint>,
-    /// The effect of each cache size, ascending: powers of two, up to all keys. If keys were
-    /// sampled, sizes that hold too few followed keys are left out.
+    /// The effect of each cache size, in ascending order. The sizes are powers of two, up to a
+    /// cache that holds all keys. If keys were sampled, sizes with too few followed keys are left
+    /// out.
     pub cache: Vec<CachePoint>,
 }
 
-/// The number of keys in a first part of the data.
+/// The number of keys from the beginning of the data to a point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GrowthPoint {
     /// The number of rows of the data up to this point.
@@ -61,52 +64,52 @@ pub struct GrowthPoint {
 /// The effect of an admission threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AdmissionPoint {
-    /// The number of occurrences that a key needs.
+    /// The number of occurrences at which a key gets a row.
     pub at_least: u32,
-    /// The number of rows at the end.
+    /// The number of rows of the table at the end of the data.
     pub rows: u64,
-    /// The share of the values whose key had a row before their step.
+    /// The share of the values whose key had a row before the step.
     pub found: f64,
     /// The error of the found share, as two standard deviations.
     pub found_error: f64,
 }
 
-/// The effect of an eviction of unseen rows.
+/// The effect of evicting rows after a number of unseen steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EvictionPoint {
     /// The number of steps without a push after which a row is evicted.
     pub unseen: u64,
-    /// The number of rows at the end.
+    /// The number of rows of the table at the end of the data.
     pub rows_end: u64,
-    /// The largest number of rows at the end of a stretch of time (a 256th of the pass, or up to
-    /// twice that).
+    /// The largest number of rows at the end of a time bin. A time bin is a 256th of the pass, or
+    /// up to twice as long.
     pub rows_peak: u64,
-    /// The share of the values whose key came back after its row was evicted.
+    /// The share of the values that came after the eviction of their key's row.
     pub lost: f64,
-    /// The error of the lost share by a rule of thumb; 0 where all keys were followed.
+    /// The approximate error of the lost share; 0 if all keys were followed.
     pub lost_error: f64,
-    /// The number of rows that were made again.
+    /// The number of rows that were created again after an eviction.
     pub returns: u64,
 }
 
-/// The effect of a cache of rows.
+/// The effect of a cache that holds some of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CachePoint {
     /// The number of rows that the cache holds.
     pub rows: u64,
-    /// The share of the lookups that hit if the cache evicts the row whose last lookup is the
-    /// oldest.
+    /// The share of the lookups that are hits if the cache always evicts the least recently used
+    /// row.
     pub lru: f64,
-    /// The share of the lookups that hit if the cache holds, from the beginning, the rows with the
-    /// most lookups of all. This share shows the value of knowing the frequencies. It is less than
-    /// the share of LRU if keys come in waves.
+    /// The share of the lookups that are hits if the cache holds the rows with the most lookups
+    /// from the beginning. This share shows the value of knowing the frequencies in advance. It is
+    /// less than the share of LRU if each key occurs in a short time only.
     pub ideal: f64,
-    /// The error of both shares by a rule of thumb; 0 where all keys were followed.
+    /// The approximate error of both shares; 0 if all keys were followed.
     pub error: f64,
 }
 
 impl Tracker {
-    /// Computes the curves from what has been counted.
+    /// Computes the curves from the counts of all steps.
     pub fn finish(mut self) -> Usage {
         self.end_rows();
         let mut events = self.events[self.level].clone();
@@ -244,20 +247,20 @@ impl Tracker {
     }
 }
 
-/// Returns whether enough followed keys are among `rows` rows.
+/// Returns whether `rows` rows include enough followed keys for a point of a curve.
 fn is_decided(rows: u64, one_in: u64) -> bool {
     one_in == 1 || rows >= DECIDING * one_in
 }
 
-/// Returns the largest error of a share if `followed` keys lie on one side of its limit. The weight
-/// of a single key near the limit is not known, so this is a rule of thumb; tests compare it with a
-/// Zipf stream.
+/// Returns the approximate error of a share for which `followed` keys lie on one side of the limit.
+/// The weight of a single key near the limit is not known, so this is a rule of thumb. Tests
+/// compare it with a Zipf stream.
 fn share_error(followed: u64, one_in: u64) -> f64 {
     if one_in == 1 { 0.0 } else { 0.5 / (followed.max(1) as f64).sqrt() }
 }
 
-/// Returns a part as a share of the whole. The share is limited to 1, because a scaled sample can
-/// be larger than the whole.
+/// Returns `part / whole`. The result is at most 1, because a part that is scaled up from a sample
+/// can be larger than the whole.
 fn share(part: u64, whole: u64) -> f64 {
     (part as f64 / whole.max(1) as f64).min(1.0)
 }

@@ -1,8 +1,8 @@
-//! The tracking of changed rows in a set of tables, which makes the cost of a delta proportional to
-//! the changes.
+//! The tracking of changed rows in a set of tables. With it, the cost of a delta is proportional to
+//! the number of changes.
 //!
-//! The tables of the shards list the keys; this file decides how long lists are kept. It decides by
-//! sums over all shards, so that the number of shards does not affect whether a delta can be
+//! The tables of the shards list the keys, and this file decides how long the lists are kept. It
+//! decides by sums over all shards, so the number of shards does not affect whether a delta can be
 //! written.
 
 use crate::changes::tracking::Tracking;
@@ -11,19 +11,19 @@ use zillion_device::Workers;
 use crate::error::Result;
 use crate::set::{TableSet, each};
 
-/// The number of keys that a table's lists may hold even if the table has fewer rows: 8 MiB of
-/// keys.
+/// The number of keys that the lists of a table may always hold, even if the table has fewer rows:
+/// 8 MiB of keys.
 pub(crate) const FEWEST_KEYS: u64 = 1 << 20;
 
 impl TableSet {
     /// Begins to list the keys whose rows change, for [`TableSet::write_delta`]. The lists of at
-    /// most `epochs` past epochs are kept. The oldest are also dropped if a table's lists hold more
-    /// keys than the table has rows (and more than a million), because a delta from there would be
-    /// no cheaper than a comparison of all rows. The cost is one pass over the rows, and 8 bytes
-    /// for each change.
+    /// most `epochs` ended epochs are kept. The oldest lists are also dropped if the lists of a
+    /// table hold more keys than the table has rows (and more than a million). A delta from such an
+    /// old epoch would cost as much as a comparison of all rows. Tracking costs one pass over the
+    /// rows now, and 8 bytes for each change.
     ///
-    /// Changes before the end of the current epoch stay unknown. If changes are tracked already,
-    /// only `epochs` is changed.
+    /// Changes before the end of the current epoch are not known. If changes are tracked already,
+    /// the call only replaces `epochs`.
     ///
     /// # Errors
     /// Returns an error if rows on disk cannot be read.
@@ -31,8 +31,8 @@ impl TableSet {
         self.track_changes_with(workers, epochs, FEWEST_KEYS)
     }
 
-    /// Begins to list changed keys as [`TableSet::track_changes`] does. Lists may hold `fewest`
-    /// keys in any case.
+    /// Begins to list changed keys as [`TableSet::track_changes`] does. The lists of a table may
+    /// always hold `fewest` keys.
     pub(crate) fn track_changes_with(
         &mut self,
         workers: &Workers,
@@ -63,13 +63,13 @@ impl TableSet {
         })
     }
 
-    /// Returns whether all rows that changed after the end of an epoch are known.
+    /// Returns whether all changes after the end of an epoch are known.
     pub fn knows_changes_since(&self, epoch: u32) -> bool {
         let generation = self.generations.last_of(epoch);
         self.tracking.as_ref().is_some_and(|t| t.reach.iter().all(|&reach| reach <= generation))
     }
 
-    /// Seals the lists of the generation that has ended.
+    /// Seals the lists of the generation that has just ended.
     pub(crate) fn seal_changes(&mut self) {
         if self.tracking.is_some() {
             let next = self.generations.now();
@@ -79,7 +79,8 @@ impl TableSet {
         }
     }
 
-    /// Drops the oldest lists while there are too many lists, or too many keys in them.
+    /// Drops the oldest lists until the number of lists and the number of their keys are within the
+    /// limits.
     pub(crate) fn trim_changes(&mut self) {
         let Some(Tracking { epochs, fewest, reach }) = &mut self.tracking else { return };
         for (table, reach) in reach.iter_mut().enumerate() {

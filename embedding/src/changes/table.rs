@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use zillion_feature::FeatureKey;
 
 impl Table {
-    /// Begins to list the changed keys of the table. The keys of rows that have this dirty epoch
-    /// already are listed now, in one pass over the table, because no later push or eviction will
-    /// list them.
+    /// Begins to list the changed keys of the table. Rows that already have the dirty epoch `epoch`
+    /// are listed now, in one pass over the table, because no later push or eviction would list
+    /// them.
     pub(crate) fn track_changes(&mut self, epoch: u32) -> Result<()> {
         let is_whole = self.shape.swept;
         let open = Changed::nothing();

@@ -1,48 +1,48 @@
-//! The number of rows that the end of a step evicts in a table at its limit, and the rows that are
-//! compared for this purpose.
+//! The eviction in a table at its limit: the number of rows that are evicted at the end of a step,
+//! and the rows that are compared to choose them.
 //!
 //! # Headroom
-//! New rows are made before the end of the step evicts others, so a table that stayed at its limit
-//! would refuse every new key. The eviction at the end of a step therefore leaves room for twice
-//! the number of rows that the step needed. If the next step needs more rows, its further keys are
-//! refused in that step.
+//! New rows are created before rows are evicted at the end of the step, so a table that stayed at
+//! its limit would refuse every new key. So the eviction at the end of a step leaves room for twice
+//! the number of rows that the step needed. If the next step needs even more rows, its last keys
+//! are refused in that step.
 //!
-//! A step needs no lookup to know that all of its keys have room if the table has room for that
-//! many rows. So the eviction also leaves room for as many keys as the last step had, if they are a
-//! small part of the table.
+//! If the table has room for as many rows as a step has keys, all keys of the step have room, and
+//! no lookup is needed to know this. So the eviction also leaves room for the number of keys that
+//! the last step had, if this number is a small part of the table.
 //!
 //! # Which rows are evicted
 //! Comparing every row of a large table would stop training. Keys are mixed, so a slot is a fair
-//! sample of the table. Some slots are visited, with several rows for each row that must be
-//! evicted, and the visited rows with the lowest priority are evicted. The number of the step
-//! decides which slots are visited. In a small table, all slots are visited, and exactly the lowest
-//! rows of the table are evicted. In a large table, two and a half to five rows are visited for
-//! each evicted one: every evicted row is among the lowest two fifths of the visited rows, and the
-//! average position is the lowest seventh. This is the position of the lowest of six random rows,
-//! which caches that sample rows one at a time reach.
+//! sample of the table. A step visits some slots, with several rows for each row that must be
+//! evicted, and evicts the visited rows with the lowest priority. The number of the step decides
+//! which slots it visits. In a small table, all slots are visited, and exactly the rows with the
+//! lowest priority are evicted. In a large table, two and a half to five rows are visited for each
+//! evicted row. Every evicted row is then in the lowest two fifths of the visited rows, and on
+//! average an evicted row is at the lowest seventh. A cache that compares six random rows for each
+//! eviction reaches the same average.
 //!
-//! Every decision follows from numbers of rows over all shards and from the step. No state is kept
-//! from step to step or saved in a checkpoint, and the number of shards changes nothing.
+//! Every decision depends only on numbers of rows over all shards and on the step. No state is kept
+//! between steps or saved in a checkpoint, and the number of shards changes nothing.
 
 use zillion_feature::SLOTS;
 
 use crate::eviction::Turn;
 
-/// The number of rows that are visited for every two that are evicted. The real number is up to
-/// twice as large, because the periods of slots are powers of two.
+/// The number of rows that are visited for every two evicted rows. The actual number is up to twice
+/// as large, because the periods of slots are powers of two.
 const LOOKS_FOR_TWO: u64 = 5;
-/// The number of rows that are visited in any case, which takes 0.2 ms. A table of at most this
-/// size loses exactly its lowest rows.
+/// The smallest number of rows that a step visits, which takes 0.2 ms. A table of at most this size
+/// loses exactly the rows with the lowest priority.
 const FEWEST_LOOKS: u64 = 8192;
-/// The largest number of rows that one step visits (unless a single slot has more); a visit of so
-/// many takes some milliseconds.
+/// The largest number of rows that one step visits, unless a single slot has more. Such a visit
+/// takes some milliseconds.
 const MOST_LOOKS: u64 = 1 << 20;
-/// The divisor of a limit that gives the number of rows kept free even if steps create few rows.
+/// The divisor of a limit that gives the smallest number of rows to keep free.
 const SPARE: u64 = 256;
-/// The divisor of a limit that gives the largest number of rows kept free.
+/// The divisor of a limit that gives the largest number of rows to keep free.
 const MOST_SPARE: u64 = 4;
-/// The divisor of a limit that gives the largest number of rows kept free only to save the lookup
-/// of the keys of a step beforehand.
+/// The divisor of a limit that gives a number of rows. If a step has at most this number of keys,
+/// room for all of its keys is kept free, which saves the lookup of the keys before the push.
 const SKIPS_LOOKUP: u64 = 64;
 
 /// The demand of a step on a table: its keys, and the rows that it needs.
@@ -50,13 +50,14 @@ const SKIPS_LOOKUP: u64 = 64;
 pub(crate) struct Demand {
     /// The number of keys that were pushed.
     pub(crate) keys: u64,
-    /// The number of rows that the step made, or would have made if there had been room.
+    /// The number of rows that the step created, plus the number of rows that it did not create for
+    /// lack of room.
     pub(crate) rows: u64,
 }
 
 impl Demand {
-    /// Returns the number of rows that are left free for the next step, in a table that may have
-    /// `most` rows.
+    /// Returns the number of rows to leave free for the next step, in a table that may have `most`
+    /// rows.
     pub(crate) fn room(self, most: u64) -> u64 {
         // The number of keys differs a little from step to step.
         let all = self.keys + self.keys / 16;
@@ -65,7 +66,7 @@ impl Demand {
     }
 }
 
-/// The slots that the end of a step visits, and the number of rows to evict.
+/// A visit at the end of a step: the slots to visit, and the number of rows to evict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Visit {
     /// The slots that are visited.
@@ -76,14 +77,14 @@ pub(crate) struct Visit {
     pub(crate) is_whole: bool,
 }
 
-/// Returns the number of rows that the end of a step keeps free for the next step.
+/// Returns the number of rows to keep free for the next step at the end of this step.
 pub(crate) fn headroom(limit: u64, demand: Demand) -> u64 {
     (limit / SPARE).max(demand.room(limit)).min(limit.div_ceil(MOST_SPARE))
 }
 
 impl Visit {
-    /// Plans the eviction at the end of `step` for a table of `rows` rows that may have `limit`, by
-    /// the demand of the step. Returns `None` if no row must be evicted.
+    /// Plans the visit at the end of `step` for a table of `rows` rows that may have `limit` rows.
+    /// `demand` is the demand of the step. Returns `None` if no row must be evicted.
     pub(crate) fn new(rows: u64, limit: u64, demand: Demand, step: u32) -> Option<Self> {
         let excess = (rows + headroom(limit, demand)).saturating_sub(limit).min(rows);
         if excess == 0 {
@@ -97,26 +98,26 @@ impl Visit {
         Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
     }
 
-    /// Returns the number of evicted rows among `seen` visited ones. From a sample, at most two in
-    /// [`LOOKS_FOR_TWO`] are evicted, so that slots keep about the same size after a visit; the
-    /// rest are evicted in the next steps.
+    /// Returns the number of rows to evict if `seen` rows were visited. If not all slots were
+    /// visited, at most two rows in [`LOOKS_FOR_TWO`] are evicted, so that slots keep about the
+    /// same size. The next steps evict the rest.
     pub(crate) fn evictions(&self, seen: u64) -> u64 {
         let most = if self.is_whole { seen } else { (2 * seen).div_ceil(LOOKS_FOR_TWO) };
         self.excess.min(most)
     }
 }
 
-/// A claim of one table to a part of the memory that several tables share.
+/// The claim of one table to a part of the memory that several tables share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// The bytes that the table has and cannot give back.
+    /// The bytes of memory that the table uses and cannot give back.
     pub(crate) least: u64,
-    /// The bytes that the table could use.
+    /// The bytes of memory that the table could use.
     pub(crate) most: u64,
 }
 
-/// Divides `total` bytes among the claims. A claim that needs less than an equal part gets what it
-/// needs, and the others get equal parts of the rest. Every claim gets at least the bytes that its
+/// Divides `total` bytes among the claims. A claim below an equal part gets all that it asks for,
+/// and the other claims get equal parts of the rest. Every claim gets at least the bytes that its
 /// table cannot give back.
 pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
     let share = |level: u64| {
@@ -141,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the demand of a step that had so many keys and made a row of each.
+    /// Returns the demand of a step that had `rows` keys and created a row for each of them.
     fn rows(rows: u64) -> Demand {
         Demand { keys: rows, rows }
     }

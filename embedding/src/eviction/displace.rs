@@ -1,7 +1,8 @@
-//! The eviction of one shard's part of a table at its limit: the keys of a step that get a row, and
-//! the rows that make room for them.
+//! The eviction in one shard's part of a table at its limit. It finds the keys of a step that need
+//! a row, and evicts rows to make room.
 //!
-//! Both are decided over all shards (see `eviction/set.rs`); this file does the part of one shard.
+//! Which keys get a row and which rows are evicted is decided over all shards (see
+//! `eviction/set.rs`). This file does the work of one shard.
 
 use std::borrow::Cow;
 
@@ -17,22 +18,22 @@ use crate::table::Table;
 use crate::table::push::Times;
 use crate::table::push::finite;
 
-/// The number of rows by which a prefetch runs ahead of the row that is read.
+/// The number of rows between the prefetch of a row and its use.
 pub(crate) const AHEAD: usize = 16;
 
 /// The expected effect of a push on the keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Foreseen {
-    /// The positions in the plan of the keys whose rows the push would make.
+    /// The positions in the plan of the keys for which the push would create a row.
     pub(crate) new: Vec<u32>,
-    /// The entry of each key, or [`Entry::NONE`].
+    /// The index entry of each key, or [`Entry::NONE`] for a key without a row.
     pub(crate) rows: Vec<Entry>,
 }
 
 /// A row that an eviction at the limit visits, with its priority.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ranked {
-    /// The priority as ordered bits, then the key.
+    /// The rank of the row: its priority as ordered bits, and then its key.
     pub(crate) rank: (u64, FeatureKey),
     pub(crate) entry: Entry,
 }
@@ -45,8 +46,9 @@ impl Ranked {
 }
 
 impl Table {
-    /// Returns the effect that a push would have: the new rows that it would make (of keys without
-    /// a row that are admitted and whose gradients are finite), and the entries of all keys.
+    /// Returns the effect that a push would have: the rows that it would create, and the index
+    /// entries of all keys. A push creates the row of a key if the key has no row, is admitted, and
+    /// has a finite gradient.
     pub(crate) fn foresee(
         &self,
         keys: &[FeatureKey],
@@ -100,8 +102,8 @@ impl Table {
         Ok(foreseen)
     }
 
-    /// Counts a key that gets no row only because the table has no room, and returns `true`.
-    /// Returns `false` for a key that admission would not let in yet, which is not counted here.
+    /// Counts a key that gets no row because the table has no room, and returns `true`. If the key
+    /// would also wait for admission, the function counts nothing and returns `false`.
     #[cold]
     pub(crate) fn count_refused(
         &mut self,
@@ -117,7 +119,7 @@ impl Table {
         true
     }
 
-    /// Returns the priority of a row; a narrow row has the norm of its own floats.
+    /// Returns the priority of a row. The norm of a narrow row is over the floats that the row has.
     #[inline(always)]
     pub(crate) fn row_priority(&self, priority: Priority, entry: Entry) -> f64 {
         let (shape, companion) = self.companion_of(entry);
@@ -128,7 +130,7 @@ impl Table {
         priority.of_row(shape.meta(companion), shape.used(companion), &weights)
     }
 
-    /// Returns the rows of the slots that a visit covers, except the pinned ones.
+    /// Returns the rows of the visited slots with their ranks. Pinned rows are left out.
     pub(crate) fn rank_rows(&self, visit: &Visit) -> Vec<Ranked> {
         let Some(priority) = self.shape.priority else { return Vec::new() };
         let slots = visit.turn.slots(self.index.slots());
@@ -152,7 +154,7 @@ impl Table {
         ranked
     }
 
-    /// Evicts the rows of [`Table::rank_rows`] whose rank is at most `highest`.
+    /// Evicts those rows of [`Table::rank_rows`] whose rank is at most `highest`.
     pub(crate) fn make_room(
         &mut self,
         visit: &Visit,

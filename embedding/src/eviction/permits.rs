@@ -1,17 +1,17 @@
-//! The keys of a step that may get a row in a table at its limit.
+//! The permits of a step in a table at its limit: the keys that may get a row.
 
 use crate::index::Entry;
 use std::ops::Range;
 
-/// The permits of a step: the keys that may get a row, and the entries that were found for this
-/// decision.
+/// The keys of a step that may get a row, and the index entries that were found to decide this.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Permits {
     /// The positions in the plan of the keys that may get a row, in ascending order; `None` if all
-    /// keys may.
+    /// keys may get a row.
     pub(crate) positions: Option<Vec<u32>>,
-    /// The entry of the key at each position of the plan, or [`Entry::NONE`]; `None` if the keys
-    /// have not been looked up. With these entries a push needs no lookup of its own.
+    /// The index entry of the key at each position of the plan, or [`Entry::NONE`] for a key
+    /// without a row. The whole list is `None` if the keys have not been looked up. With these
+    /// entries a push needs no lookup of its own.
     pub(crate) rows: Option<Vec<Entry>>,
 }
 
@@ -29,7 +29,8 @@ impl Permits {
         }
     }
 
-    /// Returns the entries of the keys at these positions of the plan, if they are known.
+    /// Returns the index entries of the keys at these positions of the plan, or `None` if the keys
+    /// have not been looked up.
     pub(crate) fn rows(&self, positions: Range<usize>) -> Option<&[Entry]> {
         self.rows.as_ref().map(|rows| &rows[positions])
     }

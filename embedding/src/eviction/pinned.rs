@@ -1,11 +1,11 @@
-//! The keys whose rows are never evicted.
+//! The pinned keys: keys whose rows are never evicted.
 
 use std::ops::Range;
 
 use zillion_feature::FeatureKey;
 use zillion_rows::PinnedId;
 
-/// The pinned keys of a table, sorted.
+/// The pinned keys of a table, in ascending order.
 #[derive(Debug, Default)]
 pub(crate) struct Pinned {
     keys: Vec<FeatureKey>,

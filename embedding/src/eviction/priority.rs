@@ -1,36 +1,37 @@
-//! The priority of a row: the order in which rows are evicted.
+//! The priority of a row, which defines the order in which rows are evicted.
 //!
-//! A priority is a number. The order of the numbers of two rows does not change while neither row
-//! is pushed: ageing multiplies the value of every row by the same factor, and in logarithms a
-//! factor is a sum that all rows have in common. So a frequency that halves every `half_life` steps
-//! is `log2(count) * half_life + last_step`. Ageing therefore writes nothing, and rows that were
-//! visited in different steps can be compared.
+//! A priority is a number. While two rows are not pushed, the order of their priorities does not
+//! change, although their frequencies and scores decay with time. Decay multiplies the values of
+//! all rows by the same factor, so the order of the values stays the same. The priority by
+//! frequency or by score is the logarithm of the value at a fixed time. For example, it is
+//! `log2(count) * half_life + last_step` for a frequency that halves every `half_life` steps. So
+//! decay writes nothing, and rows that were visited in different steps can be compared.
 //!
-//! The priority is computed from the companion row when a slot is visited, and costs a push
-//! nothing.
+//! The priority is computed from the companion row when a slot is visited. A push has no work for
+//! it.
 
 use zillion_feature::Use;
 
 use zillion_rows::row::Meta;
 use zillion_rows::{Eviction, UseStatistics};
 
-/// The order in which rows are evicted.
+/// The value by which rows are ordered for eviction. The row with the lowest priority is evicted
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Priority {
-    /// The order by the step of the last push.
+    /// The step of the last push.
     Seen,
-    /// The order by the number of pushes, which halves with every `half_life` steps since the last
-    /// push.
+    /// The number of pushes, which is halved for every `half_life` steps since the last push.
     Frequency { half_life: f64 },
-    /// The order by the weighted sum of shows and clicks; `ageing` is the number of halvings in a
-    /// period of `every` steps.
+    /// The weighted sum of shows and clicks. `ageing` is the number of times that the sum is halved
+    /// in a period of `every` steps.
     Score { show: f64, click: f64, ageing: f64, every: u32 },
-    /// The order by the squared L2 norm of the weights.
+    /// The squared L2 norm of the weights.
     Norm,
 }
 
 impl Priority {
-    /// Returns the order of a policy, or `None` if the policy never evicts rows.
+    /// Returns the priority of an eviction policy, or `None` if the policy never evicts rows.
     pub(crate) fn new(eviction: &Eviction, statistics: Option<&UseStatistics>) -> Option<Self> {
         Some(match *eviction {
             Eviction::Never => return None,
@@ -54,7 +55,7 @@ impl Priority {
         self == Self::Norm
     }
 
-    /// Returns the priority of a row; the row with the smallest is evicted first.
+    /// Returns the priority of a row. The row with the lowest priority is evicted first.
     #[inline(always)]
     pub(crate) fn of_row(self, meta: Meta, used: Use, weights: &[f32]) -> f64 {
         let last = f64::from(meta.last_step);
@@ -71,8 +72,8 @@ impl Priority {
         }
     }
 
-    /// Returns the priority of a row whose value is `value` at `step`. Depending on the policy, the
-    /// value is an age in steps, a frequency, a score or a norm.
+    /// Returns the priority that a row has if its value at `step` is `value`. Depending on the
+    /// policy, the value is an age in steps, a frequency, a score or a norm.
     pub(crate) fn threshold(self, value: f64, step: u32) -> f64 {
         let now = f64::from(step);
         match self {
@@ -84,7 +85,8 @@ impl Priority {
     }
 }
 
-/// Returns a priority as an integer that has the same order as the number.
+/// Converts a priority to an integer, in such a way that integers have the same order as
+/// priorities.
 #[inline(always)]
 pub(crate) fn ordered_bits(priority: f64) -> u64 {
     let bits = priority.to_bits();

@@ -1,10 +1,10 @@
-//! The eviction of rows on schedule, and the return of their memory.
+//! The eviction of rows on schedule, and the release of their memory.
 //!
-//! A visit covers a whole slot: expired rows leave the index and both slabs. The slabs hand out the
-//! lowest free number, so the rows that stay would keep the last chunks in memory. A row whose
-//! number is higher than a table with this many rows needs is therefore moved down while its slot
-//! is visited. A table that has lost half of its rows has given half of its memory back one period
-//! later.
+//! A visit covers a whole slot. Expired rows are removed from the index and from both slabs. The
+//! remaining rows could keep the last chunks of the slabs in memory, while new rows get the lowest
+//! free numbers. So a row whose number is higher than a table with this many rows needs is moved
+//! down while its slot is visited. If a table loses half of its rows, it has given back half of its
+//! memory one period later.
 
 use zillion_feature::FeatureKey;
 
@@ -14,19 +14,19 @@ use crate::eviction::priority::Priority;
 use crate::index::Entry;
 use crate::table::Table;
 
-/// The number of entries by which a prefetch runs ahead of the row that is read.
+/// The number of entries between the prefetch of a row and its use.
 const AHEAD: usize = 16;
-/// The divisor of the number of rows that gives the tolerance of row numbers: a row is moved if its
-/// number exceeds the number of rows by more than this tolerance.
+/// The divisor of the number of rows that gives the tolerance for row numbers. A row is moved down
+/// if its number exceeds the number of rows by more than the tolerance.
 const LOOSE: u64 = 8;
 
-/// Returns whether a row's number is higher than a table of `rows` rows needs.
+/// Returns whether a row has a higher number than a table of `rows` rows needs.
 pub(crate) fn is_loose(row: u32, rows: u64) -> bool {
     u64::from(row) > rows + rows / LOOSE
 }
 
 impl Table {
-    /// Evicts the expired candidates and rows of the slots that have their turn.
+    /// Evicts the expired candidates and rows of the slots that have their turn, as `due` says.
     pub(crate) fn evict(&mut self, due: Due) -> Result<()> {
         for slot in due.turn.slots(self.index.slots()) {
             if let Some(candidates) = &mut self.candidates
@@ -86,9 +86,9 @@ impl Table {
         Ok(())
     }
 
-    /// Removes a key from the index. Every row that is evicted passes through this function, so the
-    /// tombstones of deltas and checkpoints are recorded here. The row stays live in the slabs: the
-    /// caller must free it or put it on the free list.
+    /// Removes a key from the index. Every eviction of a row calls this function, so the tombstones
+    /// of deltas and checkpoints are recorded here. The row stays allocated in the slabs: the
+    /// caller must free it or add it to the free list.
     pub(crate) fn take_out(&mut self, key: FeatureKey, entry: Entry) {
         // The companion row is read only where changes are tracked.
         let epoch = self.changes.as_ref().map(|_| self.meta_of(entry).dirty_epoch);

@@ -1,12 +1,12 @@
 //! The limits of tables over all their shards: the limit of each table in a step, the keys that get
-//! a row, and the rows that make room.
+//! a row, and the rows that are evicted to make room.
 //!
 //! # Invariants
-//! * Every decision follows from sums over all shards and from the order of the plan: numbers of
-//!   rows, the keys of a step in slot order, the rows of whole slots by rank. So the number of
-//!   shards changes nothing.
-//! * No table has more rows than its limit at any time, and all tables together have no more than
-//!   the limit of the set allows, unless a checkpoint brings more.
+//! * Every decision depends only on sums over all shards and on the order of the plan: on numbers
+//!   of rows, on the keys of a step in slot order, and on the ranks of the rows in whole slots. So
+//!   the number of shards changes nothing.
+//! * No table ever has more rows than its limit, and all tables together never have more rows than
+//!   the limit of the set allows. The only exception are rows that a checkpoint brings.
 
 use crate::eviction::shared_limit::SharedLimit;
 use std::ops::Range;
@@ -28,10 +28,10 @@ use zillion_rows::{Admission, ByteSize};
 impl TableSet {
     /// Limits the memory of all tables together; `None` removes the limit.
     ///
-    /// Tables that need less than an equal part of the limit get what they need, and the others get
-    /// equal parts of the rest. The memory of dense tables, and of the rows of tables without
-    /// eviction, is subtracted first. A table that has used its part evicts by its own policy, or
-    /// refuses new keys.
+    /// The limit is divided among the tables. First, the memory of dense tables, and of the
+    /// existing rows of tables without eviction, is subtracted. Then tables that need less than an
+    /// equal part get what they need, and the others get equal parts of the rest. A table that has
+    /// used its part evicts by its own policy, or refuses new keys.
     ///
     /// # Errors
     /// Returns [`Error::Spec`] if the limit is too small for one row of each table.
@@ -45,8 +45,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Sets the largest number of candidates of a slot, in tables whose own settings do not limit
-    /// it.
+    /// Sets the largest number of candidates of a slot, in tables that have no limit of their own
+    /// for it.
     pub(crate) fn limit_candidates(&mut self) {
         let Some(most) = self.shared.candidates_in_slot else { return };
         for shard in &mut self.shards {
@@ -61,9 +61,9 @@ impl TableSet {
         }
     }
 
-    /// Returns the largest number of rows of each table; `None` for a table without a limit.
-    /// `needs` returns the number of rows that a table could use, and `keeps` whether the rows that
-    /// exist must stay.
+    /// Returns the largest number of rows of each table, or `None` for a table without a limit.
+    /// `needs` returns the number of rows that a table could use. `keeps` returns whether the
+    /// existing rows of a table must stay.
     fn limits(
         &self,
         needs: impl Fn(usize, u64) -> u64,
@@ -96,8 +96,8 @@ impl TableSet {
         limits
     }
 
-    /// Returns, for each table, the keys of a step that may get a row. The entries that are found
-    /// are valid until the next step.
+    /// Returns the permits of a step for each table. The index entries in them are valid until the
+    /// next step.
     pub(crate) fn find_permits(
         &self,
         workers: &Workers,
@@ -154,7 +154,8 @@ impl TableSet {
         Ok(rooms)
     }
 
-    /// Ends a step in tables at their limits: evicts the rows with the lowest priority.
+    /// Ends a step in the tables that are at their limits, by evicting the rows with the lowest
+    /// priority.
     pub(crate) fn displace(&mut self, workers: &Workers, step: u32) -> Result<()> {
         if self.shapes.iter().all(|shape| shape.priority.is_none()) {
             return Ok(());
@@ -222,7 +223,7 @@ impl TableSet {
     }
 }
 
-/// Returns the highest of the `count` lowest ranks, or `None` if `count` is 0.
+/// Returns the `count`-th lowest of all ranks, or `None` if `count` is 0.
 pub(crate) fn lowest(ranked: &[&[Ranked]], count: usize) -> Option<(u64, FeatureKey)> {
     let last = count.checked_sub(1)?;
     // The first selection compares priorities alone, which takes half of the memory; keys decide

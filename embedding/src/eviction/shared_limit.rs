@@ -5,13 +5,13 @@ use zillion_rows::TableSpec;
 use zillion_rows::memory::{CANDIDATES_PART, candidates_within};
 use zillion_rows::{Admission, ByteSize};
 
-/// The memory that the tables of a set may have together.
+/// The memory that the tables of a set may take together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SharedLimit {
-    /// The bytes for rows, indexes and filters.
+    /// The bytes that rows, indexes and filters may take; `None` if memory is not limited.
     pub(crate) rows: Option<u64>,
-    /// The largest number of candidates of a slot, in tables that count exactly and have no limit
-    /// of their own.
+    /// The largest number of candidates of a slot, in tables that count keys exactly and have no
+    /// limit of their own; `None` if there is no such limit.
     pub(crate) candidates_in_slot: Option<usize>,
 }
 
@@ -38,7 +38,7 @@ impl SharedLimit {
     }
 }
 
-/// Checks that tables can be held below a limit of all of them together (see
+/// Checks that tables can be kept within a limit for all of them together (see
 /// [`TableSet::limit_bytes`]).
 ///
 /// # Errors
@@ -47,8 +47,8 @@ pub fn check_shared_limit(specs: &[TableSpec], limit: ByteSize) -> Result<()> {
     SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit).map(|_| ())
 }
 
-/// Returns the bytes of a limit that are left for rows, indexes and filters. The part of the limit
-/// that candidates take is subtracted.
+/// Returns the bytes of a limit that rows, indexes and filters may take. The rest of the limit is
+/// for candidates.
 pub(crate) fn shared_room(specs: &[TableSpec], limit: ByteSize) -> Result<u64> {
     let shared = SharedLimit::new(&specs.iter().collect::<Vec<_>>(), limit)?;
     Ok(shared.rows.unwrap_or(u64::MAX))

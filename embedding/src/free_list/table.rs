@@ -1,23 +1,24 @@
-//! The functions of a table that keep free rows and hand them out.
+//! The functions of a table that add rows to the free list and take them from it.
 
 use crate::eviction::schedule::is_loose;
 use crate::free_list::AHEAD;
 use crate::table::Table;
 
 impl Table {
-    /// Returns whether rows that are evicted for the limit stay in the free list. Tables with
-    /// narrow rows have further slabs and do not use the list; tables that spill have no limit.
+    /// Returns whether rows that are evicted for the limit go to the free list. Tables with narrow
+    /// rows have more slabs and do not use the list. Tables that spill have no limit.
     pub(crate) fn keeps_free_rows(&self) -> bool {
         debug_assert!(self.spill.is_none(), "a table that spills evicts nothing");
         self.narrow.is_none()
     }
 
-    /// Returns whether the free list holds memory, for rows that it has or had.
+    /// Returns whether memory is allocated for the free list.
     pub(crate) fn has_free_list(&self) -> bool {
         self.free_list.rows.capacity() > 0
     }
 
-    /// Takes the row that was freed last from the free list. The row still has its old contents.
+    /// Takes the row that was added last from the free list, or returns `None` if the list is
+    /// empty. The row still has its old contents.
     pub(crate) fn take_free(&mut self) -> Option<u32> {
         let row = self.free_list.rows.pop()?;
         // The rows are spread over memory, and the caller writes to a row at once.
@@ -28,9 +29,9 @@ impl Table {
         Some(row)
     }
 
-    /// Gives rows back to the slabs: the ones that were freed first, until `most` are left, and the
-    /// ones whose number is higher than the table needs, because they would keep their chunks in
-    /// memory.
+    /// Frees rows of the list in the slabs: the rows that were added first, until `most` rows are
+    /// left, and the rows that have a higher number than the table needs, because they would keep
+    /// their chunks in memory.
     pub(crate) fn trim_free_list(&mut self, most: usize) {
         let more = self.free_list.rows.len().saturating_sub(most);
         let needed = self.rows() + most.min(self.free_list.rows.len()) as u64;

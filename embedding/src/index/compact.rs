@@ -1,8 +1,9 @@
-//! The line format of six keys and their rows in one cache line.
+//! The line format for rows: six keys and their index entries in one cache line.
 //!
-//! A key takes ten and a half bytes: the 52 bits below its slot and the number of its row. A line
-//! of six keys, and not five, lets a slot stay one fifth empty with fewer bytes for each key, so
-//! that eleven keys in twelve are found in the line in which the search begins.
+//! A key takes ten and a half bytes: the 52 bits of the key below its slot, and the 32 bits of its
+//! entry. Six keys per line are better than five: with fewer bytes for each key, a slot can leave a
+//! fifth of its entries free, and eleven keys in twelve are found in the line where the search
+//! begins.
 //!
 //! | words | hold |
 //! |---|---|
@@ -17,7 +18,7 @@ use zillion_device::simd::equal_lanes;
 use crate::index::line::{Line, META};
 
 const KEYS: usize = 6;
-/// The first word that holds middle bits of keys.
+/// The index in a line of the first word that holds middle bits of keys.
 const MIDDLE: usize = 2 * KEYS;
 /// The number of middle bits of each key.
 const MIDDLE_BITS: u32 = 16;
@@ -42,7 +43,7 @@ fn high_of(key: u64) -> u32 {
     (key >> 32) as u32 & ((1 << (MIDDLE_BITS + TOP_BITS)) - 1)
 }
 
-/// Overwrites `bits` bits of a word from bit `shift` on.
+/// Overwrites the `bits` bits of a word that begin at bit `shift`, counted from the lowest bit.
 #[inline(always)]
 fn set_bits(word: &mut u32, shift: u32, bits: u32, value: u32) {
     let mask = (1 << bits) - 1;
@@ -51,8 +52,9 @@ fn set_bits(word: &mut u32, shift: u32, bits: u32, value: u32) {
 
 impl Line for Compact {
     const KEYS: usize = KEYS;
-    /// The load at which a slot grows. At eight tenths, the worst moment before growth, one key in
-    /// eight is not in its home bucket; over a whole step of growth it is one in twelve.
+    /// The share of entries in use at which a slot grows: eight tenths. With this share, one key in
+    /// eight is not in its home bucket, which is the worst case. On average over a step of growth,
+    /// it is one key in twelve.
     const FULLEST: (usize, usize) = (8, 10);
     const ROWS: usize = KEYS;
     const USED: u32 = 24;

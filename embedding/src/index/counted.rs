@@ -1,10 +1,11 @@
-//! The line format of five keys, a small number for each, and the words that the keys lead to, in
-//! one cache line.
+//! The line format for candidates: five keys, a small number for each key, and the word that each
+//! key leads to, in one cache line.
 //!
-//! The bits of a key that follow from its slot are free for other data: here, the number of times
-//! that a candidate has been seen. Words 0 to 9 are the keys with these numbers in their top bits,
-//! low half first. Words 10 to 14 are the words that the keys lead to. The last word says which
-//! entries are in use and how many keys passed the line.
+//! The top bits of a key are the number of its slot, so they need not be stored. This format uses
+//! them for other data: the number of times that a candidate has been seen. Words 0 to 9 are the
+//! five keys with these numbers in their top bits, the low half of each key first. Words 10 to 14
+//! are the words that the keys lead to. The last word says which entries are in use and how many
+//! keys passed the line.
 
 use zillion_device::lines::CacheLine;
 use zillion_feature::SLOTS;
@@ -12,17 +13,19 @@ use zillion_feature::SLOTS;
 use crate::index::line::Line;
 
 const KEYS: usize = 5;
-/// The number of top bits of a word that are not part of the key.
+/// The number of top bits of a stored key that hold other data.
 const TAG: u32 = SLOTS.trailing_zeros();
 
-/// The line format of five words with a number each. A word is a tag above the low bits of a key.
+/// The line format of five keys with a number each. A stored word has a tag in its top bits and the
+/// low bits of a key below.
 #[derive(Debug)]
 pub(crate) enum Counted {}
 
 impl Line for Counted {
     const KEYS: usize = KEYS;
-    /// The load at which a slot grows. At nine tenths a hit reads 1.2 lines on average (Knuth,
-    /// TAOCP 3, 6.4, buckets of five); candidates are many, so memory matters more.
+    /// The share of entries in use at which a slot grows: nine tenths. With this share, a search
+    /// for a key of the slot reads 1.2 lines on average (Knuth, TAOCP 3, 6.4, buckets of five).
+    /// There are many candidates, so memory matters more than for rows.
     const FULLEST: (usize, usize) = (9, 10);
     const ROWS: usize = 2 * KEYS;
     const USED: u32 = 0;

@@ -1,4 +1,5 @@
-//! The entry of a key: one 32-bit word of the index, with its meaning defined in this one place.
+//! The entry of a key in the index: one 32-bit word. Only this file defines the meaning of the
+//! word.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -8,8 +9,8 @@
 //! | 2³² - 1 | the key has no row |
 //!
 //! # Invariants
-//! * A table has narrow rows, or records on disk, or neither, and never both: so one bit is enough
-//!   for the two. Only the code of a table of the right kind asks [`Entry::narrow_row`] or
+//! * A table never has both narrow rows and records on disk, so one bit is enough to mark either.
+//!   Only a table with narrow rows calls [`Entry::narrow_row`], and only a table that spills calls
 //!   [`Entry::record`].
 
 /// The entry of a key in one shard's part of a table.
@@ -19,7 +20,7 @@ pub(crate) struct Entry(u32);
 
 /// The bit that marks a narrow row, or a record on disk.
 const TAG: u32 = 1 << 31;
-/// The first word that is neither a row nor a record.
+/// The lowest word that stands for neither a row nor a record.
 const END: u32 = u32::MAX - 1;
 
 impl Entry {
@@ -27,7 +28,7 @@ impl Entry {
     pub(crate) const NONE: Self = Self(u32::MAX);
     /// The entry of a key whose search is not finished: the key must be looked up again.
     pub(crate) const UNDECIDED: Self = Self(END);
-    /// The number of records on disk that a shard can have.
+    /// The largest number of records on disk that a shard can have.
     pub(crate) const MOST_RECORDS: u32 = END - TAG;
 
     /// Returns the entry of a full row in memory.
@@ -48,26 +49,26 @@ impl Entry {
         Self(TAG | record)
     }
 
-    /// Returns whether a full row of this number can have an entry, in a table that has tagged
-    /// entries or not.
+    /// Returns whether a full row can have this number. `is_tagged` says whether the entries of the
+    /// table use the tag bit.
     #[inline(always)]
     pub(crate) fn fits_full(row: u32, is_tagged: bool) -> bool {
         row < END && !(is_tagged && row & TAG != 0)
     }
 
-    /// Returns whether a narrow row of this number can have an entry.
+    /// Returns whether a narrow row can have this number.
     #[inline(always)]
     pub(crate) fn fits_narrow(row: u32) -> bool {
         row < Self::MOST_RECORDS
     }
 
-    /// Returns the word that the index stores.
+    /// Returns the word of the index that stands for this entry.
     #[inline(always)]
     pub(crate) fn word(self) -> u32 {
         self.0
     }
 
-    /// Returns the entry that a word of the index means.
+    /// Returns the entry that a word of the index stands for.
     #[inline(always)]
     pub(crate) fn from_word(word: u32) -> Self {
         Self(word)
@@ -79,32 +80,34 @@ impl Entry {
         self == Self::NONE
     }
 
-    /// Returns the number of the row in the full slabs; the entry must be one of a full row in
+    /// Returns the number of a row in the full slabs. The entry must be that of a full row in
     /// memory.
     #[inline(always)]
     pub(crate) fn row(self) -> u32 {
         self.0
     }
 
-    /// Returns whether the entry of a table with narrow rows leads to a narrow one.
+    /// Returns whether the entry is that of a narrow row. The table must have narrow rows.
     #[inline(always)]
     pub(crate) fn is_narrow(self) -> bool {
         self.is_tagged()
     }
 
-    /// Returns the number of a narrow row in its slabs, in a table with narrow rows.
+    /// Returns the number of a narrow row in its slabs, or `None` if the entry is not that of a
+    /// narrow row. The table must have narrow rows.
     #[inline(always)]
     pub(crate) fn narrow_row(self) -> Option<u32> {
         self.is_tagged().then_some(self.0 & !TAG)
     }
 
-    /// Returns whether the entry of a table that spills leads to a record on disk.
+    /// Returns whether the entry is that of a record on disk. The table must be one that spills.
     #[inline(always)]
     pub(crate) fn is_cold(self) -> bool {
         self.is_tagged()
     }
 
-    /// Returns the number of a record on disk, in a table that spills.
+    /// Returns the number of a record on disk, or `None` if the entry is not that of a record. The
+    /// table must be one that spills.
     #[inline(always)]
     pub(crate) fn record(self) -> Option<u32> {
         self.is_tagged().then_some(self.0 & !TAG)

@@ -1,36 +1,39 @@
-//! The line formats of a sub-index: cache lines that hold a few keys each.
+//! The interface of the line formats. A line is a cache line that holds a few keys of a slot.
 
 use zillion_device::lines::CacheLine;
 
-/// The last word of a line. In every format it marks the entries in use and counts passing keys.
+/// The index of the last word of a line. In every format, this word marks the entries in use and
+/// counts passing keys.
 pub(super) const META: usize = 15;
 
 /// The format of a cache line that holds keys and the words that they lead to. A line of zeros
 /// holds no key.
 ///
 /// # The implementer must
-/// * compare the low 52 bits of a key and nothing else: the other bits are the slot's number, which
-///   all keys of a slot share;
+/// * compare only the low 52 bits of a key. The other bits are the slot's number, which all keys of
+///   a slot share;
 /// * leave the bits of the last word from [`Line::PASSED`] on to this trait. They count the keys
-///   that passed a line because it was full, as exactly as the bits allow: a count at its largest
-///   value stays there, and probes then pass the line until its slot is rebuilt.
+///   that passed the line because it was full. A count that has reached its largest value stays
+///   there: searches then always continue after this line, until its slot is rebuilt.
 pub(crate) trait Line {
     /// The number of keys that fit into a line.
     const KEYS: usize;
-    /// The largest part of a slot's entries that may be in use, as a fraction; the slot is rebuilt
-    /// before more are used.
+    /// The largest share of a slot's entries that may be in use, as a fraction. A slot grows before
+    /// the share is exceeded.
     const FULLEST: (usize, usize);
-    /// The first word of the rows that keys lead to.
+    /// The index in a line of the first word that a key leads to.
     const ROWS: usize;
-    /// The position in the last word of the bits that mark the entries in use.
+    /// The position in the last word of the lowest bit that marks an entry in use.
     const USED: u32;
-    /// The position in the last word of the count of passing keys, which takes all higher bits.
+    /// The position in the last word of the lowest bit of the count of passing keys. The count
+    /// takes all higher bits.
     const PASSED: u32;
 
-    /// Returns the entry that holds `key`.
+    /// Returns the index of the entry that holds `key`, or `None` if the line does not have the
+    /// key.
     fn find(line: &CacheLine, key: u64) -> Option<usize>;
 
-    /// Returns the word of an entry, whose low bits are its key.
+    /// Returns the word of an entry. The low bits of the word are those of the key.
     fn word(line: &CacheLine, entry: usize) -> u64;
 
     /// Writes the word and the row of an entry.
@@ -51,8 +54,8 @@ pub(crate) trait Line {
         &mut line.0[Self::ROWS + entry]
     }
 
-    /// Writes a word, whose low bits are a key, and its row into a free entry. Returns `false` if
-    /// no entry is free.
+    /// Writes a word and its row into a free entry. The low bits of the word are those of the key.
+    /// Returns `false` if no entry is free.
     #[inline(always)]
     fn put(line: &mut CacheLine, word: u64, row: u32) -> bool {
         let entry = Self::used(line).trailing_ones();
@@ -70,7 +73,7 @@ pub(crate) trait Line {
         Self::row(line, entry)
     }
 
-    /// Returns whether a probe must go on to the next line.
+    /// Returns whether a search must go on to the next line.
     #[inline(always)]
     fn is_passed(line: &CacheLine) -> bool {
         line.0[META] >> Self::PASSED != 0
@@ -91,7 +94,7 @@ pub(crate) trait Line {
         }
     }
 
-    /// Returns the words and rows of the entries in use, as they were written.
+    /// Returns the word and the row of each entry in use, as they were written.
     fn entries(line: &CacheLine) -> impl Iterator<Item = (u64, u32)> {
         (0..Self::KEYS)
             .filter(|entry| Self::used(line) >> entry & 1 != 0)

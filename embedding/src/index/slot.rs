@@ -1,14 +1,15 @@
-//! The sub-index of one slot: buckets of one cache line each, in the order of the key bits.
+//! The index of one slot: buckets of one cache line each, in the order of the key bits.
 //!
-//! The home bucket of a key is the multiply-shift of the bits below its slot, so any number of
-//! buckets is possible and a slot can grow by a fifth. A key whose home is full goes to the next
-//! bucket with a free entry. Every full bucket on the way counts the key, so a probe ends at the
-//! first bucket that no key has passed.
+//! The search for a key begins in its home bucket, which is the multiply-shift of the key's bits
+//! below the slot. So any number of buckets is possible, and a slot can grow by a fifth. A key
+//! whose home bucket is full goes to the next bucket with a free entry. Every full bucket that it
+//! passes counts the key. So a search ends at the first bucket that no key has passed.
 //!
-//! Removing a key decreases these counts, so no markers of deleted keys are needed. A key that
-//! stays in its bucket while the buckets before it become empty leaves counts behind, in the end in
-//! every bucket of a small slot. For this reason a probe also ends where it began, and a slot in
-//! which most buckets have a count is rebuilt after keys were removed.
+//! Removing a key decreases these counts, so no markers of deleted keys are needed. A key may stay
+//! in its bucket although buckets before it have become empty. The counts of such keys remain, and
+//! after some time every bucket of a small slot can have a count. So a search also ends when it
+//! comes back to the bucket where it began. A slot in which most buckets have a count is rebuilt
+//! after keys were removed.
 
 use std::marker::PhantomData;
 
@@ -20,12 +21,12 @@ use crate::index::line::Line;
 
 /// The factor from one size of a slot to the next.
 const GROWTH: f64 = 1.2;
-/// The number of buckets below which a slot grows by one bucket at a time.
+/// The number of buckets below which a slot grows by only one bucket at a time.
 const SMALL: usize = 6;
-/// The number of bits of a key above the ones that choose the bucket.
+/// The number of top bits of a key that are its slot. The bits below them choose the bucket.
 const SLOT_BITS: u32 = zillion_feature::SLOTS.trailing_zeros();
 
-/// The sub-index of one slot.
+/// The index of one slot.
 #[derive(Debug)]
 pub(super) struct SlotIndex<L> {
     buckets: Run,
@@ -36,7 +37,7 @@ pub(super) struct SlotIndex<L> {
 /// The result of a search for a key in its home bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtHome {
-    /// The entry of the key, which is in the home bucket.
+    /// The key is in its home bucket and has this entry.
     Found(Entry),
     /// The key is not in the slot.
     Absent,
@@ -45,7 +46,7 @@ pub(crate) enum AtHome {
 }
 
 impl<L: Line> SlotIndex<L> {
-    /// Creates a sub-index without keys, which takes no memory.
+    /// Creates an index without keys, which takes no memory.
     pub(super) fn new(arena: &LineArena) -> Self {
         Self { buckets: arena.empty(), len: 0, format: PhantomData }
     }
@@ -96,8 +97,8 @@ impl<L: Line> SlotIndex<L> {
         }
     }
 
-    /// Adds a key that is not in the slot yet. The number `slot` decides at which sizes the slot
-    /// grows.
+    /// Adds a key that is not in the slot yet. `slot` is the number of the slot, which decides at
+    /// which sizes the slot grows.
     ///
     /// # Errors
     /// Returns an error if there is no memory to grow; the slot is then unchanged.
@@ -128,27 +129,30 @@ impl<L: Line> SlotIndex<L> {
         Some(row)
     }
 
-    /// Returns the row of a key for writing.
+    /// Returns the word that a key leads to, for writing, or `None` if the slot does not have the
+    /// key.
     pub(super) fn row_mut(&mut self, key: u64) -> Option<&mut u32> {
         let (at, entry) = self.locate(key)?;
         Some(L::row_mut(&mut self.buckets[at], entry))
     }
 
-    /// Returns the bucket and the entry of a key.
+    /// Returns the bucket that holds a key and the index of the key's entry in this bucket, or
+    /// `None` if the slot does not have the key.
     pub(super) fn entry(&self, key: u64) -> Option<(&CacheLine, usize)> {
         let (at, entry) = self.locate(key)?;
         Some((&self.buckets[at], entry))
     }
 
-    /// Returns the bucket and the entry of a key for writing.
+    /// Returns, for writing, the bucket that holds a key and the index of the key's entry in this
+    /// bucket, or `None` if the slot does not have the key.
     pub(super) fn entry_mut(&mut self, key: u64) -> Option<(&mut CacheLine, usize)> {
         let (at, entry) = self.locate(key)?;
         Some((&mut self.buckets[at], entry))
     }
 
-    /// Gives memory back if less than half of the slot's capacity is used, and moves keys back near
-    /// their home buckets. The function must be called when keys have been removed. If there is no
-    /// memory for this, the slot stays as it is.
+    /// Gives memory back if less than half of the slot's capacity is used, and moves keys closer to
+    /// their home buckets. The caller must call this function after it has removed keys. If there
+    /// is no memory for the work, the slot stays as it is.
     pub(super) fn tidy(&mut self, arena: &LineArena, slot: usize) {
         self.shrink(arena, slot);
         // If a quarter of the arena is free, slots move to its beginning, so that its end can be
@@ -183,7 +187,8 @@ impl<L: Line> SlotIndex<L> {
         self.buckets.iter().flat_map(L::entries)
     }
 
-    /// Returns the number of the bucket and the entry of a key.
+    /// Returns the index of the bucket that holds a key and the index of the key's entry in this
+    /// bucket, or `None` if the slot does not have the key.
     fn locate(&self, key: u64) -> Option<(usize, usize)> {
         let home = self.home(key);
         let mut at = home;
@@ -224,16 +229,18 @@ impl<L: Line> SlotIndex<L> {
     }
 }
 
-/// Returns the home bucket of a key: the multiply-shift of the bits below its slot, monotonic in
-/// the key and below `buckets`.
+/// Returns the index of the home bucket of a key, which is below `buckets`. It is the
+/// multiply-shift of the key's bits below the slot, so it never decreases from one key to a greater
+/// one.
 #[inline(always)]
 fn home(key: u64, buckets: usize) -> usize {
     ((u128::from(key << SLOT_BITS) * buckets as u128) >> 64) as usize
 }
 
-/// Returns the next size after `buckets`. The sizes of a slot follow `SMALL * GROWTH^(k + phase)`,
-/// where the phase is the slot number with its bits reversed. So the sizes of neighbouring slots,
-/// and of the slots of one shard, are spread evenly over a whole growth step.
+/// Returns the next size of a slot after `buckets` buckets. The sizes of a slot follow `SMALL *
+/// GROWTH^(k + phase)`. The phase is the slot's number with its bits reversed. So the sizes of
+/// neighbouring slots, and of the slots of one shard, are spread evenly over a whole step of
+/// growth.
 fn next_size(buckets: usize, slot: usize) -> usize {
     if buckets < SMALL {
         return buckets + 1;

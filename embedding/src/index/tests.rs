@@ -1,4 +1,4 @@
-//! Comparisons of the index with a `BTreeMap`.
+//! Tests that compare the index with a `BTreeMap`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ enum Action {
     Tidy(u64),
 }
 
-/// Returns keys that collide: of few slots, with few home buckets, and at the ends of the range.
+/// Returns a strategy for keys that collide: they are in few slots, have few home buckets, or are
+/// at the ends of the range.
 fn key() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),

@@ -1,4 +1,4 @@
-//! Copies of rows in key order, as layers store them.
+//! The copying of rows in key order, in the form that layers store.
 
 use zillion_feature::FeatureKey;
 
@@ -6,23 +6,23 @@ use crate::error::Result;
 use crate::index::Entry;
 use crate::table::Table;
 
-/// The number of keys by which prefetches of buckets run ahead.
+/// The number of keys between the prefetch of a bucket and its use.
 const AHEAD: usize = 16;
 
-/// A run of rows in key order.
+/// Copies of the rows of a run of keys, in key order.
 #[derive(Debug, Default)]
 pub(crate) struct RowRun {
-    /// The weights of the rows in f32, whatever the number type of the table, without padding. A
-    /// narrow row has fewer weights than a full one.
+    /// The weights of the rows, one row after another, without padding. They are in f32 for every
+    /// number type of the table. A narrow row has fewer weights than a full one.
     weights: Vec<f32>,
-    /// The keys, each with the end of its row's weights and the row's count; `None` if a key has no
-    /// row.
+    /// The keys. Each key has the end of its row's weights in `weights` and the row's count, or
+    /// `None` if the key has no row.
     rows: Vec<(FeatureKey, Option<(usize, u32)>)>,
 }
 
 impl RowRun {
-    /// Returns the keys, each with the weights and the count of its row if it has one. A narrow row
-    /// has only its own weights.
+    /// Returns the keys, each with the weights and the count of its row, or with `None` if it has
+    /// no row. A narrow row has only the weights of its own floats.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Option<(&[f32], u32)>)> {
         let mut start = 0;
         self.rows.iter().map(move |&(key, row)| {
@@ -44,7 +44,7 @@ impl Table {
         self.run_of(&entries)
     }
 
-    /// Returns the rows of some keys of this shard; the keys must be in ascending order.
+    /// Returns the rows of some keys of this shard. The keys must be in ascending order.
     pub(crate) fn key_run(&self, keys: &[u64]) -> Result<RowRun> {
         let mut entries = Vec::with_capacity(keys.len());
         for (i, &key) in keys.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The reading of rows of both widths.
+//! The reading of rows in tables that have full and narrow rows.
 
 use zillion_feature::FeatureKey;
 
@@ -6,8 +6,8 @@ use crate::index::Entry;
 use crate::table::Table;
 
 impl Table {
-    /// Copies one row, including its padding; the floats that a narrow row does not have are those
-    /// of its initial row.
+    /// Copies one full or narrow row to `target`, including the padding. The floats that a narrow
+    /// row does not have are those of its initial row.
     pub(crate) fn copy_of_either_width(&self, key: FeatureKey, entry: Entry, target: &mut [f32]) {
         let weights = self.weights_of(entry);
         if entry.is_narrow() {

@@ -1,8 +1,8 @@
-//! The shape of narrow rows, computed once in the form that the loops over rows need.
+//! The shape of narrow rows, computed once into the form that the loops over rows need.
 //!
-//! A narrow row is a row of a smaller table: its segments have the same rules, seeds and metadata,
-//! so every loop over rows takes the smaller shape and knows nothing of growth. This file maps the
-//! one shape to the other.
+//! A narrow row is a row of a smaller table: its segments have the same rules, seeds and metadata.
+//! So every loop over rows takes the smaller shape and needs no code for growth. This file maps the
+//! positions of the two shapes to each other.
 
 use std::ops::Range;
 
@@ -12,18 +12,18 @@ use crate::error::Result;
 use crate::optimizer::Kernel;
 use crate::shape::TableShape;
 
-/// The shape of a table's rows before they are full.
+/// The shape of a table's narrow rows, and their mapping to full rows.
 #[derive(Debug)]
 pub(crate) struct NarrowShape {
-    /// The number of pushes that makes a row full.
+    /// The number of pushes after which a row is full.
     pub(crate) at: u32,
-    /// The shape of a table that has only the narrow rows.
+    /// The shape of a table whose rows are all narrow.
     pub(crate) shape: TableShape,
     /// The ranges of floats in a full row, each with its range in a narrow row.
     floats: Vec<(Range<usize>, Range<usize>)>,
     /// The ranges of state words in a full row, each with its range in a narrow row.
     state: Vec<(Range<usize>, Range<usize>)>,
-    /// The number of the table's segment for each segment of the narrow row.
+    /// The index of the table's segment that each segment of a narrow row belongs to.
     of: Vec<usize>,
 }
 
@@ -77,7 +77,7 @@ impl NarrowShape {
         self.of.iter().map(|&segment| table[segment]).collect()
     }
 
-    /// Copies the part of a full row's gradient that a narrow row has.
+    /// Copies the part of a full row's gradient that applies to a narrow row.
     #[inline(always)]
     pub(crate) fn gather(&self, full: &[f32], narrow: &mut [f32]) {
         for (from, to) in &self.floats {

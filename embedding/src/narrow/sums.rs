@@ -1,4 +1,4 @@
-//! The sums over rows of both widths, in which each row counts with the floats that it has.
+//! The sums over full and narrow rows. Each row counts with the floats that it has.
 
 use zillion_feature::FeatureKey;
 
@@ -18,9 +18,9 @@ struct Scratch {
 }
 
 impl Table {
-    /// Returns the same sum as [`Table::run_squares`], in a table that has narrow rows. A push
-    /// makes new rows narrow, so the gradient of a key without a row counts only for the floats of
-    /// a narrow row.
+    /// Returns the sum of [`Table::run_squares`] in a table that has narrow rows. A push creates
+    /// narrow rows, so the gradient of a key without a row counts only for the floats of a narrow
+    /// row.
     pub(crate) fn run_squares_of_widths(
         &self,
         keys: &[FeatureKey],
@@ -60,7 +60,7 @@ impl Table {
         sum
     }
 
-    /// Returns the same loss as [`Table::run_regulariser`], in a table that has narrow rows.
+    /// Returns the loss of [`Table::run_regulariser`] in a table that has narrow rows.
     pub(crate) fn run_regulariser_of_widths(&self, keys: &[FeatureKey]) -> f64 {
         let mut weights = Vec::new();
         let mut sum = 0.0;
@@ -76,8 +76,8 @@ impl Table {
         sum
     }
 
-    /// Writes the floats that a key's row has, or will have when it is made, and returns their
-    /// shape.
+    /// Writes the floats that the row of a key has, or would have after its creation. Returns the
+    /// shape of these floats.
     fn floats_of_widths(
         &self,
         key: FeatureKey,

@@ -1,4 +1,4 @@
-//! The functions of a table that make, read and grow narrow rows.
+//! The functions of a table that create, read and grow narrow rows.
 
 use crate::error::{Error, Result};
 use crate::eviction::schedule::is_loose;
@@ -12,7 +12,7 @@ use zillion_feature::FeatureKey;
 use zillion_rows::row::{Meta, RowWeights, StoredRow};
 
 impl Table {
-    /// Returns whether an index entry leads to a row on disk.
+    /// Returns whether an index entry is that of a row on disk.
     #[inline(always)]
     pub(crate) fn is_cold(&self, entry: Entry) -> bool {
         self.spill.is_some() && entry.is_cold()
@@ -29,7 +29,7 @@ impl Table {
         rows.unwrap_or(0) as usize
     }
 
-    /// Returns the number of keys in `keys` that have a narrow row.
+    /// Returns the number of keys among `keys` that have a narrow row.
     pub(crate) fn narrow_among(&self, keys: &[u64]) -> u64 {
         if self.narrow.is_none() {
             return 0;
@@ -38,14 +38,14 @@ impl Table {
         keys.iter().filter(narrow).count() as u64
     }
 
-    /// Returns the slabs and the shape of narrow rows, if the table has them.
+    /// Returns the slabs and the shape of narrow rows, or `None` if the table has no narrow rows.
     #[inline(always)]
     fn narrow_parts(&self) -> Option<(&Narrow, &NarrowShape)> {
         self.narrow.as_deref().zip(self.shape.narrow.as_deref())
     }
 
-    /// Returns the shape and the companion row of an index entry of either width; the row must be
-    /// in memory.
+    /// Returns the shape and the companion row of the full or narrow row with this index entry. The
+    /// row must be in memory.
     #[inline(always)]
     pub(crate) fn companion_of(&self, entry: Entry) -> (&TableShape, &[u32]) {
         match (self.narrow_parts(), entry.narrow_row()) {
@@ -60,8 +60,8 @@ impl Table {
         shape.meta(companion)
     }
 
-    /// Returns the weights of an index entry of either width, without padding; the row must be in
-    /// memory.
+    /// Returns the weights of the full or narrow row with this index entry, without padding. The
+    /// row must be in memory.
     pub(crate) fn weights_of(&self, entry: Entry) -> RowWeights<'_> {
         match (self.narrow_parts(), entry.narrow_row()) {
             (Some((narrow, shape)), Some(row)) => {
@@ -71,14 +71,15 @@ impl Table {
         }
     }
 
-    /// Returns the row of an index entry of either width; the row must be in memory.
+    /// Returns the full or narrow row with this index entry. The row must be in memory.
     pub(crate) fn stored_of(&self, entry: Entry) -> StoredRow<'_> {
         let (shape, companion) = self.companion_of(entry);
         let is_narrow = self.narrow.is_some() && entry.is_narrow();
         shape.stored_row(self.weights_of(entry), companion, is_narrow)
     }
 
-    /// Returns the slabs of an index entry of either width, and the number of its row in them.
+    /// Returns the slabs that hold the full or narrow row with this index entry, and the number of
+    /// the row in them.
     #[inline(always)]
     pub(crate) fn slabs_of(&self, entry: Entry) -> (&RowSlabs, u32) {
         match (&self.narrow, entry.narrow_row()) {
@@ -99,8 +100,8 @@ impl Table {
         slabs.weights.prefetch(row);
     }
 
-    /// Adds a narrow row of zeros for a key that has no row, and returns the row's number in the
-    /// slabs.
+    /// Adds a narrow row of zeros for a key that has no row. Returns the number of the row in the
+    /// narrow slabs.
     fn allocate_narrow_for(&mut self, key: FeatureKey) -> Result<u32> {
         let name = || Error::ShardFull { table: self.shape.name().to_owned() };
         let Some(narrow) = &mut self.narrow else {
@@ -122,7 +123,7 @@ impl Table {
         Ok(row)
     }
 
-    /// Makes the narrow row of a key that has no row, and returns its index entry.
+    /// Creates the narrow row of a key that has no row. Returns its index entry.
     pub(crate) fn make_narrow(&mut self, key: FeatureKey, epoch: u32) -> Result<Entry> {
         let row = self.allocate_narrow_for(key)?;
         if let (Some(narrow), Some(NarrowShape { shape, .. })) =
@@ -137,7 +138,7 @@ impl Table {
         Ok(Entry::narrow(row))
     }
 
-    /// Adds a narrow row as a checkpoint stored it; the key must have no row.
+    /// Adds a narrow row with the values that a checkpoint stored. The key must have no row.
     pub(crate) fn restore_narrow_row(
         &mut self,
         key: FeatureKey,
@@ -157,7 +158,7 @@ impl Table {
         Ok(())
     }
 
-    /// Grows the narrow rows that have had enough pushes to full rows.
+    /// Grows the narrow rows that have had enough pushes into full rows.
     pub(crate) fn grow_due(&mut self) -> Result<()> {
         let Some(narrow) = &mut self.narrow else { return Ok(()) };
         let mut due = std::mem::take(&mut narrow.due);
@@ -170,8 +171,8 @@ impl Table {
         grown
     }
 
-    /// Moves a narrow row to the full slabs. The row keeps its weights and state, and its other
-    /// floats start with their initial values.
+    /// Moves a narrow row to the full slabs. The row keeps its weights and its state. Its new
+    /// floats get their initial values.
     fn grow(&mut self, key: FeatureKey) -> Result<()> {
         let Some(row) = self.index.get(key).and_then(Entry::narrow_row) else { return Ok(()) };
         let shape = self.shape.clone();
@@ -191,7 +192,8 @@ impl Table {
         Ok(())
     }
 
-    /// Frees the row of an index entry of either width; the entry must have been removed already.
+    /// Frees the full or narrow row with this index entry. The caller must have removed the key
+    /// from the index.
     pub(crate) fn free_row(&mut self, key: FeatureKey, entry: Entry) {
         match (&mut self.narrow, entry.narrow_row()) {
             (Some(narrow), Some(row)) => narrow.free(key, row),
@@ -199,8 +201,8 @@ impl Table {
         }
     }
 
-    /// Moves a narrow row to the lowest free number if its own number is higher than the narrow
-    /// rows need.
+    /// Moves a narrow row to the lowest free number, if its number is higher than the narrow rows
+    /// need.
     pub(crate) fn place_narrow_low(&mut self, key: FeatureKey, row: u32) -> Result<()> {
         let Some(narrow) = &mut self.narrow else { return Ok(()) };
         if is_loose(row, narrow.slabs.len() as u64)

@@ -1,11 +1,10 @@
 //! The rule FTRL-Proximal, after Algorithm 1 of McMahan et al. (KDD 2013).
 //!
-//! The paper computes a weight from `z` at every use; here the weight is stored, because a pull
-//! reads weights only. Before the update, if the stored weight is not zero, `z` is computed back
-//! from it. With a constant learning rate this changes nothing (up to rounding). It keeps two
-//! promises that the form in the paper breaks: a row starts from its seeded initial weights instead
-//! of zero, and a learning rate that a schedule lowers does not shrink every weight at its next
-//! push.
+//! The paper computes a weight from `z` at every use. Here the weight is stored, because a pull
+//! reads only weights. If the stored weight is not zero, an update first computes `z` from the
+//! weight. With a constant learning rate the results are the same up to rounding. In two cases this
+//! form is better than the paper's: a row can start from its seeded initial weights instead of
+//! zero, and a lower learning rate from a schedule does not shrink every weight at its next push.
 
 use crate::optimizer::{Gradient, RowKernel};
 

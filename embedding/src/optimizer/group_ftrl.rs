@@ -1,14 +1,14 @@
 //! The rule FTRL-Proximal with the sparse group lasso (Yue et al. 2021, "Adaptive Optimizers with
-//! Sparse Group Lasso for Neural Networks in CTR Prediction"): a row segment with weak evidence is
-//! zero as a whole.
+//! Sparse Group Lasso for Neural Networks in CTR Prediction"). If the sums `z` of a row segment are
+//! small, the whole segment is zero.
 //!
-//! Let `s` be the sums `z` after the L1 threshold and `t = l21 * sqrt(dim)`. The segment is zero if
-//! `|s| <= t`; otherwise `w = -(1 - t / |s|) * s / curvature`. At dimension 1 this is a second L1
-//! term.
+//! Let `s` be the sums `z` after the L1 threshold, and let `t = l21 * sqrt(dim)`. The segment is
+//! zero if `|s| <= t`. Otherwise `w = -(1 - t / |s|) * s / curvature`. With dimension 1, this is a
+//! second L1 term.
 //!
-//! As in `ftrl.rs`, `z` is computed back from the weights that are not zero, and the shrinkage of
-//! the group is undone as well: the length of `u = -w * curvature` is `|s| - t`, so that `s = u *
-//! (1 + t / |u|)`.
+//! As in `ftrl.rs`, an update first computes `z` from the weights that are not zero. To do so, it
+//! also undoes the shrinkage of the group: the length of `u = -w * curvature` is `|s| - t`, so `s =
+//! u * (1 + t / |u|)`.
 
 use crate::optimizer::{FtrlKernel, Gradient, RowKernel, sum_of_squares};
 

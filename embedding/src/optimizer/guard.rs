@@ -1,28 +1,27 @@
-//! The guard around a segment's rule: the clip of its gradient and the bounds of its weights.
+//! The guard of a segment's rule: the clip of its gradient and the bounds of its weights.
 //!
-//! The clip applies to one segment of one row. It is applied after the factor that clips the whole
-//! step, to the gradient that the rule would see, including the regulariser: first every number is
-//! limited to `[-value, value]`, then the whole to a length of at most `norm`.
+//! The clip applies to one segment of one row. It comes after the factor that clips the whole step,
+//! and limits the gradient that the rule would get, including the regulariser. First every number
+//! is limited to `[-value, value]`, and then the gradient is scaled to a length of at most `norm`.
 
 use zillion_rows::{Bounds, ClipSpec};
 
 use crate::optimizer::{Gradient, RowKernel, sum_of_squares};
 
-/// The clip and the bounds of a segment that has at least one of the two.
+/// The clip and the bounds of a segment. A guard has at least one of the two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
-    /// The largest length of the gradient; infinite if the length has no limit.
+    /// The largest length of the gradient; infinite if the length is not limited.
     norm: f32,
     /// The largest absolute value of a number of the gradient. If a clip sets only the norm, this
-    /// is the largest `f32`: a number that overflowed in the computation is limited too, so that
-    /// the length is always a number.
+    /// value is the largest `f32`: it also limits numbers that overflowed to infinity, so that the
+    /// length is never NaN.
     value: f32,
     bounds: Bounds,
 }
 
 impl Guard {
-    /// Creates the guard for a clip and bounds. Returns `None` if there is neither a clip nor
-    /// bounds.
+    /// Creates the guard for a clip and bounds. Returns `None` if both are `None`.
     pub(crate) fn new(clip: Option<ClipSpec>, bounds: Option<Bounds>) -> Option<Self> {
         if clip.is_none() && bounds.is_none() {
             return None;
@@ -51,12 +50,12 @@ impl Guard {
     }
 }
 
-/// A gradient that is clipped number by number.
+/// A gradient whose numbers are clipped when they are read.
 #[derive(Clone, Copy, Debug)]
 struct Clipped<G> {
     gradient: G,
     value: f32,
-    /// The factor that scales the row's gradient to its norm.
+    /// The factor that scales the gradient of the row down to the largest length.
     factor: f32,
 }
 
@@ -68,7 +67,7 @@ impl<G: Gradient> Gradient for Clipped<G> {
     }
 }
 
-/// A rule with its guard. A segment without a guard runs the rule itself and pays nothing.
+/// A rule with its guard. A segment without a guard runs the rule directly, at no cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guarded<K> {
     pub(crate) rule: K,

@@ -1,4 +1,5 @@
-//! The rule of one segment in one step: an optimizer's settings with the scalars of the step.
+//! The rule of one segment in one step. It combines the settings of an optimizer with the scalars
+//! of the step.
 
 use zillion_feature::Step;
 use zillion_rows::OptimizerSpec;
@@ -8,7 +9,7 @@ use crate::optimizer::{
     SgdKernel, decimal,
 };
 
-/// The rule of one segment in one step.
+/// The rule of one segment in one step, with all scalars computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
     Sgd(SgdKernel),
@@ -50,7 +51,7 @@ impl Rule {
     }
 }
 
-/// The factors of the learning rates in one step, as the job's schedule sets them.
+/// The factors of the learning rates in one step, given by the job's schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// The factor by which every optimizer's learning rate is multiplied.

@@ -1,5 +1,5 @@
-//! Comparisons of every kernel with the formulas of its paper in `f64`, and with itself on other
-//! instruction sets.
+//! Tests that compare every kernel with the formulas of its paper in `f64`, and the results on
+//! different instruction sets with each other.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -35,7 +35,7 @@ fn initial(unit: usize) -> f32 {
     unit_f32(combine(99, unit as u64) as u32) - 0.5
 }
 
-/// Returns the guards of these tests: none, each kind alone, and all at once.
+/// Returns the clips and bounds of these tests: none, each kind alone, and all together.
 fn guards() -> Vec<(Option<ClipSpec>, Option<Bounds>)> {
     let norm = Some(ClipSpec { norm: Some(0.9), value: None });
     let value = Some(ClipSpec { norm: None, value: Some(0.6) });
@@ -53,7 +53,7 @@ fn bare(spec: OptimizerSpec, step: u64, rates: Rates) -> Kernel {
     Kernel { rule: Rule::new(&spec, Step(step), rates), guard: None }
 }
 
-/// Returns the weights and the state after all steps.
+/// Returns the weights and the state after all steps of a rule.
 fn train(
     spec: OptimizerSpec,
     (clip, bounds): (Option<ClipSpec>, Option<Bounds>),
@@ -76,7 +76,7 @@ fn train(
     (weights, state)
 }
 
-/// Returns the weights after the same steps by the published formulas, in `f64`.
+/// Returns the weights after the same steps, computed in `f64` by the published formulas.
 fn reference(
     spec: OptimizerSpec,
     (clip, bounds): (Option<ClipSpec>, Option<Bounds>),
@@ -149,7 +149,8 @@ fn reference(
     w
 }
 
-/// Returns the weights of FTRL with the sparse group lasso, from the paper's z and n.
+/// Returns the weights of FTRL with the sparse group lasso, computed from the sums `z` and `n` of
+/// the paper.
 fn proximal(spec: OptimizerSpec, z: &[f64], n: &[f64]) -> Vec<f64> {
     let OptimizerSpec::Ftrl { lr, beta, l1, l2, l21 } = spec else { unreachable!() };
     let [lr, beta, l1, l2, l21] = [lr, beta, l1, l2, l21].map(f64::from);
@@ -161,7 +162,7 @@ fn proximal(spec: OptimizerSpec, z: &[f64], n: &[f64]) -> Vec<f64> {
     soft.iter().zip(n).map(weight).collect()
 }
 
-/// Returns the z whose proximal step gives these weights, none of which may be zero.
+/// Returns the sums `z` whose proximal step gives these weights. No weight may be zero.
 fn evidence(spec: OptimizerSpec, w: &[f64], n: &[f64]) -> Vec<f64> {
     let OptimizerSpec::Ftrl { lr, beta, l1, l2, l21 } = spec else { unreachable!() };
     let [lr, beta, l1, l2, l21] = [lr, beta, l1, l2, l21].map(f64::from);

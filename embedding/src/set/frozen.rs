@@ -1,10 +1,10 @@
-//! The freezing of tables: the rows of a frozen table are read, and no step changes, creates or
+//! The freezing of tables. The rows of a frozen table are read, but no step changes, creates or
 //! evicts them.
 //!
 //! # Invariants
-//! A frozen table has no part in a step: no gradient is applied or counted, no key is counted, no
-//! whole-table rule and no regulariser runs, and no row is removed. Its bytes in a checkpoint do
-//! not change.
+//! * A frozen table has no part in a step: no gradient is applied or counted, no key is counted, no
+//!   whole-table rule and no regulariser is applied, and no row is removed.
+//! * The bytes of a frozen table in a checkpoint do not change.
 
 use zillion_feature::TableId;
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::set::TableSet;
 
 impl TableSet {
-    /// Freezes exactly these tables from now on.
+    /// Freezes these tables from now on, and unfreezes all others.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if a table is unknown.
@@ -26,7 +26,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Returns, for each table, whether a step ends with a sweep of its rows.
+    /// Returns whether the table has a whole-table rule and is not frozen, for each table. A step
+    /// sweeps the rows of such a table.
     pub(crate) fn moving_swept(&self) -> Vec<bool> {
         let tables = self.swept.iter().zip(&self.frozen);
         tables.map(|(&swept, &frozen)| swept && !frozen).collect()

@@ -1,8 +1,7 @@
 //! The reading of a plan's rows, for training and for evaluation.
 //!
-//! Reading changes no table. A phase therefore gives threads some hundred or thousand keys at a
-//! time and not whole shards: with eight shards, the last one would leave the other threads without
-//! work.
+//! Reading changes no table. So a phase gives threads some hundred or thousand keys at a time and
+//! not whole shards. With eight shards, the last shard would leave the other threads without work.
 
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
@@ -15,13 +14,14 @@ use crate::table::pull::Absent;
 use zillion_rows::LookupReport;
 use zillion_rows::shape_rows;
 
-/// The number of pieces per thread that the keys of a plan are cut into, so that an interrupted
-/// thread delays the phase little. [`MOST_KEYS`] and [`LEAST_KEYS`] bound the size of a piece.
+/// The number of pieces per thread into which the keys of a plan are divided. With small pieces, an
+/// interrupted thread delays the phase little. [`MOST_KEYS`] and [`LEAST_KEYS`] limit the size of a
+/// piece.
 const SHARES: usize = 8;
 /// The largest number of keys of a piece.
 const MOST_KEYS: usize = 2048;
-/// The smallest number of keys of a piece. The first cache lines of a piece are not prefetched, and
-/// their share should be small.
+/// The smallest number of keys of a piece. The first cache lines of a piece cannot be prefetched,
+/// and should be a small share of all lines.
 const LEAST_KEYS: usize = 256;
 
 /// A run of the keys of a plan that belong to one table in one shard.
@@ -37,15 +37,17 @@ struct Piece<'a> {
     keys: &'a [FeatureKey],
     rows: &'a mut [f32],
     counts: Option<&'a mut [u32]>,
-    /// The buffers for the entries found; present if a push of the same keys may follow.
+    /// The buffers for the index entries that are found; `None` if no push of the same keys can
+    /// follow.
     known: Option<FoundBuffers<'a>>,
-    /// The number of keys without a row, known after the piece has been read.
+    /// The number of keys without a row, or the error of the read. It is set after the piece has
+    /// been read.
     missing: Result<u64>,
 }
 
 impl TableSet {
-    /// Reads the plan's rows for training: an unknown key reads as its initial row, and no row is
-    /// created. The call gives `rows` its shape.
+    /// Reads the plan's rows for training. An unknown key reads as its initial row, and the call
+    /// creates no row. The call gives `rows` the shape of the plan.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan does not fit these tables.
@@ -71,8 +73,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Reads the plan's rows for evaluation: an unknown key reads as the row that its table
-    /// declares for it, and no counter of training changes.
+    /// Reads the plan's rows for evaluation. An unknown key reads as the row that its table
+    /// declares for unknown keys. The call does not change the counters of training.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan does not fit these tables.
@@ -93,7 +95,8 @@ impl TableSet {
         Ok(report)
     }
 
-    /// Checks a plan, gives the buffer its shape, and brings in the rows that are not in memory.
+    /// Checks a plan, gives the buffer the shape of the plan, and reads the rows from disk that are
+    /// not in memory.
     fn begin_read(
         &mut self,
         workers: &Workers,
@@ -113,8 +116,8 @@ impl TableSet {
         self.begin_lookup(workers, plan)
     }
 
-    /// Returns the plan's keys, by table of the plan and by shard. The runs of a table follow each
-    /// other, like its rows in a buffer.
+    /// Returns the runs of the plan's keys, in the order of the plan's tables and of the shards.
+    /// The runs of one table follow each other in the order of its rows in a buffer.
     fn runs<'a>(&self, plan: &'a LookupPlan) -> Vec<Run<'a>> {
         let mut runs = Vec::with_capacity(plan.tables.len() * self.shards.len());
         for planned in &plan.tables {
@@ -128,7 +131,7 @@ impl TableSet {
         runs
     }
 
-    /// Reads all runs as one phase. `rooms` has the buffers for the entries found in each run.
+    /// Reads all runs in one phase. `rooms` has the buffers for the index entries of each run.
     /// Returns the number of keys without a row for each run, or the first error.
     fn read<'a>(
         &self,
@@ -159,8 +162,8 @@ impl TableSet {
     }
 }
 
-/// Cuts runs (`shards` of them for each table) into pieces of at most `most` keys, and divides the
-/// buffer and the rooms in the same way.
+/// Divides runs into pieces of at most `most` keys, and divides the buffer and the rooms in the
+/// same way. There are `shards` runs for each table.
 fn pieces<'a>(
     runs: &[Run<'a>],
     shards: usize,
@@ -190,8 +193,8 @@ fn pieces<'a>(
     pieces
 }
 
-/// Returns the boundaries that divide a list of pieces, so that a thread takes several small pieces
-/// at a time.
+/// Returns the boundaries of groups of pieces. A thread takes one group at a time, so that it takes
+/// several small pieces together.
 fn offsets(pieces: &[Piece<'_>], most: usize) -> Vec<usize> {
     let mut offsets = vec![0];
     let mut keys = 0;

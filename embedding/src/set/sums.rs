@@ -1,5 +1,5 @@
-//! The sums over rows: the gradient norm and the regulariser's loss. Partial sums are in `f64`, one
-//! for each slot, and are added in the order of tables and slots.
+//! The sums over rows: the norm of the gradients and the loss of the regulariser. Each slot has a
+//! partial sum in `f64`. The partial sums are added in the order of tables and slots.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use crate::shard::{Shard, slot_runs, times};
 use crate::table::Table;
 
 impl TableSet {
-    /// Returns the squared norm of all gradients of a step, including the regulariser's: for tables
-    /// with whole-table rules over all rows and the staged gradients, for the others over the
-    /// plan's rows. `step` is the step in which the gradients will be applied; gradients that the
-    /// push would drop are not part of the sum. The result has the same bits for every number of
-    /// shards and threads.
+    /// Returns the squared norm of all gradients of a step, including those of the regulariser. In
+    /// tables with whole-table rules, the sum is over all rows and the staged gradients. In the
+    /// other tables, it is over the plan's rows. `step` is the step in which the gradients will be
+    /// applied. Gradients that the push would drop are not part of the sum. The result has the same
+    /// bits for every number of shards and threads.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the arguments do not fit the tables.
@@ -43,9 +43,9 @@ impl TableSet {
         Ok(self.sum(workers, plan, Table::staged_squares, |table| !self.swept[table], run))
     }
 
-    /// Returns the regulariser's loss, `(l2 / 2) * |w|^2` with the current weights: over all rows
-    /// for segments whose regulariser applies to the whole table, and over the plan's rows for the
-    /// others.
+    /// Returns the loss of the regulariser, `(l2 / 2) * |w|^2` with the current weights. For
+    /// segments whose regulariser applies to the whole table, the sum is over all rows. For the
+    /// other segments, it is over the plan's rows.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the arguments do not fit the tables.
@@ -60,8 +60,10 @@ impl TableSet {
         Ok(self.sum(workers, plan, Table::whole_regulariser, |_| true, run))
     }
 
-    /// Returns the sum over all tables, in their order. A swept table adds `whole` of each slot; a
-    /// table for which `has_runs` is true adds `run` of each run of one slot.
+    /// Returns the sum over all tables, in their order. For a table with a whole-table rule, the
+    /// results of `whole` are added, one for each slot. For a table of the plan for which
+    /// `has_runs` returns `true`, the results of `run` are added, one for each run of keys of one
+    /// slot.
     fn sum(
         &self,
         workers: &Workers,

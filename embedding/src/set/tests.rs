@@ -1,5 +1,5 @@
-//! Tests of whole tables, compared with a model, and with themselves on other numbers of shards and
-//! threads.
+//! Tests of whole tables, which are compared with a model and between different numbers of shards
+//! and threads.
 
 mod adopt;
 mod capacity;
@@ -30,7 +30,7 @@ pub(crate) use crate::set::tests::invariance::{contents, defaults};
 use zillion_rows::Candidate;
 use zillion_rows::row::StoredRow;
 
-/// Returns the content of the only table of a set: the result of `row` for each row, and the
+/// Returns the content of a set that has one table: the result of `row` for each row, and the
 /// candidates.
 fn stored<R>(
     set: &TableSet,

@@ -1,4 +1,4 @@
-//! The files of a checkpoint that is written beside training: their kinds and their contents.
+//! The kinds and the contents of the files of a checkpoint that is written beside training.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use zillion_rows::part::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rows,
-    /// The rows that are not full yet.
+    /// The narrow rows of a table.
     Narrow,
     Candidates,
     Filter,
@@ -30,8 +30,8 @@ impl Kind {
         self == Self::Narrow
     }
 
-    /// Returns the bytes that an entry takes in memory before it is written, or `None` if a table
-    /// of this shape never has entries of this kind.
+    /// Returns the number of bytes of memory that an entry takes before it is written, or `None` if
+    /// a table of this shape never has entries of this kind.
     pub(crate) fn entry_bytes(self, shape: &TableShape) -> Option<usize> {
         match self {
             Self::Rows => Some(PartRows::row_bytes(shape)),
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// A block of a filter: its slot, its number there, and its words.
+/// A block of a filter: its slot, its index in the slot, and its words.
 pub(crate) type FilterBlock = (usize, usize, [u64; BLOCK_WORDS]);
 
 /// A job that writes one file of the checkpoint.
@@ -65,12 +65,12 @@ pub(crate) struct Job {
     pub(crate) kind: Kind,
     pub(crate) part: usize,
     pub(crate) parts: usize,
-    /// The number of entries in the part's slots, including those that a checkpoint of changes does
-    /// not write.
+    /// The number of entries in the slots of the part. The entries that a checkpoint of changes
+    /// does not write are counted too.
     pub(crate) rows: u64,
     /// The largest number of bytes that the content takes in memory.
     pub(crate) bytes: u64,
-    /// The generation after whose end a row must have changed to be written; absent if all rows are
+    /// A generation: only rows that changed after its end are written. `None` if all rows are
     /// written.
     pub(crate) since: Option<u32>,
 }
@@ -87,8 +87,8 @@ pub(crate) struct Written {
 pub(crate) enum Content {
     Rows {
         rows: PartRows,
-        /// The keys whose rows were removed; present in a part of a checkpoint of changes if the
-        /// table evicts.
+        /// The keys whose rows were removed; `None` if the checkpoint is whole or the table does
+        /// not evict.
         gone: Option<Vec<u64>>,
     },
     Candidates(Vec<(FeatureKey, Candidate)>),
@@ -96,7 +96,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Returns empty content with room for the entries that a job writes.
+    /// Creates content without entries, with memory for the entries that a job writes.
     pub(crate) fn new(job: &Job, shape: &TableShape) -> Self {
         match job.kind {
             Kind::Rows | Kind::Narrow => {
@@ -153,7 +153,7 @@ impl Content {
     }
 }
 
-/// Syncs the folders of a checkpoint, so that the names of its files are durable.
+/// Syncs the folders of a checkpoint, so that the names of its files also survive a crash.
 pub(crate) fn sync(files: &Files, folder: &Path, names: Vec<String>) -> Result<()> {
     if names.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The marks of a set's checkpoints, with which a later checkpoint can hold only the changes since
-//! an earlier one.
+//! The functions of a set that record and find the marks of its checkpoints. With a mark, a later
+//! checkpoint can hold only the changes since an earlier one.
 
 use crate::error::{Error, Result};
 use crate::set::TableSet;
@@ -9,9 +9,9 @@ use crate::table::Table;
 impl TableSet {
     /// Begins to record the information that checkpoints of changes need
     /// ([`TableSet::begin_changes`]), in tables that are not written whole. This takes 16 bytes for
-    /// each key whose row is removed, or is spilled after it has changed. The first checkpoint that
-    /// is finished or restored after this call is the first on which a checkpoint of changes can be
-    /// based.
+    /// each key whose row is removed, and for each key whose row is spilled after a change. A
+    /// checkpoint of changes can be based on any checkpoint that is finished or restored after this
+    /// call.
     pub fn follow_snapshots(&mut self) {
         if self.marks.is_none() {
             self.marks = Some(Marks::default());
@@ -19,15 +19,16 @@ impl TableSet {
         }
     }
 
-    /// Returns the mark of the last checkpoint that was finished or restored; `None` if there is
-    /// none yet, or if checkpoints are not followed.
+    /// Returns the mark of the last checkpoint that was finished or restored. Returns `None` if
+    /// there is no such checkpoint since [`TableSet::follow_snapshots`].
     pub fn snapshot_mark(&self) -> Option<SnapshotMark> {
         let marks = self.marks.as_ref()?;
         let &generation = marks.generations.last()?;
         Some(SnapshotMark { history: marks.history, generation })
     }
 
-    /// Returns the generation of a mark, or an error if the changes after it are no longer known.
+    /// Returns the generation of a mark, or an error if the changes after the mark are no longer
+    /// known.
     pub(crate) fn generation_of(&self, mark: SnapshotMark) -> Result<u32> {
         let known = self.marks.as_ref().is_some_and(|marks| {
             marks.history == mark.history && marks.generations.contains(&mark.generation)
@@ -40,7 +41,8 @@ impl TableSet {
         Ok(mark.generation)
     }
 
-    /// Adds the mark of a finished checkpoint that began with the end of `generation`.
+    /// Adds the mark of a checkpoint that is finished. `generation` ended when the checkpoint
+    /// began.
     pub(crate) fn mark(&mut self, generation: u32) {
         let Some(marks) = &mut self.marks else { return };
         marks.generations.push(generation);
@@ -51,7 +53,8 @@ impl TableSet {
         tombstones.for_each(|tombstones| tombstones.oldest = oldest);
     }
 
-    /// Begins another history, whose first mark is the checkpoint that has just been restored.
+    /// Begins another history of checkpoints. Its first mark is that of the checkpoint that has
+    /// just been restored.
     pub(crate) fn mark_restored(&mut self) {
         let Some(marks) = &mut self.marks else { return };
         marks.history += 1;

@@ -1,15 +1,14 @@
-//! The snapshot generations: the numbers by which rows record when they changed last.
+//! The snapshot generations: the numbers with which rows record when they changed last.
 //!
-//! A dirty epoch ends when a version is published, and its number is in every checkpoint. A
-//! snapshot must also know which rows changed after it began, and it must not end an epoch: the
-//! files that are written would then depend on when checkpoints were taken. Therefore the tables
-//! count generations. A generation ends when an epoch ends and when a snapshot begins. Rows that
-//! leave the tables are numbered by epochs again.
+//! A dirty epoch ends when a version is published, and every checkpoint contains the numbers of
+//! epochs. A snapshot must also know which rows changed after it began. But it must not end an
+//! epoch, because the bytes of files would then depend on the times of checkpoints. Therefore the
+//! tables count generations. A generation ends when an epoch ends, and when a snapshot begins. In
+//! files, the rows have the numbers of epochs.
 //!
 //! # Invariants
-//! * Generations only increase, and the epoch of a generation never changes, because a later
-//!   snapshot divides only later generations.
-//! * Without snapshots, generations are equal to epochs.
+//! * Generations only increase. The epoch of a generation never changes.
+//! * Without snapshots, the numbers of generations are those of epochs.
 
 use zillion_rows::row::Meta;
 use zillion_rows::row::StoredRow;
@@ -24,7 +23,7 @@ pub(crate) struct Generations {
 }
 
 impl Generations {
-    /// Begins a history whose current epoch is `epoch`.
+    /// Creates the generations of a history whose current epoch is `epoch`.
     pub(crate) fn of_epoch(epoch: u32) -> Self {
         Self { now: epoch, cuts: Vec::new() }
     }
@@ -44,7 +43,7 @@ impl Generations {
         generation - self.cuts.partition_point(|&cut| cut <= generation) as u32
     }
 
-    /// Returns the newest generation of an epoch. Rows of later generations changed after the
+    /// Returns the newest generation of an epoch. Rows with a later generation changed after the
     /// epoch.
     pub(crate) fn last_of(&self, epoch: u32) -> u32 {
         let epochs = self.cuts.iter().zip(1..).map(|(cut, before)| cut - before);
@@ -65,7 +64,7 @@ impl Generations {
         Some(ended)
     }
 
-    /// Returns a row as checkpoints store it, with its epoch instead of its generation.
+    /// Returns a row in the form that checkpoints store: with its epoch in place of its generation.
     pub(crate) fn stored<'a>(&self, row: StoredRow<'a>) -> StoredRow<'a> {
         let dirty_epoch = self.epoch_of(row.meta.dirty_epoch);
         StoredRow { meta: Meta { dirty_epoch, ..row.meta }, ..row }

@@ -1,29 +1,28 @@
-//! Images of rows, stored one after the other in large chunks.
+//! The images of rows: copies of their old contents, stored one after another in large chunks.
 //!
-//! An image consists of a key, the number of the previous image of the same slot, and the words of
-//! the row in both slabs. Making an image is a copy to the end of the last chunk, or to the place
-//! of an image that has been released. A push that keeps a row therefore does little more work than
-//! a push that does not. All chunks go back to the system at once, together with the snapshot, on
-//! the thread that drops it.
+//! An image consists of a key, the number of the previous image in the same slot, and the words of
+//! the row in both slabs. A new image is copied to the end of the last chunk, or to the place of an
+//! image that has been released. So a push that keeps an image does little more work than any other
+//! push. The thread that drops the snapshot gives all chunks back to the system.
 //!
 //! # Invariants
-//! * An image is in the list of its slot, or it is free.
+//! * Every image is either in the list of its slot or free.
 //!
 //! # Concurrency
-//! An `Images` is a plain value, owned by the snapshot of a table.
+//! An `Images` is a plain value without locks. The snapshot of a table owns it.
 
 use zillion_device::DeviceError;
 use zillion_feature::FeatureKey;
 
 use crate::error::Result;
 
-/// The number of words in front of a row: its key, and the number of the previous image.
+/// The number of words before the words of a row: the key, and the number of the previous image.
 const HEAD: usize = 3;
 
 /// The number of words of a chunk, unless a single image has more.
 const CHUNK_WORDS: usize = 256 << 10;
 
-/// The number that stands for the end of a list of images.
+/// The number that marks the end of a list of images.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A store of images of rows with a fixed number of words.
@@ -35,22 +34,23 @@ pub(crate) struct Images {
     stride: usize,
     in_chunk: usize,
     chunks: Vec<Vec<u32>>,
-    /// The number of images that have been made, including free ones.
+    /// The number of images that have been made, including those that are free now.
     made: u32,
-    /// The first of the free images.
+    /// The number of the first free image, or [`NONE`] if no image is free.
     free: u32,
 }
 
 impl Images {
-    /// Returns a store without images, for rows with these numbers of words.
+    /// Creates a store without images. The rows have `weights` words in the weight slab and
+    /// `companion` words in the companion slab.
     pub(crate) fn new(weights: usize, companion: usize) -> Self {
         let stride = HEAD + weights + companion;
         let in_chunk = (CHUNK_WORDS / stride).max(1);
         Self { weights, stride, in_chunk, chunks: Vec::new(), made: 0, free: NONE }
     }
 
-    /// Stores the image of a row and returns the number of the image. `before` is the newest image
-    /// of the list so far.
+    /// Stores the image of a row, and returns the number of the image. `before` is the number of
+    /// the previous image in the list.
     pub(crate) fn keep(
         &mut self,
         key: FeatureKey,
@@ -94,14 +94,16 @@ impl Images {
         Ok(())
     }
 
-    /// Frees the place of an image for a later one, and returns the previous image of its list.
+    /// Frees the place of an image for a later image. Returns the number of the previous image in
+    /// the list.
     pub(crate) fn release(&mut self, image: u32) -> u32 {
         let free = std::mem::replace(&mut self.free, image);
         let (at, start) = self.place(image);
         std::mem::replace(&mut self.chunks[at][start + HEAD - 1], free)
     }
 
-    /// Returns the key of an image and the previous image of its list, or `None` for [`NONE`].
+    /// Returns the key of an image and the number of the previous image in its list, or `None` for
+    /// the number [`NONE`].
     pub(crate) fn head(&self, image: u32) -> Option<(FeatureKey, u32)> {
         if image == NONE {
             return None;
@@ -111,8 +113,8 @@ impl Images {
         Some((FeatureKey(key), words[HEAD - 1]))
     }
 
-    /// Returns the words of an image: the words of the row in the weight slab and in the companion
-    /// slab.
+    /// Returns the words of the row in an image: those of the weight slab and those of the
+    /// companion slab.
     pub(crate) fn row(&self, image: u32) -> (&[u32], &[u32]) {
         self.words(image)[HEAD..].split_at(self.weights)
     }
@@ -127,7 +129,8 @@ impl Images {
         &self.chunks[at][start..start + self.stride]
     }
 
-    /// Returns the chunk of an image, and the position in the chunk at which the image begins.
+    /// Returns the index of the chunk that holds an image, and the position of the image's first
+    /// word in the chunk.
     fn place(&self, image: u32) -> (usize, usize) {
         let image = image as usize;
         (image / self.in_chunk, image % self.in_chunk * self.stride)

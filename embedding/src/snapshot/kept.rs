@@ -1,5 +1,5 @@
-//! The rows of a table as they were when a snapshot began, kept from their first change until they
-//! are written.
+//! The old rows of a table for a snapshot. An image of a row is kept from the first change of the
+//! row until the row is written.
 
 use crate::error::{Error, Result};
 use crate::shape::TableShape;
@@ -11,16 +11,16 @@ use zillion_rows::row::{RowWeights, StoredRow};
 /// The rows that one shard's part of a table keeps for a snapshot.
 #[derive(Debug)]
 pub(crate) struct TableSnapshot {
-    /// The generation that ended when the snapshot began. Rows of later generations have changed
-    /// since.
+    /// The generation that ended when the snapshot began. Rows with a later generation have changed
+    /// since then.
     pub(crate) generation: u32,
-    /// Whether every row that could change has an image, because a rule has changed all rows.
+    /// Whether every row that can change has an image, because a rule has changed all rows.
     pub(crate) is_whole: bool,
     pub(crate) full: Kept,
-    /// The narrow rows, if the rows of the table grow. They are written to files of their own,
-    /// after those of the full rows.
+    /// The images of narrow rows; `None` if the rows of the table do not grow. They are written to
+    /// files of their own, after those of the full rows.
     pub(crate) narrow: Option<Kept>,
-    /// The error that kept an image from being stored, if there was one.
+    /// The error that prevented the storing of an image; `None` if there was no error.
     pub(crate) failure: Option<Error>,
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct TableSnapshot {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) slots: Range<usize>,
-    /// The first slot that is not written yet.
+    /// The first slot that has not been written.
     pub(crate) pending: usize,
-    /// The newest image of each slot; empty until there is an image.
+    /// The number of the newest image of each slot. The list is empty until there is an image.
     pub(crate) newest: Vec<u32>,
     pub(crate) images: Images,
 }
@@ -42,8 +42,8 @@ impl Kept {
         Self { pending: slots.start, slots, newest: Vec::new(), images }
     }
 
-    /// Keeps the image of a row of a pending slot that has not changed since the end of
-    /// `generation`.
+    /// Keeps the image of a row, if its slot is pending and the row has not changed since the end
+    /// of `generation`.
     #[inline(always)]
     pub(crate) fn save(
         &mut self,
@@ -64,7 +64,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Drops all images, and makes later calls keep no image.
+    /// Drops all images. After this, no image is kept.
     pub(crate) fn give_up(&mut self) {
         self.pending = self.slots.end;
         self.newest = Vec::new();
@@ -116,13 +116,14 @@ impl TableSnapshot {
         }
     }
 
-    /// Returns the images of the narrow rows, if the table has them, or of the full ones.
+    /// Returns the images of the full rows, or those of the narrow rows if `is_narrow` is `true`.
+    /// Returns `None` if the table has no narrow rows.
     pub(crate) fn kept(&self, is_narrow: bool) -> Option<&Kept> {
         if is_narrow { self.narrow.as_ref() } else { Some(&self.full) }
     }
 
-    /// Keeps the image of a row in memory that is about to change or to be removed, unless the row
-    /// has an image.
+    /// Keeps the image of a row in memory that is about to change or to be removed. Does nothing if
+    /// the row has an image already.
     #[inline(always)]
     pub(crate) fn save(
         &mut self,
@@ -138,7 +139,7 @@ impl TableSnapshot {
         saved.unwrap_or_else(|e| self.spoil(e));
     }
 
-    /// Records a failure of the snapshot, and keeps no more images.
+    /// Records the error that made the snapshot fail. After this, no image is kept.
     #[cold]
     pub(crate) fn spoil(&mut self, failure: Error) {
         self.full.give_up();

@@ -1,4 +1,4 @@
-//! The files that a snapshot will have, and their entries in the manifest.
+//! The list of the files that a snapshot will write, and their entries in the manifest.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use zillion_rows::part::{ChangedParts, ListedParts, PartInfo, TableParts, part_c
 /// The files that were written for a table.
 #[derive(Default)]
 struct Listed {
-    /// The number of rows of the table, whether they are in these files or not.
+    /// The number of all rows of the table, including those that are not in these files.
     rows: u64,
     holds_changes: bool,
     parts: Vec<PartInfo>,

@@ -1,20 +1,21 @@
 //! The marks of the checkpoints on which a checkpoint of changes can be based.
 //!
-//! A mark is the snapshot generation that ended when a checkpoint began: rows of later generations
-//! have changed since. The tables record which keys were removed or spilled (see `tombstones`) as
-//! far back as the older of two marks, those of the last two finished checkpoints. Two are needed
-//! because the caller that has written the files of a checkpoint may still fail to rename them, and
-//! then the next checkpoint is based on the one before.
+//! A mark is the snapshot generation that ended when a checkpoint began. Rows with a later
+//! generation have changed since then. The marks of the last two finished checkpoints are kept. The
+//! tables record which keys were removed or spilled since the older of the two (see `tombstones`).
+//! Two marks are needed, because a caller may fail to rename the files of a finished checkpoint.
+//! The next checkpoint is then based on the older one.
 //!
 //! # Invariants
-//! * A mark belongs to one history. Restoring begins another history, whose first mark is that of
-//!   the restored checkpoint.
+//! * A mark belongs to one history. Restoring a checkpoint begins another history, whose first mark
+//!   is that of the restored checkpoint.
 //! * An abandoned checkpoint changes no mark.
 
 /// The number of marks that are kept.
 pub(crate) const KEPT: usize = 2;
 
-/// The moment of a finished or restored checkpoint, from which a checkpoint of changes can begin.
+/// The moment at which a finished or restored checkpoint began. A checkpoint of changes can hold
+/// the changes since this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotMark {
     pub(crate) history: u32,

@@ -1,8 +1,8 @@
-//! The restoring of all tables from a checkpoint, onto any number of shards.
+//! The restoring of all tables from a checkpoint, on any number of shards.
 //!
 //! # Crash consistency
-//! Restoring replaces the tables only after every part has been verified and read. An error leaves
-//! the tables as they were.
+//! The tables are replaced only after every part has been verified and read. After an error, the
+//! tables are as they were before.
 
 use std::path::Path;
 
@@ -18,16 +18,16 @@ use zillion_rows::part::{
 };
 
 impl TableSet {
-    /// Replaces all rows by those of a checkpoint. Training then continues as if it had not
-    /// stopped. If changes are tracked, they are known from the end of the checkpoint's epoch on,
-    /// because a checkpoint does not say which rows were evicted before. Entries that hold changes
-    /// name the checkpoint that they stand on ([`TableParts::stand_on`]), and the chain is merged
-    /// row by row.
+    /// Replaces all rows by the rows of a checkpoint. Training then continues as if it had not
+    /// stopped. If changes are tracked, the changes after the end of the checkpoint's epoch are
+    /// known. Earlier changes are not known, because a checkpoint does not list earlier evictions.
+    /// If the entries hold only changes, they must name the checkpoints that have the other rows
+    /// ([`TableParts::stand_on`]). The rows of this chain are merged.
     ///
     /// # Errors
     /// Returns [`Error::Part`] if a file cannot be read or is damaged, [`Error::Mismatch`] if the
     /// checkpoint and the job have different tables, and [`Error::TooManyRows`] if a table exceeds
-    /// its limit. The tables are then unchanged.
+    /// its limit. After an error, the tables are unchanged.
     pub fn restore(
         &mut self,
         workers: &Workers,

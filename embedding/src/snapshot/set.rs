@@ -1,4 +1,4 @@
-//! The beginning, continuation and end of a snapshot of all tables.
+//! The functions of a set that begin, continue and end a snapshot of all tables.
 
 use crate::admission::KeyAdmission;
 use crate::error::{Error, Result};
@@ -12,8 +12,8 @@ use zillion_device::{Files, Task, Workers};
 use zillion_rows::part::{MAX_PART_ROWS, TableParts, part_slots};
 
 impl TableSet {
-    /// Begins a checkpoint of the tables as they are now, below `folder`, which is created if
-    /// absent. The call takes time in proportion to the number of slots and copies no row.
+    /// Begins a checkpoint of the present tables below `folder`, which is created if it does not
+    /// exist. The call takes time in proportion to the number of slots and copies no row.
     ///
     /// # Errors
     /// Returns an error if folders cannot be created, or if a checkpoint has already begun.
@@ -26,14 +26,14 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, None)
     }
 
-    /// Begins a checkpoint of the changes since another checkpoint; the two are restored together.
-    /// For tables without whole-table rules whose rows do not grow, it holds only the rows that
-    /// changed and the keys that were removed. All other tables are written whole.
+    /// Begins a checkpoint of the changes since another checkpoint. Both checkpoints are needed to
+    /// restore the tables. In tables without whole-table rules whose rows do not grow, it has only
+    /// the rows that changed and the keys that were removed. All other tables are written whole.
     ///
     /// # Errors
-    /// Returns an error under the conditions of [`TableSet::begin_snapshot`], and [`Error::Misuse`]
-    /// if `since` is not the mark of one of the last two checkpoints that were finished (or
-    /// restored) since [`TableSet::follow_snapshots`].
+    /// Returns an error under the conditions of [`TableSet::begin_snapshot`]. Returns
+    /// [`Error::Misuse`] if `since` is not the mark of one of the last two checkpoints that were
+    /// finished or restored since [`TableSet::follow_snapshots`].
     pub fn begin_changes(
         &mut self,
         workers: &Workers,
@@ -44,8 +44,8 @@ impl TableSet {
         self.begin_snapshot_in_parts(workers, folder, files, MAX_PART_ROWS, Some(since))
     }
 
-    /// Begins a snapshot as [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] does, with
-    /// as many parts as a whole table needs if a part has at most `limit` rows.
+    /// Begins a snapshot as [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] does. The
+    /// number of parts is that of a whole table whose parts have at most `limit` rows.
     pub(crate) fn begin_snapshot_in_parts(
         &mut self,
         workers: &Workers,
@@ -92,8 +92,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Continues the checkpoint that has begun: copies about `rows` more rows if the writers can
-    /// take them. Does nothing if no checkpoint has begun. Errors are returned by
+    /// Continues the open checkpoint: copies about `rows` more rows if the writing tasks can take
+    /// them. Does nothing if no checkpoint is open. Errors are returned by
     /// [`TableSet::finish_snapshot`].
     pub fn advance_snapshot(&mut self, workers: &Workers, rows: usize) {
         let Some(mut snapshot) = self.snapshot.take() else { return };
@@ -134,8 +134,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Copies the next slot, and hands the part to a writer after the last slot of the part.
-    /// Returns the number of rows that were copied.
+    /// Copies the next slot to the current part. After the last slot of the part, hands the part to
+    /// a task that writes it. Returns the number of entries that were copied.
     fn copy_next_slot(&mut self, snapshot: &mut Snapshot, workers: &Workers) -> Result<u64> {
         let job = snapshot.jobs[snapshot.next];
         let slot = snapshot.slot();
@@ -177,8 +177,8 @@ impl TableSet {
         Ok(copied)
     }
 
-    /// Adds the content that a slot had when the snapshot began, at the end of `generation`, to
-    /// `content`. Returns the number of entries that were added.
+    /// Adds to `content` what a slot held when the snapshot began, which is the end of
+    /// `generation`. Returns the number of entries that were added.
     fn copy_before(
         &self,
         job: &Job,
@@ -219,21 +219,21 @@ impl TableSet {
     }
 
     /// Returns whether [`TableSet::finish_snapshot`] would return without waiting, because
-    /// everything has been written or has failed. Returns `false` if no checkpoint has begun.
+    /// everything has been written or has failed. Returns `false` if no checkpoint is open.
     pub fn snapshot_is_ready(&self) -> bool {
         self.snapshot.as_ref().is_some_and(|snapshot| {
             snapshot.failure.is_some() || snapshot.closing.as_ref().is_some_and(Task::is_done)
         })
     }
 
-    /// Writes the rest of the checkpoint that has begun, and returns the entries that the manifest
-    /// must keep. For a whole checkpoint these are the entries that `checkpoint_oracle` would have
-    /// returned at the beginning.
+    /// Writes the rest of the open checkpoint, and returns the entries for the manifest. For a
+    /// whole checkpoint, these are the entries that `checkpoint_oracle` would have returned when
+    /// the checkpoint began.
     ///
     /// # Errors
-    /// Returns an error if writing fails, or if there was no memory for a row that had to be kept;
-    /// files may then be left, which the caller must remove. Returns [`Error::Misuse`] if no
-    /// checkpoint has begun.
+    /// Returns [`Error::Misuse`] if no checkpoint is open. Returns another error if a write fails,
+    /// or if there was no memory for the old content of a row. The caller must then remove the
+    /// files that were written before.
     pub fn finish_snapshot(&mut self, workers: &Workers) -> Result<Vec<TableParts>> {
         let Some(mut snapshot) = self.snapshot.take() else {
             return Err(Error::misuse("no checkpoint has begun; begin one first"));
@@ -283,8 +283,8 @@ impl TableSet {
         Ok(self.listing(snapshot))
     }
 
-    /// Abandons the checkpoint that has begun, if any. The files that were written are left, and
-    /// the caller must remove them; no file is written after this call has returned.
+    /// Abandons the open checkpoint, if there is one. After this call has returned, no file is
+    /// written. The caller must remove the files that were written before.
     pub fn abandon_snapshot(&mut self) {
         self.snapshot = None;
         self.end_table_snapshots();

@@ -1,18 +1,21 @@
-//! The reading of rows as they were when a snapshot began, while training goes on.
+//! The functions of a table that keep the old content of rows for a snapshot, and read the rows as
+//! they were when the snapshot began.
 //!
-//! Code that is about to change or remove a row that has not changed since the snapshot began keeps
-//! the row's image first. The row's own generation says whether the row has changed, and a push has
-//! the generation at hand. Therefore no lookup is needed, and a row is copied at most once. Rows
-//! that are created later have a later generation and are no part of the snapshot.
+//! Before code changes or removes a row for the first time after the snapshot began, it keeps an
+//! image of the row. The generation of the row says whether the row has changed already, and a push
+//! reads the generation in any case. So no further lookup is needed, and a row is copied at most
+//! once. Rows that are created after the beginning have a later generation and are no part of the
+//! snapshot.
 //!
 //! # Invariants
-//! * Slots are written in ascending order. Slots below `pending` are written, and keep no images.
-//! * The rows of the snapshot in a pending slot are the table's rows whose generation is not after
-//!   the snapshot's, and the images. No key has both.
+//! * Slots are written in ascending order. The slots below `pending` have been written and keep no
+//!   images.
+//! * In a pending slot, the rows of the snapshot are of two kinds: rows of the table whose
+//!   generation is not after that of the snapshot, and images. No key has both.
 //! * If there is no memory for an image, the snapshot fails and training goes on.
 //!
 //! # Concurrency
-//! The snapshot of a table is a plain value, owned by one shard's part of the table.
+//! The snapshot of a table is a plain value without locks. One shard's part of the table owns it.
 
 use crate::snapshot::kept::TableSnapshot;
 
@@ -25,10 +28,10 @@ use crate::spill::Thawed;
 use crate::table::Table;
 use zillion_rows::row::StoredRow;
 
-/// The number of rows between prefetching a row and reading it.
+/// The number of rows between the prefetch of a row and its use.
 pub(crate) const AHEAD: usize = 16;
 
-/// The current place of a row of the snapshot.
+/// The place where the old content of a row of the snapshot is now.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Live(Entry),
@@ -36,8 +39,8 @@ pub(crate) enum Place {
 }
 
 impl Table {
-    /// Begins a snapshot of the rows and candidates as they are now. From now on, changed rows must
-    /// be marked with a later generation than `generation`.
+    /// Begins a snapshot of the present rows and candidates. From now on, the caller must mark
+    /// changed rows with a later generation than `generation`.
     pub(crate) fn begin_snapshot(&mut self, generation: u32) {
         let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), generation);
         self.snapshot = Some(Box::new(snapshot));
@@ -45,7 +48,7 @@ impl Table {
         self.tombstones.iter_mut().for_each(|tombstones| tombstones.begin(generation));
     }
 
-    /// Keeps the images of all rows of pending slots, because a rule is about to change every row.
+    /// Keeps images of all rows of the pending slots, because a rule is about to change every row.
     pub(crate) fn save_everything(&mut self) {
         let Self { shape, index, slabs, snapshot: Some(snapshot), .. } = self else { return };
         if std::mem::replace(&mut snapshot.is_whole, true) {
@@ -70,9 +73,10 @@ impl Table {
         self.snapshot = Some(snapshot);
     }
 
-    /// Calls `f` for the rows that one slot had when the snapshot began, in key order: the narrow
-    /// rows if `of_narrow`, else the full ones. With `since`, only rows that changed after the end
-    /// of that generation are included. The slot must be pending for this width.
+    /// Calls `f` for the rows that one slot had when the snapshot began, in key order. These are
+    /// the narrow rows if `of_narrow` is `true`, else the full rows. If `since` is given, only rows
+    /// that changed after the end of that generation are included. The rows of the slot that have
+    /// this width must not have been written yet.
     pub(crate) fn for_each_before(
         &self,
         slot: usize,
@@ -131,7 +135,7 @@ impl Table {
         Ok(())
     }
 
-    /// Notes that the rows of one width of a slot are written, and frees their images.
+    /// Notes that the rows of one width have been written for a slot, and frees their images.
     pub(crate) fn rows_written(&mut self, slot: usize, is_narrow: bool) {
         if let Some(snapshot) = &mut self.snapshot {
             let kept = if is_narrow { snapshot.narrow.as_mut() } else { Some(&mut snapshot.full) };
@@ -140,12 +144,13 @@ impl Table {
         self.tombstones.iter_mut().for_each(|tombstones| tombstones.trim(slot));
     }
 
-    /// Takes the error that kept an image from being stored, if there was one.
+    /// Takes the error that prevented the storing of an image, or returns `None` if there was no
+    /// error.
     pub(crate) fn snapshot_failure(&mut self) -> Option<Error> {
         self.snapshot.as_mut().and_then(|snapshot| snapshot.failure.take())
     }
 
-    /// Returns the bytes of rows and candidates that are kept for a snapshot.
+    /// Returns the bytes of the rows and candidates that are kept for a snapshot.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         let rows = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes());
         rows + self.candidates.as_ref().map_or(0, KeyAdmission::snapshot_bytes)

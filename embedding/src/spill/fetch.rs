@@ -1,4 +1,4 @@
-//! Records that are being read from the file, for the plan that is looked up now and for announced
+//! The fetches of records from the file, for the plan that is looked up now and for announced
 //! plans.
 
 use zillion_device::direct_io::{Pieces, Readers, Reading};
@@ -7,16 +7,16 @@ use zillion_feature::FeatureKey;
 use crate::error::Result;
 use crate::spill::Log;
 
-/// A group of records that are read together.
+/// A group of records that are read from the file together.
 #[derive(Debug)]
 pub(crate) struct Fetch {
-    /// The numbers of the records in ascending order, with the generations of their segments when
-    /// reading began.
+    /// The numbers of the records in ascending order. Each record has the generation that its
+    /// segment had when the read began.
     wants: Vec<(u32, u64)>,
-    /// The records that more than one of the plans needs, in ascending order.
+    /// The numbers of the records that several plans need, in ascending order.
     again: Vec<u32>,
     state: State,
-    /// The number of the last pull for which the records are read.
+    /// The number of the last pull that needs the records.
     pub(crate) until: u32,
 }
 
@@ -28,16 +28,18 @@ enum State {
     Failed,
 }
 
-/// The rows that a plan needs and that are not in memory, in ascending order of their records.
+/// The rows that a plan needs and that are not in memory, ordered by the numbers of their records.
 #[derive(Debug)]
 pub(crate) struct Missing {
     pub(crate) rows: Vec<(u32, FeatureKey)>,
-    /// The read of the records that no earlier fetch has begun to read.
+    /// The read of the records that no earlier fetch reads; `None` if earlier fetches read all
+    /// records.
     pub(crate) fetch: Option<Fetch>,
 }
 
 impl Fetch {
-    /// Begins to read `records`, which are in ascending order and not in memory.
+    /// Begins to read `records`. Their numbers must be in ascending order, and none of them may be
+    /// in memory.
     pub(crate) fn start(
         readers: &Readers,
         log: &Log,
@@ -53,8 +55,9 @@ impl Fetch {
         }
     }
 
-    /// Returns the position of a record in this fetch, if the log still has the same record under
-    /// this number.
+    /// Returns the position of a record in this fetch. Returns `None` if the fetch does not have
+    /// the record, if its read has failed, or if the log has reused the number of the record since
+    /// the read began.
     pub(crate) fn position(&self, log: &Log, record: u32) -> Option<usize> {
         if matches!(self.state, State::Failed) {
             return None;
@@ -66,7 +69,7 @@ impl Fetch {
     /// Waits until all records have been read.
     ///
     /// # Errors
-    /// Returns an error if a read fails; the fetch then holds no records.
+    /// Returns an error if a read fails. After an error, the fetch has no records.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.state = match std::mem::replace(&mut self.state, State::Failed) {
             State::Reading(reading) => State::Read(reading.wait()?),
@@ -75,7 +78,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// Returns the bytes of the record at a position, after [`Fetch::wait`].
+    /// Returns the bytes of the record at a position of the fetch, or `None` if [`Fetch::wait`] has
+    /// not read the record.
     pub(crate) fn get(&self, position: usize) -> Option<&[u8]> {
         match &self.state {
             State::Read(pieces) => pieces.get(position),
@@ -83,7 +87,7 @@ impl Fetch {
         }
     }
 
-    /// Returns the number of the last pull that needs a record, if more than one of the plans needs
+    /// Returns the number of the last pull that needs a record, or `None` if only one plan needs
     /// the record.
     pub(crate) fn wanted_until(&self, record: u32) -> Option<u32> {
         self.again.binary_search(&record).ok().map(|_| self.until)

@@ -1,9 +1,9 @@
-//! Folders of scratch files, each of which belongs to one process.
+//! The folders of scratch files. Each folder belongs to one process.
 //!
-//! Below the given folder, every owner has a subfolder `spill-<n>` and a lock on the file `LOCK` in
-//! it. The operating system releases the lock when the process ends, even if the process is killed.
-//! A subfolder with a free lock therefore has no owner any more, and the process that finds it
-//! removes the scratch files in it.
+//! Every owner has a subfolder `spill-<n>` of the given folder, and holds a lock on the file `LOCK`
+//! in it. The operating system releases the lock when the process ends, even if the process is
+//! killed. So a subfolder whose lock is free has no owner, and the process that finds it removes
+//! the scratch files in it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -17,11 +17,12 @@ const PREFIX: &str = "spill-";
 const LOCK: &str = "LOCK";
 const SUFFIX: &str = ".log";
 
-/// A locked folder. Dropping this value removes the folder, unless the folder contains other files.
+/// A locked folder of scratch files. When this value is dropped, the folder is removed, unless it
+/// contains other files.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// The open file that holds the lock.
+    /// The open file whose lock marks the folder as owned.
     _lock: File,
 }
 

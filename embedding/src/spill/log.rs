@@ -1,15 +1,15 @@
-//! The log of a shard's cold rows: records of one size in segments of one file, written in large
-//! pieces and never in place.
+//! The log of a shard's cold rows. It has records of one size in segments of one file. Records are
+//! written in large pieces and never changed in place.
 //!
-//! Records are numbered consecutively. A unit is a run of pages that holds whole records, a chunk
-//! is a run of units that are written at once, and a segment is a run of chunks that is reused as a
+//! Records are numbered consecutively. A unit is a run of pages that holds whole records. A chunk
+//! is a run of units that are written at once. A segment is a run of chunks that is reused as a
 //! whole. The chunk that is being filled is in memory, and its records are read from there.
 //!
 //! # Invariants
-//! * A closed segment is full of records. The live records are counted; they are those that an
-//!   index entry points to.
-//! * A segment is reused only after its last record was released. It then gets another generation,
-//!   so that data that was read earlier is not mistaken for its present data.
+//! * A closed segment is full of records. A record is live if an index entry points to it. Each
+//!   segment counts its live records.
+//! * A segment is reused only after all its records have been released. It then gets a new
+//!   generation, so that data from an earlier read are never taken for its present data.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use zillion_device::direct_io::{
 use crate::error::{Error, Result};
 use crate::index::Entry;
 
-/// The bytes of a chunk if memory is not scarce.
+/// The number of bytes of a chunk if there is enough memory.
 const CHUNK_BYTES: usize = 256 << 10;
 /// The number of chunks of a segment.
 const SEGMENT_CHUNKS: usize = 16;
-/// The divisor of the memory that rows may take; a chunk takes at most the result.
+/// The divisor of the memory for rows that gives the largest size of a chunk.
 const CHUNK_PART: u64 = 64;
 
 /// The layout of records in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(crate) record: usize,
-    /// The number of pages of a unit: one, or as many as a large record needs.
+    /// The number of pages of a unit: one page, or the number that a large record needs.
     unit_pages: usize,
     /// The number of records of a unit.
     pub(crate) per_unit: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Log {
     open: Option<Open>,
     /// The memory of the chunk that is being filled.
     chunk: Vec<Page>,
-    /// The number of segments that have been opened so far.
+    /// The number of times that a segment was opened, which gives the next generation.
     openings: u64,
 }
 
@@ -64,7 +64,7 @@ struct Segment {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     segment: u32,
-    /// The position in the segment of the chunk that is being filled.
+    /// The index in the segment of the chunk that is being filled.
     chunk: usize,
     /// The number of records in the chunk that is being filled.
     filled: usize,
@@ -102,24 +102,25 @@ impl Geometry {
         (self.units() * self.unit_bytes()) as u64
     }
 
-    /// Returns the byte at which a record begins: in the file, or in a chunk whose first record has
-    /// number 0.
+    /// Returns the position of a record's first byte: in the file, or in a chunk if its first
+    /// record gets number 0.
     pub(crate) fn offset(&self, record: u32) -> u64 {
         let (unit, place) = (record as usize / self.per_unit, record as usize % self.per_unit);
         unit as u64 * self.unit_bytes() as u64 + (place * self.record) as u64
     }
 
-    /// Returns the byte at which a unit of a segment begins.
+    /// Returns the position in the file of the first byte of a unit of a segment.
     pub(crate) fn unit_offset(&self, segment: u32, unit: usize) -> u64 {
         u64::from(segment) * self.segment_bytes() + (unit * self.unit_bytes()) as u64
     }
 
-    /// Returns the number of the record at a place behind the beginning of a unit of a segment.
+    /// Returns the number of the record that is `place` records after the beginning of a unit of a
+    /// segment.
     pub(crate) fn number(&self, segment: u32, unit: usize, place: usize) -> u32 {
         (segment as usize * self.segment_records() + unit * self.per_unit + place) as u32
     }
 
-    /// Returns the bytes of the record at a place in its unit.
+    /// Returns the bytes of the record with the index `place` in a unit.
     pub(crate) fn in_unit<'a>(&self, unit: &'a [u8], place: usize) -> &'a [u8] {
         &unit[place * self.record..(place + 1) * self.record]
     }
@@ -152,12 +153,12 @@ impl Log {
         self.chunk.capacity() * PAGE + self.segments.capacity() * size_of::<Segment>()
     }
 
-    /// Adds a record that `fill` writes, and returns the number of the record. After an error no
-    /// record is added.
+    /// Adds a record, whose bytes `fill` writes, and returns its number. After an error, no record
+    /// has been added.
     ///
     /// # Errors
-    /// Returns an error if the previous records cannot be written to the disk. These records are
-    /// still in memory, and the next call tries again.
+    /// Returns an error if the previous records cannot be written to the disk. These records stay
+    /// in memory, and the next call tries to write them again.
     pub(crate) fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
         let geometry = self.geometry;
         if self.open.is_some_and(|open| open.filled == geometry.chunk_records()) {
@@ -174,7 +175,8 @@ impl Log {
         Ok(geometry.number(open.segment, open.chunk * geometry.chunk_units, open.filled))
     }
 
-    /// Returns the bytes of a record that is still in memory.
+    /// Returns the bytes of a record that is still in memory, or `None` if the record has been
+    /// written to the file.
     pub(crate) fn in_memory(&self, record: u32) -> Option<&[u8]> {
         let (open, geometry) = (self.open?, &self.geometry);
         let first = geometry.number(open.segment, open.chunk * geometry.chunk_units, 0);
@@ -196,8 +198,8 @@ impl Log {
         }
     }
 
-    /// Returns the generation of a record. If the generation has not changed since a read, the
-    /// record is still the same.
+    /// Returns the generation of a record's segment. As long as the generation does not change, the
+    /// number stands for the same record.
     pub(crate) fn generation(&self, record: u32) -> u64 {
         self.segment_generation(record / self.geometry.segment_records() as u32)
     }
@@ -206,13 +208,13 @@ impl Log {
         self.segments[segment as usize].generation
     }
 
-    /// Returns the number of live records of a segment; zero if the segment waits to be reused.
+    /// Returns the number of live records of a segment. It is 0 if the segment is free for reuse.
     pub(crate) fn live(&self, segment: u32) -> usize {
         self.segments[segment as usize].live
     }
 
-    /// Returns the closed segment with the fewest live records, if fewer than half of its records
-    /// are live.
+    /// Returns the closed segment with the fewest live records, or `None` if in every closed
+    /// segment at least half of the records are live.
     pub(crate) fn sparsest(&self) -> Option<u32> {
         let half = self.geometry.segment_records() / 2;
         let closed = self.segments.iter().enumerate();

@@ -1,12 +1,13 @@
-//! The order in which rows leave memory.
+//! The policy that decides the order in which rows leave memory.
 //!
 //! The worth of a row is the logarithm of its number of pushes, minus its age in half-lives. A row
-//! that is needed often stays for long after its last use. A row that is used once, by a scan of
-//! old data, leaves earlier, so that a scan does not displace the rows in frequent use. Both
-//! numbers are stored in the row's record, so that the policy knows them when the row comes back.
+//! that is needed often stays in memory long after its last use. A row that is used once, by a scan
+//! of old data, leaves earlier. So a scan does not displace the rows in frequent use. The record of
+//! a row stores its number of pushes and its last step, so they are known when the row comes back
+//! to memory.
 //!
-//! A half-life is measured in turnovers of the memory, because that is the scale on which it
-//! matters.
+//! A half-life is measured in turnovers of the memory, because the time that a row can stay in
+//! memory depends on them. A turnover is the time in which as many rows leave as the memory holds.
 
 use zillion_feature::FeatureKey;
 
@@ -16,23 +17,23 @@ use zillion_rows::row::Meta;
 const TURNOVERS: f32 = 4.0;
 /// The smallest length of a half-life in steps.
 const SHORTEST: f32 = 64.0;
-/// The number of rows that are compared with each other.
+/// The number of rows that are compared at a time.
 pub(crate) const COMPARED: usize = 256;
-/// The divisor of the number of compared rows that gives the number of rows that leave.
+/// The divisor of the number of compared rows that gives the number of rows that leave at a time.
 pub(crate) const LEAVING: usize = 8;
 
 /// The policy that chooses the rows that leave memory.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// The number of steps after which the pushes of a row count half.
+    /// The number of steps after which the pushes of a row count half as much.
     half_life: f32,
-    /// The number of rows that have left since the turnover began.
+    /// The number of rows that have left memory since the turnover began.
     left: u64,
     /// The step at which the turnover began.
     since: u32,
-    /// The newest step that was noted.
+    /// The newest step that has been recorded.
     step: u32,
-    /// The slot that is examined next, counted from the first slot of the shard.
+    /// The index of the slot to examine next, counted from the first slot of the shard.
     pub(crate) hand: usize,
 }
 
@@ -43,12 +44,12 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Records a step, if it is the newest one so far.
+    /// Records a step, if it is newer than all recorded steps.
     pub(crate) fn note_step(&mut self, step: u32) {
         self.step = self.step.max(step);
     }
 
-    /// Records that `rows` rows have left a memory for `capacity` rows.
+    /// Records that `rows` rows have left a memory that can hold `capacity` rows.
     pub(crate) fn note_left(&mut self, rows: u64, capacity: u64) {
         self.left += rows;
         if self.left >= capacity {
@@ -58,15 +59,15 @@ impl Policy {
         }
     }
 
-    /// Returns the worth of a row; rows of less worth leave sooner.
+    /// Returns the worth of a row. Rows of less worth leave memory earlier.
     pub(crate) fn worth(&self, meta: Meta) -> f32 {
         let age = self.step.saturating_sub(meta.last_step) as f32;
         (meta.count.max(1) as f32).log2() - age / self.half_life
     }
 }
 
-/// Keeps the `count` rows of least worth. Rows of equal worth are ordered by key, so that the
-/// choice does not depend on the order of `rows`.
+/// Keeps only the `count` rows of least worth in `rows`. Rows of equal worth are ordered by key, so
+/// the choice does not depend on the order of `rows`.
 pub(crate) fn least(rows: &mut Vec<(f32, FeatureKey, u32)>, count: usize) {
     if count >= rows.len() {
         return;

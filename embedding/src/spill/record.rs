@@ -1,7 +1,7 @@
-//! The record of one row in a log: checksum, key, weights, companion words.
+//! The record of one row in a log: a checksum, the key, the weights and the companion words.
 //!
-//! The checksum covers all bytes that follow it, so that a record shows by itself whether it is
-//! intact and which key it belongs to.
+//! The checksum covers all bytes after it. So a record itself shows whether it is intact and which
+//! key it belongs to.
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use xxhash_rust::xxh3::xxh3_64;
@@ -23,7 +23,7 @@ pub(crate) struct RecordShape {
     companion: usize,
 }
 
-/// The row of a record, copied out so that its numbers are aligned.
+/// The row of a record in memory of its own, in which its numbers are aligned.
 #[derive(Debug, Default)]
 pub(crate) struct Thawed {
     weights: Vec<u32>,
@@ -31,7 +31,7 @@ pub(crate) struct Thawed {
 }
 
 impl Thawed {
-    /// Returns the weights, in the table's type.
+    /// Returns the weights in the number type of the table.
     pub(crate) fn weights(&self, shape: &TableShape) -> RowWeights<'_> {
         RowWeights::of_words(&self.weights, shape.spec.dtype, shape.width)
     }
@@ -48,7 +48,8 @@ impl RecordShape {
         CHECKSUM + KEY + self.weights + size_of::<u32>() * self.companion
     }
 
-    /// Writes a row into a record. Both slices may be longer, because their padding is left out.
+    /// Writes a row into a record. Both slices may be longer than the row, because their padding is
+    /// not written.
     pub(crate) fn write(self, to: &mut [u8], key: FeatureKey, weights: &[u32], companion: &[u32]) {
         let (checksum, rest) = to.split_at_mut(CHECKSUM);
         let (stored_key, words) = rest.split_at_mut(KEY);
@@ -66,13 +67,13 @@ impl RecordShape {
         FeatureKey(u64::from_le_bytes(key))
     }
 
-    /// Returns whether a record has the bytes that were written.
+    /// Returns whether a record has the bytes that were written to it, by its checksum.
     pub(crate) fn is_whole(self, record: &[u8]) -> bool {
         record[..CHECKSUM] == xxh3_64(&record[CHECKSUM..]).to_le_bytes()
     }
 
-    /// Returns the fault of a record that should belong to `key`, or `None` if the record is
-    /// intact.
+    /// Returns the fault of a record that should belong to `key`, or `None` if the record has no
+    /// fault.
     pub(crate) fn problem(self, record: &[u8], key: FeatureKey) -> Option<&'static str> {
         if !self.is_whole(record) {
             Some("its checksum does not match its bytes")
@@ -83,8 +84,8 @@ impl RecordShape {
         }
     }
 
-    /// Copies the row of a record to two slices. Both may be longer; the words beyond the row do
-    /// not change.
+    /// Copies the row of a record to two slices. Both slices may be longer than the row; their
+    /// remaining words do not change.
     pub(crate) fn read(self, record: &[u8], weights: &mut [u32], companion: &mut [u32]) {
         let (stored_weights, stored_companion) = record[CHECKSUM + KEY..].split_at(self.weights);
         cast_slice_mut(weights)[..self.weights].copy_from_slice(stored_weights);

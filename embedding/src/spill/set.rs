@@ -1,5 +1,5 @@
-//! The spilling of a set's tables: rows are brought in before a plan is looked up, and rows beyond
-//! the budget leave after the plan has been applied.
+//! The functions of a set that spill rows. Before a plan is looked up, its rows are brought into
+//! memory. After a plan has been applied, rows beyond the budget leave memory.
 
 use crate::spill::spilling::Spilling;
 use zillion_device::Workers;
@@ -11,13 +11,13 @@ use crate::shard::Shard;
 use crate::spill::SpillHome;
 
 impl TableSet {
-    /// Lets the rows of a table spill to a file below `home`, so that the rows in memory take at
-    /// most `memory` bytes between two steps, and also during a step if plans have similar sizes.
-    /// The index stays in memory. Spilling changes no result.
+    /// Lets the rows of a table spill to a file in the folder of `home`. The rows in memory then
+    /// take at most `memory` bytes between two steps. During a step they do so too if all plans
+    /// have similar sizes. The index stays in memory. Spilling changes no result.
     ///
     /// # Errors
-    /// Returns [`Error::Spec`](crate::Error::Spec) if the table cannot spill or if a shard's share
-    /// of the memory holds no row, and another error if the disk fails.
+    /// Returns [`Error::Spec`](crate::Error::Spec) if the table cannot spill, or if a shard's share
+    /// of the memory cannot hold a row. Returns another error if an operation on the disk fails.
     pub fn spill(&mut self, table: TableId, memory: u64, home: &SpillHome) -> Result<()> {
         self.shape(table)?.spec.check_spill()?;
         let (tables, shards) = (self.shapes.len(), self.shards.len() as u64);
@@ -39,9 +39,8 @@ impl TableSet {
         self.spilling.is_some()
     }
 
-    /// Begins to read the rows of the next plans that are not in memory, without waiting for them.
-    /// `plans` are the plans that will be looked up next, in this order, after those that were
-    /// announced before.
+    /// Begins to read the rows of the next plans that are not in memory. The call does not wait for
+    /// them. `plans` will be looked up in this order, after the plans that were announced before.
     pub fn look_ahead(&mut self, workers: &Workers, plans: &[&LookupPlan]) -> Result<()> {
         let Some(spilling) = &mut self.spilling else { return Ok(()) };
         spilling.announced = spilling.announced.max(spilling.pulls) + plans.len() as u32;
@@ -65,9 +64,9 @@ impl TableSet {
         })
     }
 
-    /// Prepares a lookup of a plan: spills rows that earlier lookups without a push have brought
-    /// in, counts the lookup, and brings in the rows of the plan. The function must be called
-    /// before every lookup.
+    /// Prepares the lookup of a plan. It spills rows that earlier lookups without a push have
+    /// brought into memory, counts the lookup, and brings the rows of the plan into memory. The
+    /// function must be called before every lookup.
     pub(crate) fn begin_lookup(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         if self.spilling.is_none() {
             return Ok(());
@@ -79,7 +78,7 @@ impl TableSet {
         self.bring_in(workers, plan)
     }
 
-    /// Reads the rows of a plan that are not in memory from the file.
+    /// Brings the rows of a plan that are in the file into memory.
     pub(crate) fn bring_in(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         let Some(spilling) = &self.spilling else { return Ok(()) };
         let pull = spilling.pulls;
@@ -97,8 +96,8 @@ impl TableSet {
         })
     }
 
-    /// Spills rows until the others fit into their memory. `step` is the step that has just been
-    /// applied.
+    /// Spills rows until the remaining rows fit into their memory. `step` is the step that has just
+    /// been applied, or `None` after a lookup without a push.
     pub(crate) fn settle(&mut self, workers: &Workers, step: Option<u32>) -> Result<()> {
         let Some(spilling) = &self.spilling else { return Ok(()) };
         let pull = spilling.pulls;
@@ -107,7 +106,7 @@ impl TableSet {
         })
     }
 
-    /// Lets the tables of new shards spill as those of the old ones do.
+    /// Lets the tables of new shards spill if the tables of the old shards do.
     pub(crate) fn spill_shards(&self, shards: &mut [Shard]) -> Result<()> {
         let Some(spilling) = &self.spilling else { return Ok(()) };
         let count = shards.len() as u64;

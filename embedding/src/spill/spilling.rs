@@ -1,16 +1,16 @@
-//! The tables of a set that spill, and the number of their lookups.
+//! The state of spilling that all shards of a set share.
 
 use crate::spill::SpillHome;
 
-/// The tables that spill, and the number of their lookups.
+/// The memory of the tables that spill, and the number of lookups of the set.
 #[derive(Debug)]
 pub(crate) struct Spilling {
     pub(crate) home: SpillHome,
     /// The bytes that the rows of each table may take in memory; `None` for a table that does not
     /// spill.
     pub(crate) memory: Vec<Option<u64>>,
-    /// The number of lookups so far, of training and of evaluation.
+    /// The number of lookups that were made, for training and for evaluation.
     pub(crate) pulls: u32,
-    /// The number of the lookup for which the last plan was announced.
+    /// The number of the lookup for which the latest announced plan is.
     pub(crate) announced: u32,
 }

@@ -1,9 +1,9 @@
-//! The movement of rows from memory to the file and back.
+//! The functions of a table that move rows from memory to the file and back.
 //!
-//! Bringing rows in has two halves, so that the reads of all shards are in flight before the first
-//! shard waits: [`Table::begin_bringing_in`] finds the rows of a plan that are not in memory and
-//! begins to read them, and [`Table::finish_bringing_in`] puts them into slabs.
-//! [`Table::look_ahead`] is the first half for announced plans.
+//! Rows are brought into memory in two halves, so that the reads of all shards run at the same time
+//! before the first shard waits. [`Table::begin_bringing_in`] finds the rows of a plan that are not
+//! in memory and begins to read them. [`Table::finish_bringing_in`] puts them into slabs.
+//! [`Table::look_ahead`] does the first half for announced plans.
 
 use zillion_device::direct_io::Pieces;
 use zillion_feature::FeatureKey;
@@ -16,13 +16,13 @@ use crate::spill::{
 };
 use crate::table::Table;
 
-/// The number of keys between prefetching memory and reading it.
+/// The number of keys between a prefetch and the use of its memory.
 const AHEAD: usize = 16;
-/// The number of records that compaction checks for each record that is written. A segment is
-/// compacted if it is less than half full, so two records are checked for each that becomes free.
+/// The number of records that compaction checks for each record that is written. Only segments that
+/// are less than half full are compacted, so checking two records frees at least one.
 const LOOKED_AT: usize = 2;
 
-/// The records of some keys, read for a single use.
+/// The records of some keys, which were read from the file for a single use.
 #[derive(Debug, Default)]
 pub(crate) struct ColdRows {
     /// The numbers of the records in ascending order.
@@ -38,7 +38,7 @@ impl Table {
     }
 
     /// Begins to read the rows of announced plans that are not in memory, and marks the other rows
-    /// to stay in memory. `until` is the number of the last pull that needs them.
+    /// to stay in memory. `until` is the number of the last pull that needs the rows.
     pub(crate) fn look_ahead(&mut self, keys: &[&[FeatureKey]], until: u32) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut records = Vec::new();
@@ -60,8 +60,8 @@ impl Table {
         self.spill = Some(spill);
     }
 
-    /// Finds the rows of `keys` that are not in memory, and begins to read those that no fetch is
-    /// reading yet.
+    /// Finds the rows of `keys` that are not in memory, and begins to read their records, except
+    /// those that an earlier fetch is reading.
     pub(crate) fn begin_bringing_in(&mut self, keys: &[FeatureKey]) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut rows = Vec::new();
@@ -81,8 +81,8 @@ impl Table {
         self.spill = Some(spill);
     }
 
-    /// Waits for the reads that the first half has begun, and puts the rows into slabs. `pull` is
-    /// the number of the pull that needs them.
+    /// Waits for the reads of the first half, and puts the rows into slabs. `pull` is the number of
+    /// the pull that needs the rows.
     pub(crate) fn finish_bringing_in(&mut self, pull: u32) -> Result<()> {
         let Some(mut spill) = self.spill.take() else { return Ok(()) };
         let outcome = match spill.missing.take() {
@@ -140,7 +140,7 @@ impl Table {
         Ok(())
     }
 
-    /// Calls `f` with the index entry of each key that the table has.
+    /// Calls `f` with each key of `keys` that the table has, and with its index entry.
     fn for_each_place(&self, keys: &[FeatureKey], mut f: impl FnMut(FeatureKey, Entry)) {
         for (i, &key) in keys.iter().enumerate() {
             if let Some(&key) = keys.get(i + AHEAD) {
@@ -153,8 +153,8 @@ impl Table {
     }
 
     /// Writes rows to the file until the rows in memory fit into their budget, and continues
-    /// compaction. `pull` is the number of the last pull; `step` is the newest step, if there is a
-    /// new one.
+    /// compaction. `pull` is the number of the last pull. `step` is the newest step, or `None` if
+    /// no step was applied since the last call.
     pub(crate) fn settle(&mut self, pull: u32, step: Option<u32>) -> Result<()> {
         let Some(mut spill) = self.spill.take() else { return Ok(()) };
         if let Some(step) = step {
@@ -171,7 +171,8 @@ impl Table {
         outcome
     }
 
-    /// Makes room for a row that is added outside of a step.
+    /// Makes room in memory for a row that is added outside of a step. `newest` is the newest step
+    /// of the rows.
     pub(crate) fn make_room_for_restored(&mut self, newest: u32) -> Result<()> {
         match &self.spill {
             Some(spill) if self.slabs.len() as u64 >= spill.budget_rows => {
@@ -249,9 +250,9 @@ impl Table {
         Ok(())
     }
 
-    /// Processes the units that compaction requested in the step before, and requests more. The
-    /// number of records checked follows the number of rows written, so that the file stays bounded
-    /// and no step has more to do than others.
+    /// Processes the units that compaction requested in the previous step, and requests more. The
+    /// number of checked records follows the number of written records. So the size of the file
+    /// stays bounded, and no step has much more work than the others.
     fn compact(&mut self, spill: &mut Spill) -> Result<()> {
         let geometry = spill.log.geometry;
         if let Some(mut compaction) = spill.compaction.take() {
@@ -304,7 +305,7 @@ impl Table {
         Ok(())
     }
 
-    /// Appends the live records of some units of a segment to the log again.
+    /// Appends the live records of some units of a segment to the end of the log.
     fn keep_live(
         &mut self,
         spill: &mut Spill,
@@ -339,7 +340,7 @@ impl Table {
         Ok(())
     }
 
-    /// Reads the records of all `entries` that are not in memory, for a single use.
+    /// Reads the records of those `entries` that are not in memory, for a single use.
     pub(crate) fn cold_rows(&self, entries: &[(FeatureKey, Entry)]) -> Result<ColdRows> {
         let Some(spill) = &self.spill else { return Ok(ColdRows::default()) };
         let cold = entries.iter().filter_map(|(_, entry)| entry.record());
@@ -353,8 +354,8 @@ impl Table {
         Ok(ColdRows { pieces: Some(reading.wait()?), records })
     }
 
-    /// Calls `f` with the row of each of `entries`, in memory or on disk, in their order. Entries
-    /// without a row are left out.
+    /// Calls `f` with the row of each of `entries`, in their order. The rows can be in memory or on
+    /// disk. Entries without a row are left out.
     pub(crate) fn for_each_row(
         &self,
         entries: &[(FeatureKey, Entry)],
@@ -374,8 +375,8 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the row of an index entry. A row on disk is copied to `thawed` from `cold`, which
-    /// must have been read for this entry.
+    /// Returns the row of an index entry. A row on disk is copied from `cold` to `thawed`. `cold`
+    /// must contain the record of this entry.
     pub(crate) fn row_of<'a>(
         &'a self,
         cold: &ColdRows,

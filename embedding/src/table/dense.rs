@@ -1,9 +1,10 @@
-//! The extra state of a table with a fixed vocabulary: the row runs of its slots, and staged
-//! gradients.
+//! The additional state of a table with a fixed vocabulary: the runs of rows of its slots, and the
+//! staged gradients.
 //!
 //! # Invariants
-//! * Rows are numbered in key order from 0, without gaps; `starts` divides them by slot.
-//! * A staged row is zero unless its number is in `touched`, where no number occurs twice.
+//! * Rows are numbered in key order from 0, without gaps. `starts` has the first row of each slot.
+//! * The staged gradient of a row is zero if the row is not in `touched`. No row is in `touched`
+//!   twice.
 
 use std::ops::Range;
 
@@ -15,25 +16,25 @@ use crate::index::{Entry, Index};
 use crate::table::Table;
 use crate::table::push::is_finite;
 
-/// The extra state of one shard's part of a dense table.
+/// The additional state of one shard's part of a dense table.
 #[derive(Debug)]
 pub(crate) struct Dense {
     first_slot: usize,
-    /// The first row of each slot, followed by the number of all rows.
+    /// The first row of each slot, and at the end the number of all rows.
     starts: Vec<u32>,
     pub(crate) staged: Option<Staged>,
-    /// The keys by row, listed when a sweep first needs them, because the random bits of rounding
-    /// depend on the key.
+    /// The keys by row number. A sweep lists them when it first needs them, because the random bits
+    /// of rounding depend on the key.
     keys: Vec<FeatureKey>,
 }
 
-/// The gradients by row, kept until a sweep applies them.
+/// The staged gradients by row number, kept until a sweep applies them.
 #[derive(Debug)]
 pub(crate) struct Staged {
     pub(crate) gradients: Slab<f32>,
-    /// The rows with a staged gradient, in the order of staging.
+    /// The numbers of the rows with a staged gradient, in the order of staging.
     pub(crate) touched: Vec<u32>,
-    /// Whether a row has a staged gradient, by row.
+    /// Whether each row has a staged gradient, by row number.
     pub(crate) is_touched: Vec<bool>,
 }
 
@@ -80,7 +81,7 @@ impl Dense {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Creates the list of keys by row, unless it exists.
+    /// Lists the keys by row number. Does nothing if they are listed already.
     pub(crate) fn list_keys(&mut self, index: &Index) {
         if self.keys.is_empty() {
             self.keys = vec![FeatureKey(0); self.rows() as usize];
@@ -92,8 +93,8 @@ impl Dense {
         }
     }
 
-    /// Returns the staged gradients (created at first use), and the keys by row if they have been
-    /// listed.
+    /// Returns the staged gradients and the keys by row number. The staged gradients are created at
+    /// the first call. The keys are empty if they have not been listed.
     pub(crate) fn staging(&mut self, stride: usize) -> Result<(&mut Staged, &[FeatureKey])> {
         let staged = match self.staged.take() {
             Some(staged) => staged,
@@ -102,8 +103,8 @@ impl Dense {
         Ok((self.staged.insert(staged), &self.keys))
     }
 
-    /// Recomputes the row runs of the slots. The function must be called after rows were added in
-    /// key order.
+    /// Computes the run of rows of each slot again. The caller must call this function after it has
+    /// added rows in key order.
     pub(crate) fn renumber(&mut self, index: &Index) {
         let mut next = 0;
         for (start, slot) in self.starts.iter_mut().zip(index.slots()) {
@@ -130,8 +131,8 @@ impl Dense {
 }
 
 impl Table {
-    /// Adds an initial row for each of `keys` that has none. The keys belong to this shard's slots,
-    /// and are sorted and unique.
+    /// Adds an initial row for each of `keys` that has no row. The keys must belong to this shard's
+    /// slots, and be in ascending order and without duplicates.
     pub(crate) fn prefill(&mut self, keys: &[FeatureKey], epoch: u32) -> Result<()> {
         if self.dense.is_none() {
             return Err(Error::NotDense { table: self.shape.name().to_owned() });
@@ -152,8 +153,8 @@ impl Table {
         Ok(())
     }
 
-    /// Adds keys to a table that has rows. The table is rebuilt, because rows are numbered in key
-    /// order.
+    /// Adds keys to a table that already has rows. Rows are numbered in key order, so the table is
+    /// rebuilt.
     fn merge(&mut self, new: &[FeatureKey], epoch: u32) -> Result<()> {
         let slots = self.index.slots();
         let mut merged = Self::new(self.shape.clone(), slots.clone())?;

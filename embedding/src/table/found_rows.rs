@@ -1,9 +1,10 @@
-//! The entries that a pull has found for its keys, for the push of the same keys.
+//! The index entries that a pull has found for its keys, kept for the push of the same keys.
 //!
-//! A step pulls and pushes the keys of one plan, and one of the three random cache lines that a
-//! push waits for is that of the index. The entries of a pull are valid as long as no key has left
-//! the index and no entry was redirected; keys that have been added since are looked up again. The
-//! entries are temporary data of a step, like its buffers, and no part of the table.
+//! A step pulls and pushes the keys of one plan. A push waits for three random cache lines for each
+//! key. One of them is that of the index, and the entries of the pull make it unnecessary. The
+//! entries are valid until a key is removed from the index or an entry is redirected. Keys that had
+//! no row at the pull are looked up again, because they may have one now. The entries are temporary
+//! data of a step, like its buffers, and no part of the table.
 
 use zillion_feature::FeatureKey;
 
@@ -13,13 +14,13 @@ use crate::index::{Entry, Index};
 #[derive(Debug, Default)]
 pub(crate) struct FoundRows {
     keys: Vec<FeatureKey>,
-    /// The entry of each key, or [`Entry::NONE`].
+    /// The index entry of each key, or [`Entry::NONE`] for a key without a row.
     rows: Vec<Entry>,
-    /// The count of moves of the index ([`Index::moves`]) at the time of the pull.
+    /// The value of [`Index::moves`] at the time of the pull.
     moves: u64,
 }
 
-/// The buffers for the entries of some of a pull's keys.
+/// The buffers into which a pull writes some of its keys and their index entries.
 #[derive(Debug)]
 pub(crate) struct FoundBuffers<'a> {
     pub(crate) keys: &'a mut [FeatureKey],
@@ -27,8 +28,9 @@ pub(crate) struct FoundBuffers<'a> {
 }
 
 impl FoundRows {
-    /// Makes room for `keys` keys. All of it must be written before the entries are read, because
-    /// it still holds the entries of an earlier pull. A pull that fails must drop this value.
+    /// Makes room for `keys` keys and their entries. All of the room must be written before the
+    /// entries are read, because it still holds the entries of an earlier pull. If a pull fails,
+    /// its caller must drop this value.
     pub(crate) fn begin(&mut self, keys: usize, index: &Index) {
         self.keys.resize(keys, FeatureKey(0));
         self.rows.resize(keys, Entry::NONE);
@@ -40,15 +42,15 @@ impl FoundRows {
         FoundBuffers { keys: &mut self.keys, rows: &mut self.rows }
     }
 
-    /// Returns the entries of `keys`, if these are the keys of the last pull and no entry has
-    /// changed since then.
+    /// Returns the index entries of `keys`, or `None` if these are not the keys of the last pull or
+    /// if entries may have changed since the pull.
     pub(crate) fn rows(&self, keys: &[FeatureKey], index: &Index) -> Option<&[Entry]> {
         (self.moves == index.moves() && self.keys == keys).then_some(&self.rows[..])
     }
 }
 
 impl<'a> FoundBuffers<'a> {
-    /// Splits off the buffers of the first `keys` keys.
+    /// Removes the buffers of the first `keys` keys from the beginning, and returns them.
     pub(crate) fn split_off_first(&mut self, keys: usize) -> FoundBuffers<'a> {
         let (first_keys, keys_left) = std::mem::take(&mut self.keys).split_at_mut(keys);
         let (first_rows, rows_left) = std::mem::take(&mut self.rows).split_at_mut(keys);

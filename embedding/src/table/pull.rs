@@ -1,4 +1,4 @@
-//! The reading of rows, which never inserts a key.
+//! The reading of rows. Reading never adds a key.
 
 use zillion_device::simd::vectorised;
 use zillion_device::slab::Slab;
@@ -12,36 +12,37 @@ use crate::table::found_rows::{FoundBuffers, FoundRows};
 use crate::table::weights::WeightSlab;
 use zillion_rows::dtype::{Bf16, F16, Half, widen};
 
-/// The kind of row that a read returns for a key without a row.
+/// The row that a read returns for a key without a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// The row that training would start from.
+    /// The initial row, from which training would start.
     Initial,
-    /// The row that the table declares for evaluation.
+    /// The row that the table declares for unknown keys in evaluation.
     Declared,
 }
 
-/// The keys of a read.
+/// The keys of a read, and the form of its output.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     keys: &'a [FeatureKey],
     absent: Absent,
-    /// The number of floats of a row in the output.
+    /// The distance between the beginnings of two rows in the output, in floats.
     stride: usize,
 }
 
-/// The buffers of a read beside the rows.
+/// The buffers that a read fills in addition to the rows.
 struct Notes<'a> {
-    /// The number of pushes of each row.
+    /// The number of pushes of each row; `None` if they are not read.
     counts: Option<&'a mut [u32]>,
-    /// The entry of each key, or [`Entry::NONE`].
+    /// The index entry of each key, or [`Entry::NONE`] for a key without a row. The whole buffer is
+    /// `None` if the entries are not kept.
     rows: Option<&'a mut [Entry]>,
 }
 
 impl Table {
-    /// Copies the rows of `keys` to `out` (`keys.len()` strides), their numbers of pushes to
-    /// `counts`, and the keys with their entries to `known`. Returns the number of keys without a
-    /// row.
+    /// Copies the rows of `keys` to `out`, which has one stride for each key. Writes their numbers
+    /// of pushes to `counts`, and the keys with their index entries to `known`. Returns the number
+    /// of keys without a row.
     pub(crate) fn read(
         &self,
         keys: &[FeatureKey],
@@ -84,7 +85,7 @@ impl Table {
         }
     }
 
-    /// Reads rows of 32-bit weights. `STRIDE` is the stride, or 0 for any stride.
+    /// Reads rows of 32-bit weights. `STRIDE` is the stride if it is known at compile time, or 0.
     fn read_floats<const STRIDE: usize>(
         &self,
         wanted: Wanted<'_>,
@@ -123,8 +124,8 @@ impl Table {
         )
     }
 
-    /// Reads rows of any type: `ask` prefetches the cache lines of a row, and `copy` copies the row
-    /// to its place.
+    /// Reads rows of any number type. `ask` prefetches the cache lines of a row, and `copy` copies
+    /// a row to its place.
     #[inline(always)]
     fn read_rows(
         &self,
@@ -175,7 +176,7 @@ impl Table {
         Ok(missing)
     }
 
-    /// Prefetches all parts of a row that will be read, and returns the entry of the row.
+    /// Prefetches the parts of a row that the read needs, and returns the index entry of the row.
     #[inline(always)]
     fn prefetch_found(&self, entry: Entry, wants_counts: bool, ask: impl Fn(Entry)) -> Entry {
         ask(entry);
@@ -185,8 +186,9 @@ impl Table {
         entry
     }
 
-    /// Completes the read of a key after its row has been copied: writes a row for a key that has
-    /// none, and the count if `count` is given. Returns 1 for a key without a row, else 0.
+    /// Completes the read of a key after its row has been copied. Writes the absent row if the key
+    /// has no row, and writes the number of pushes if `count` is given. Returns 1 if the key has no
+    /// row, else 0.
     #[inline(always)]
     fn complete(
         &self,
@@ -212,15 +214,16 @@ impl Table {
         }
     }
 
-    /// Begins a pull of `keys` keys. Returns the buffers into which the pull writes their entries.
+    /// Begins a pull of `keys` keys. Returns the buffers into which the pull writes the index
+    /// entries of the keys.
     pub(crate) fn begin_pull(&mut self, keys: usize) -> FoundRows {
         let mut known = std::mem::take(&mut self.known);
         known.begin(keys, &self.index);
         known
     }
 
-    /// Ends a pull that has read all of its keys: counts the keys, and keeps their entries for the
-    /// push of the same keys.
+    /// Ends a pull that has read all of its keys. Counts the keys, and keeps their index entries
+    /// for the push of the same keys.
     pub(crate) fn end_pull(&mut self, known: FoundRows, keys: usize, missing: u64) {
         self.known = known;
         self.counters.pulled += keys as u64;

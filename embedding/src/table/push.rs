@@ -1,4 +1,5 @@
-//! The writing of rows: the lookup, the creation of unknown keys and the optimizer in one pass.
+//! The writing of rows. One pass looks up the keys, creates the rows of new keys and applies the
+//! optimizer.
 
 use zillion_device::simd::vectorised;
 use zillion_feature::{FeatureKey, Use};
@@ -16,21 +17,21 @@ use crate::table::slabs::RowSlabs;
 use crate::table::uses::note_use;
 use zillion_rows::row::{Meta, floats_mut};
 
-/// The inputs of a push, which all its stages read.
+/// The inputs of a push. All stages of the push read them.
 struct Push<'a> {
     shape: &'a TableShape,
     keys: &'a [FeatureKey],
-    /// The gradients, one stride for each key.
+    /// The gradients, with one stride for each key.
     gradients: &'a [f32],
     occurrences: Times<'a>,
     step: &'a TableStep,
-    /// The entries of the keys, if they have been looked up in this step already. Keys that had no
-    /// row then may have one now.
+    /// The index entries of the keys, if they have already been looked up in this step, else
+    /// `None`. A key without a row at that time may have one now.
     known: Option<&'a [Entry]>,
 }
 
 impl Table {
-    /// Counts a row to which a gradient is applied, and prefetches its cache lines.
+    /// Counts a row that gets a gradient, and prefetches the cache lines of the row.
     #[inline(always)]
     fn found(&mut self, entry: Entry) -> Entry {
         self.counters.pushed += 1;
@@ -39,10 +40,11 @@ impl Table {
         entry
     }
 
-    /// Applies the gradients of `keys` (`keys.len()` strides), in the order of the keys. Unknown
-    /// keys get a row when they are admitted, or are refused if the vocabulary is fixed. Gradients
-    /// with a number that is not finite are dropped. Each of these cases is counted. `occurrences`
-    /// gives the number of occurrences of each key, for an admission that counts them.
+    /// Applies the gradients of `keys` in the order of the keys. `gradients` has one stride for
+    /// each key. An unknown key gets a row if it is admitted, and is refused if the vocabulary is
+    /// fixed. A gradient with a number that is not finite is dropped. Each of these cases is
+    /// counted. `occurrences` gives the number of occurrences of each key, for an admission that
+    /// counts them.
     pub(crate) fn push(
         &mut self,
         keys: &[FeatureKey],
@@ -71,7 +73,7 @@ impl Table {
     }
 }
 
-/// The rules that change a row by its gradient.
+/// The update rules of all segments of a row.
 trait Rules {
     /// Applies the gradient `raw` to a row. `companion` begins with the optimizer state.
     fn apply(&self, weights: &mut [f32], companion: &mut [u32], raw: &[f32]);
@@ -91,7 +93,7 @@ impl<K: RowKernel> Rules for OneRule<'_, K> {
     }
 }
 
-/// The rules of a table with several segments, chosen for each row.
+/// The rules of a table with several segments. The kind of each rule is looked up for each row.
 struct AllRules<'a> {
     segments: &'a [SegmentShape],
     kernels: &'a [Kernel],
@@ -164,7 +166,7 @@ impl Push<'_> {
         if entry.is_none() { Entry::UNDECIDED } else { table.found(entry) }
     }
 
-    /// Finds or creates the row of a key that the first lookup has not found.
+    /// Finds or creates the row of a key whose row the first lookup has not found.
     #[inline(never)]
     fn look_again(&self, table: &mut Table, i: usize) -> Result<Entry> {
         let Self { occurrences, step, .. } = *self;
@@ -186,7 +188,8 @@ impl Push<'_> {
         Ok(table.found(entry))
     }
 
-    /// Applies a key's gradient to its row, and updates the metadata and the list of changes.
+    /// Applies a key's gradient to its row. Updates the metadata of the row and the list of changed
+    /// keys.
     #[inline(always)]
     fn apply(&self, rules: &impl Rules, table: &mut Table, i: usize, entry: Entry) {
         if entry.is_none() {
@@ -216,8 +219,8 @@ impl Push<'_> {
         self.note(self.shape, changes, companion, i);
     }
 
-    /// Applies a key's gradient to a narrow row: the same rules with the part of the gradient that
-    /// the row has floats for. Rows that have been pushed often enough grow after all keys are
+    /// Applies a key's gradient to a narrow row, with the same rules. Only the part of the gradient
+    /// for the floats of the row is used. A row that has had enough pushes grows after all keys are
     /// done. The function is not inlined, so that the code for full rows stays short.
     #[inline(never)]
     fn apply_to_narrow(&self, table: &mut Table, i: usize, row: u32) {
@@ -257,8 +260,8 @@ impl Push<'_> {
         }
     }
 
-    /// Records a push in the companion row and in the list of changes. Both need the step of the
-    /// row's previous push, so `touch`, which overwrites the step, comes last.
+    /// Records a push in the companion row and in the list of changed keys. Both need the step of
+    /// the row's previous push. So `touch`, which overwrites this step, comes last.
     #[inline(always)]
     fn note(
         &self,
@@ -279,14 +282,15 @@ impl Push<'_> {
     }
 }
 
-/// The occurrences of each key of a run in the batch, and the uses of its row there.
+/// The numbers of occurrences of the keys of a run in the batch, and the uses of their rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times<'a> {
-    /// The position of the run's first key in the plan.
+    /// The position of the run's first key in the plan, counted from 0.
     pub(crate) first: usize,
-    /// The offsets of the keys and one more; may be empty if occurrences are not needed.
+    /// The offsets of the keys' occurrences, and one offset more for the end. The list can be empty
+    /// if occurrences are not needed.
     pub(crate) offsets: &'a [u32],
-    /// The use of each key's row, if the table keeps statistics of use.
+    /// The use of each key's row; `None` if the table keeps no statistics of use.
     pub(crate) uses: Option<&'a [Use]>,
 }
 
@@ -305,7 +309,7 @@ pub(crate) fn is_finite(row: &[f32], width: usize) -> bool {
     )
 }
 
-/// Returns whether the first `width` floats of a row are finite, for callers that are vectorised
+/// Returns whether the first `width` floats of a row are finite. Callers must be vectorised
 /// themselves.
 #[inline(always)]
 pub(crate) fn finite(row: &[f32], width: usize) -> bool {

@@ -1,8 +1,9 @@
-//! The two slabs that hold the rows of one width.
+//! The two slabs that hold all rows of one width.
 //!
 //! # Invariants
-//! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key, or are
-//!   free; both slabs hand out the lowest free number and see the same calls.
+//! * Row `r` of the weight slab and row `r` of the companion slab belong to the same key, or both
+//!   are free. This holds because both slabs get the same calls and hand out the lowest free
+//!   number.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use crate::error::Result;
 use crate::shape::TableShape;
 use crate::table::weights::WeightSlab;
 
-/// The weights of rows of one width, and their companion rows.
+/// The slab of weights and the slab of companion rows, for rows of one width.
 #[derive(Debug)]
 pub(crate) struct RowSlabs {
     pub(crate) weights: WeightSlab,
@@ -21,7 +22,7 @@ pub(crate) struct RowSlabs {
 }
 
 impl RowSlabs {
-    /// Creates slabs without rows for one shard's part of a table.
+    /// Creates slabs without rows, for one shard's part of a table.
     pub(crate) fn new(shape: &TableShape, slots: &Range<usize>) -> Result<Self> {
         // The shards have equally many slots, or one more, so this is the number of the shard.
         let len = slots.len().max(1);
@@ -32,7 +33,7 @@ impl RowSlabs {
         })
     }
 
-    /// Returns the number of live rows.
+    /// Returns the number of rows in use.
     pub(crate) fn len(&self) -> usize {
         self.weights.len()
     }
@@ -61,7 +62,7 @@ impl RowSlabs {
         self.companion.prefetch_mut(row);
     }
 
-    /// Writes a row as a checkpoint stored it.
+    /// Writes the values that a checkpoint stored into a row.
     pub(crate) fn restore(&mut self, row: u32, shape: &TableShape, stored: StoredRow<'_>) {
         self.weights.restore(row, stored.weights);
         let companion = self.companion.row_mut(row);
@@ -70,8 +71,8 @@ impl RowSlabs {
         shape.set_used(companion, stored.used);
     }
 
-    /// Moves a row to the lowest free number, if that is below its own. Returns the new number if
-    /// the row has moved.
+    /// Moves a row to the lowest free number, if this number is below its own. Returns the new
+    /// number of the row, or `None` if it was not moved.
     pub(crate) fn move_down(&mut self, row: u32) -> Result<Option<u32>> {
         let to = self.allocate()?;
         if to > row {

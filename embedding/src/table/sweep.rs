@@ -1,5 +1,5 @@
-//! The rules that change every row, and the sums over rows. Both proceed by slot, and inside a slot
-//! by key, so that their order is the same for every number of shards.
+//! The rules that change every row, and the sums over rows. Both go through the slots in order, and
+//! through the keys of a slot in order. So the order is the same for every number of shards.
 
 use zillion_device::simd::vectorised;
 use zillion_feature::FeatureKey;
@@ -28,9 +28,10 @@ struct Swept<'a> {
 }
 
 impl Swept<'_> {
-    /// Applies the rules of the swept segments (or of the others) to a block of rows. `keys` are by
-    /// row, and are used if weights are rounded. Returns the number of weights that were beyond the
-    /// largest number of their type.
+    /// Applies rules to a block of rows: those of the segments with whole-table rules if `is_swept`
+    /// is `true`, else those of the other segments. `keys` are the keys by row number, which are
+    /// needed if weights are rounded. Returns the number of weights that were beyond the largest
+    /// number of their type.
     #[inline(never)]
     fn apply(&mut self, rows: &[u32], keys: &[FeatureKey], is_swept: bool) -> u64 {
         let Self { shape, staged, step, slabs: RowSlabs { weights, companion }, scratch } = self;
@@ -71,8 +72,8 @@ impl Swept<'_> {
 }
 
 impl Table {
-    /// Applies the staged gradients and the whole-table rules to every row, and drops the
-    /// gradients.
+    /// Applies the staged gradients and the whole-table rules to every row, and then drops the
+    /// staged gradients.
     pub(crate) fn sweep(&mut self, step: &TableStep) -> Result<()> {
         let shape = self.shape.clone();
         self.save_everything();
@@ -114,8 +115,9 @@ impl Table {
         Ok(())
     }
 
-    /// Returns, for each of this shard's slots, the sum of squares of the gradients that a sweep
-    /// would apply at scale 1. These are the staged gradients plus the regulariser, over all rows.
+    /// Returns one sum of squares for each slot of this shard. The sum is over the gradients that a
+    /// sweep would apply at scale 1: the staged gradients plus those of the regulariser, for all
+    /// rows.
     pub(crate) fn staged_squares(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let staged = dense.staged.as_ref();
@@ -134,8 +136,8 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut square).sum()).collect()
     }
 
-    /// Returns the sum of squares of the gradients over one run of keys of one slot, in a table
-    /// without whole-table rules, whose gradients stay with the caller.
+    /// Returns the sum of squares of the gradients of a run of keys of one slot. The table must
+    /// have no whole-table rules, and the caller passes the gradients.
     ///
     /// Gradients that the push will drop are not part of the sum.
     pub(crate) fn run_squares(
@@ -176,8 +178,8 @@ impl Table {
         sum
     }
 
-    /// Returns, for each of this shard's slots, the regulariser's loss of the segments whose
-    /// regulariser applies to every row.
+    /// Returns one loss of the regulariser for each slot of this shard. The loss is over all rows,
+    /// for the segments whose regulariser applies to every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let mut scratch = Vec::new();
@@ -189,8 +191,9 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut loss).sum()).collect()
     }
 
-    /// Returns the regulariser's loss of the other segments over one run of keys. A key that waits
-    /// for its row has no weights and adds nothing.
+    /// Returns the loss of the regulariser over a run of keys of one slot, for the segments whose
+    /// regulariser applies to touched rows only. A key that waits for its row has no weights and
+    /// adds nothing.
     pub(crate) fn run_regulariser(&self, keys: &[FeatureKey]) -> f64 {
         let touched = || self.shape.segments.iter().filter(|s| !s.l2_is_whole && s.l2 != 0.0);
         if touched().next().is_none() {
@@ -219,7 +222,7 @@ impl Table {
     }
 }
 
-/// Returns the sum of squares of `raw + l2 * w` over a segment, or of `l2 * w` without `raw`.
+/// Returns the sum of squares of `raw + l2 * w` over a segment, or of `l2 * w` if `raw` is `None`.
 pub(crate) fn segment_square(
     raw: Option<&[f32]>,
     weights: &[f32],
@@ -246,7 +249,7 @@ pub(crate) fn segment_square(
     }
 }
 
-/// Returns the sum of `f(i)^2` over `0..n`, computed by vectorised code.
+/// Returns the sum of `f(i)^2` over `0..n`, computed in vectorised code.
 #[inline(always)]
 fn squares(n: usize, f: impl Fn(usize) -> f32) -> f64 {
     vectorised(
@@ -255,7 +258,7 @@ fn squares(n: usize, f: impl Fn(usize) -> f32) -> f64 {
     )
 }
 
-/// Returns the regulariser's loss of a segment, `(l2 / 2) * |w|^2`.
+/// Returns the loss of the regulariser for one segment of a row, `(l2 / 2) * |w|^2`.
 pub(crate) fn regulariser(weights: &[f32], segment: &SegmentShape) -> f64 {
     let weights = &weights[segment.weights.clone()];
     let squares = squares(

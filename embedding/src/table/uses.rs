@@ -1,12 +1,13 @@
-//! The statistics of use: the shows and clicks of a row, which decay when the row is pushed.
+//! The statistics of use: the shows and clicks of a row. They decay when the row is pushed.
 
 use zillion_feature::Use;
 
 use crate::shape::TableShape;
 use zillion_rows::UseStatistics;
 
-/// Decays the statistics of a row and adds its new use. Must be called before the push is recorded
-/// in the row's metadata, because the step of the last push decides the decay.
+/// Decays the statistics of a row and adds its new use. The caller must call this function before
+/// it records the push in the row's metadata, because the decay depends on the step of the previous
+/// push.
 #[inline(always)]
 pub(crate) fn note_use(
     shape: &TableShape,

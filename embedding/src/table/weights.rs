@@ -1,14 +1,14 @@
-//! The weights of one shard's part of a table, stored in the table's type.
+//! The weights of one shard's part of a table, stored in the number type of the table.
 //!
-//! Only this module matches on the type of the weights in memory. Weights in f32 are changed in
-//! place. Rows of 16 bits are widened into a scratch row, changed there, and written back by
-//! stochastic rounding. The scratch row stays in the nearest cache, so that such a table saves time
-//! as well as memory.
+//! Only this module knows the type of the weights in memory. Weights in f32 are changed in place.
+//! Weights of 16 bits are widened into a scratch row, changed there, and written back with
+//! stochastic rounding. The scratch row stays in the nearest cache, so a table with 16-bit weights
+//! saves time as well as memory.
 //!
 //! # Invariants
 //! * The padding of a row is zero in every type.
-//! * A row that is not changed keeps its bits, because rounding leaves numbers of the type
-//!   unchanged.
+//! * A row whose values do not change keeps its bits, because rounding does not change numbers of
+//!   the type.
 
 use zillion_device::simd::vectorised;
 use zillion_device::slab::{Slab, SlabBytes};
@@ -19,7 +19,7 @@ use crate::narrow::shape::NarrowShape;
 use crate::shape::TableShape;
 use zillion_rows::dtype::{Bf16, Dtype, F16, Half, RowRounding, nearest, stochastic, widen};
 
-/// The weights of all rows, by row number.
+/// The slab of the weights of all rows, by row number.
 #[derive(Debug)]
 pub(crate) enum WeightSlab {
     F32(Slab<f32>),
@@ -27,7 +27,7 @@ pub(crate) enum WeightSlab {
     Bf16(Slab<u16>),
 }
 
-/// Evaluates the same expression for a slab of any type.
+/// Evaluates one expression for a slab of any number type.
 macro_rules! each {
     ($weights:expr, $slab:ident => $then:expr) => {
         match $weights {
@@ -51,7 +51,7 @@ impl WeightSlab {
         each!(self, slab => slab.bytes())
     }
 
-    /// Returns the number of live rows.
+    /// Returns the number of rows in use.
     pub(crate) fn len(&self) -> usize {
         each!(self, slab => slab.len())
     }
@@ -74,8 +74,9 @@ impl WeightSlab {
         each!(self, slab => slab.prefetch_mut(row));
     }
 
-    /// Writes a row whose numbers `fill` computes (for example [`TableShape::fill_initial`]). The
-    /// table's type must be able to hold these numbers.
+    /// Writes a row with the numbers that `fill` computes (for example
+    /// [`TableShape::fill_initial`]). The number type of the table must be able to hold these
+    /// numbers.
     pub(crate) fn fill(&mut self, row: u32, scratch: &mut Vec<f32>, fill: impl FnOnce(&mut [f32])) {
         match self {
             Self::F32(slab) => fill(slab.row_mut(row)),
@@ -84,7 +85,7 @@ impl WeightSlab {
         }
     }
 
-    /// Writes the weights of a row from a file, bit for bit.
+    /// Writes the weights of a row from a file, without changing a bit.
     pub(crate) fn restore(&mut self, row: u32, stored: RowWeights<'_>) {
         match (self, stored) {
             (Self::F32(slab), RowWeights::F32(w)) => {
@@ -127,7 +128,7 @@ impl WeightSlab {
         }
     }
 
-    /// Copies the weights of a narrow row to their places in a full row, bit for bit.
+    /// Copies the weights of a narrow row to their places in a full row, without changing a bit.
     pub(crate) fn spread(&mut self, row: u32, narrow: RowWeights<'_>, shape: &NarrowShape) {
         match (self, narrow) {
             (Self::F32(slab), RowWeights::F32(own)) => shape.spread(own, slab.row_mut(row)),
@@ -138,7 +139,8 @@ impl WeightSlab {
         }
     }
 
-    /// Returns a row in f32: the stored row itself, or a widened copy.
+    /// Returns the weights of a row in f32: the stored row itself if it is f32, else a widened copy
+    /// in `scratch`.
     pub(crate) fn floats<'a>(&'a self, row: u32, scratch: &'a mut Vec<f32>) -> &'a [f32] {
         match self {
             Self::F32(slab) => slab.row(row),
@@ -155,9 +157,10 @@ impl WeightSlab {
         });
     }
 
-    /// Lets a rule change the `width` weights of a row, either in place, or widened and then
-    /// rounded stochastically to the table's type. Returns the number of weights that were beyond
-    /// the largest number of the type. The function must be called from vectorised code.
+    /// Changes the `width` weights of a row with a rule. Weights in f32 are changed in place. Other
+    /// weights are widened, changed, and rounded stochastically to the type of the table. Returns
+    /// the number of weights that were beyond the largest number of the type. The function must be
+    /// called from vectorised code.
     #[inline(always)]
     pub(crate) fn change(
         &mut self,

@@ -1,8 +1,8 @@
-//! A writer of checkpoints in the simplest way, with which snapshots are compared.
+//! The simplest possible writer of checkpoints, with which tests compare snapshots.
 //!
-//! Production writes checkpoints with [`TableSet::begin_snapshot`] and
-//! [`TableSet::finish_snapshot`], while training goes on. This writer runs while nothing changes,
-//! gathers each part and writes it. Both must produce the same bytes for the same rows.
+//! Production code writes checkpoints with [`TableSet::begin_snapshot`] and
+//! [`TableSet::finish_snapshot`], while training goes on. This writer runs while nothing changes.
+//! It copies each part and writes it. Both must produce the same bytes for the same rows.
 
 use std::path::Path;
 
@@ -17,11 +17,12 @@ use crate::error::Result;
 use crate::set::TableSet;
 use crate::snapshot::sync;
 
-/// Writes every table of `set` below `folder`, in parts of at most `limit` rows. A snapshot of this
-/// moment must have the same bytes.
+/// Writes every table of `set` below `folder`, in parts of at most `limit` rows, and returns the
+/// entries of the manifest. A snapshot of this moment must have the same bytes.
 ///
 /// # Errors
-/// Returns an error if writing fails; parts may then be left behind.
+/// Returns an error if a file cannot be written. The files that were written before are not
+/// removed.
 pub fn checkpoint_oracle(
     set: &TableSet,
     workers: &Workers,
@@ -32,18 +33,19 @@ pub fn checkpoint_oracle(
     Oracle { set }.write(workers, folder, files, limit)
 }
 
-/// The writer, with the set whose tables it writes.
+/// The writer, which reads the tables of a set.
 struct Oracle<'a> {
     set: &'a TableSet,
 }
 
 impl Oracle<'_> {
-    /// Writes every table below `folder` (created if absent) in parts of at most `limit` rows, and
-    /// returns the entries of the manifest. The same rows give the same bytes, for every number of
-    /// shards and threads and every order in which the rows were created.
+    /// Writes every table below `folder`, which is created if it does not exist, in parts of at
+    /// most `limit` rows. Returns the entries of the manifest. The same rows give the same bytes
+    /// for every number of shards and threads, and for every order in which the rows were created.
     ///
     /// # Errors
-    /// Returns an error if writing fails; parts may then be left behind.
+    /// Returns an error if a file cannot be written. The files that were written before are not
+    /// removed.
     fn write(
         &self,
         workers: &Workers,
@@ -92,7 +94,8 @@ impl Oracle<'_> {
         Ok(manifest)
     }
 
-    /// Writes the narrow rows of one table, if its rows grow.
+    /// Writes the narrow rows of one table, and returns their entry. Returns `None` if the rows of
+    /// the table do not grow.
     fn write_narrow(
         &self,
         workers: &Workers,
@@ -113,7 +116,8 @@ impl Oracle<'_> {
         Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
-    /// Writes the keys of one table that wait to be admitted, if its admission counts keys exactly.
+    /// Writes the keys of one table that wait for admission, and returns their entry. Returns
+    /// `None` if the admission does not count keys exactly.
     fn write_candidates(
         &self,
         workers: &Workers,
@@ -139,7 +143,8 @@ impl Oracle<'_> {
         Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
     }
 
-    /// Writes the filter in which keys of one table are counted, if it has one.
+    /// Writes the filter in which one table counts keys, and returns its entry. Returns `None` if
+    /// the table has no filter.
     fn write_filter(
         &self,
         workers: &Workers,
@@ -190,7 +195,8 @@ impl Oracle<'_> {
         rows.collect()
     }
 
-    /// Returns the full or the narrow rows of one part, from all shards that have some of them.
+    /// Returns the full or the narrow rows of one part. They are copied from all shards that own
+    /// slots of the part.
     fn gather(&self, table: usize, part: usize, parts: usize, is_narrow: bool) -> Result<PartRows> {
         let slots = part_slots(part, parts);
         let owner = |slot: usize| self.set.owner(table, slot);

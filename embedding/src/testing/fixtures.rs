@@ -45,8 +45,8 @@ pub(crate) fn table(name: &str, dense: bool, segments: Vec<SegmentSpec>) -> Tabl
     TableSpec { dense, seed: 11, ..TableSpec::new(name, segments) }
 }
 
-/// Returns tables with every optimizer and every kind of rule. The dense ones have "dense" in their
-/// names.
+/// Returns the specs of tables with every optimizer and every kind of rule. The names of the dense
+/// tables contain "dense".
 pub(crate) fn everything() -> Vec<TableSpec> {
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
     let adagrad = OptimizerSpec::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-8 };
@@ -98,7 +98,7 @@ pub(crate) fn everything() -> Vec<TableSpec> {
     ]
 }
 
-/// Returns the same table with rows that begin narrow.
+/// Returns the spec of the same table, with rows that begin narrow.
 pub(crate) fn growing(at: u32, from: Option<usize>, table: TableSpec) -> TableSpec {
     TableSpec { grow: Some(Growth { at, from }), ..table }
 }
@@ -107,8 +107,8 @@ fn halves(dtype: Dtype, table: TableSpec) -> TableSpec {
     TableSpec { dtype, ..table }
 }
 
-/// Returns a set of all tables of [`everything`], with the dense ones filled with the ids below
-/// `vocabulary`.
+/// Returns a set with all tables of [`everything`]. The vocabulary of the dense tables is the ids
+/// below `vocabulary`.
 pub(crate) fn filled(workers: &Workers, n: usize, vocabulary: u64) -> TableSet {
     let mut set = TableSet::new(everything(), shards(n)).unwrap();
     let keys = sorted_keys(0..vocabulary);
@@ -120,8 +120,8 @@ pub(crate) fn filled(workers: &Workers, n: usize, vocabulary: u64) -> TableSet {
     set
 }
 
-/// Returns the plan of one step: some ids below `ids` in every table, which depend on the step and
-/// the table.
+/// Returns the plan of one step. It has some ids below `ids` in every table. The ids depend on the
+/// step and the table.
 pub(crate) fn step_plan(step: u64, tables: usize, ids: u64, count: u64) -> LookupPlan {
     let keys = |table: u64| -> Vec<FeatureKey> {
         (0..count).map(|i| key(combine(combine(step, table), i) % ids)).collect()
@@ -129,8 +129,8 @@ pub(crate) fn step_plan(step: u64, tables: usize, ids: u64, count: u64) -> Looku
     plan_of(&(0..tables as u64).map(keys).collect::<Vec<_>>())
 }
 
-/// Returns gradients for a plan that depend on the step, the key and the position in the row. Their
-/// padding is NaN.
+/// Returns gradients for a plan. They depend on the step, the key and the position in the row.
+/// Their padding is NaN.
 pub(crate) fn gradients(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
     let mut rows = RowBuffer::default();
     let strides = plan.tables.iter().map(|t| (t.keys.len(), set.layouts()[t.table.index()].stride));
@@ -174,7 +174,7 @@ pub(crate) fn plain_step(set: &mut TableSet, workers: &Workers, step: u64, ids: 
     set.sweep(workers, update(step, 1.0)).unwrap();
 }
 
-/// Writes a checkpoint in small parts, and returns its entries and the bytes of its files.
+/// Writes a checkpoint with small parts, and returns its entries and the bytes of its files.
 pub(crate) fn checkpoint(
     set: &TableSet,
     workers: &Workers,
@@ -187,7 +187,7 @@ pub(crate) fn checkpoint(
     (parts, bytes)
 }
 
-/// Writes a checkpoint as production does, from its beginning to its end.
+/// Writes a checkpoint in the way in which production code does, and returns its entries.
 pub(crate) fn write_snapshot(
     set: &mut TableSet,
     workers: &Workers,

@@ -1,5 +1,4 @@
-//! An index without a table, for the benchmark that compares it with a general map
-//! (`benches/kernels.rs`).
+//! An index without a table. The benchmark `benches/kernels.rs` compares it with a general map.
 
 use zillion_device::DeviceError;
 use zillion_feature::{FeatureKey, SLOTS};
@@ -7,7 +6,7 @@ use zillion_feature::{FeatureKey, SLOTS};
 use crate::index::{AtHome, Entry, Index};
 use crate::prefetch::in_turn;
 
-/// An index of all slots.
+/// An index of the keys of all slots.
 #[derive(Debug)]
 pub struct IndexAlone(Index);
 
@@ -37,7 +36,7 @@ impl IndexAlone {
         self.0.len() == 0
     }
 
-    /// Writes the row of each key, found as a pull finds it, and returns the number of keys that
+    /// Looks up each key as a pull does, and writes its row number. Returns the number of keys that
     /// the index has.
     pub fn find(&self, keys: &[FeatureKey], rows: &mut [u32]) -> usize {
         let mut found = 0;

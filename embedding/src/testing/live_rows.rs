@@ -1,4 +1,4 @@
-//! An implementation of [`RowSource`] by live tables, for the conformance suite of that trait.
+//! A [`RowSource`] of live tables, for the conformance suite of that trait.
 
 use zillion_device::Workers;
 use zillion_feature::{LookupPlan, RowBuffer};
@@ -7,7 +7,7 @@ use zillion_rows::{LookupReport, RowSource, TableLayout};
 use crate::error::Result;
 use crate::set::TableSet;
 
-/// A set of live tables, read as evaluation reads them.
+/// A source of the rows of live tables, which reads them as evaluation does.
 #[derive(Debug)]
 pub struct LiveRows<'a> {
     set: &'a mut TableSet,
@@ -15,7 +15,7 @@ pub struct LiveRows<'a> {
 }
 
 impl<'a> LiveRows<'a> {
-    /// Returns a source of the rows of `set`, which are read in phases of `workers`.
+    /// Returns a source of the rows of `set`. The threads of `workers` read the rows.
     pub fn new(set: &'a mut TableSet, workers: &'a Workers) -> Self {
         Self { set, workers }
     }

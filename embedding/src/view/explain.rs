@@ -1,5 +1,5 @@
-//! A report on one key: all data that a checkpoint has of the key, and a forecast of its admission
-//! and eviction.
+//! A report on one key: all data that a checkpoint has about the key, and a forecast of its
+//! admission and eviction.
 
 use serde::Serialize;
 use zillion_device::Workers;
@@ -9,7 +9,7 @@ use crate::eviction::Due;
 use crate::view::{TableView, Waiting, norm};
 use zillion_rows::{Admission, Eviction};
 
-/// The number of steps within which every slot has its turn of eviction.
+/// The largest number of steps in which every slot has one turn of eviction.
 const ROUND: u64 = zillion_feature::SLOTS as u64;
 
 /// A report on one key of a table.
@@ -17,23 +17,24 @@ const ROUND: u64 = zillion_feature::SLOTS as u64;
 pub struct KeyReport {
     /// The name of the table.
     pub table: String,
-    /// The key of the report, in its mixed form. The key is not serialised, because many readers of
-    /// JSON hold integers of only 53 bits.
+    /// The key that the report is about, in its mixed form. The key is not serialised, because many
+    /// JSON readers can hold only integers of up to 53 bits.
     #[serde(skip)]
     pub key: FeatureKey,
     /// The slot of the key.
     pub slot: usize,
     /// The number of rows of the whole table.
     pub rows: u64,
-    /// The row of the key, if it has one.
+    /// The row of the key; `None` if the key has no row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row: Option<RowReport>,
-    /// The count of the key while it waits for a row.
+    /// The count of the key while it waits for a row; `None` if there is no count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
     /// The forecast of the key's admission.
     pub admission: AdmissionForecast,
-    /// The forecast of the key's eviction; absent if the table does not know the key.
+    /// The forecast of the key's eviction; `None` if the table has neither a row nor a count of the
+    /// key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionForecast>,
 }
@@ -41,12 +42,12 @@ pub struct KeyReport {
 /// A report on a row, compared with the other rows of its table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RowReport {
-    /// The number of pushes at which a narrow row becomes full; absent for a full row.
+    /// The number of pushes after which the narrow row becomes full; `None` if the row is full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grows_at: Option<u32>,
     /// The number of pushes of the row.
     pub count: u32,
-    /// The share of the table's rows that were pushed less often.
+    /// The share of the table's rows that have had fewer pushes.
     pub count_above: f64,
     /// The step of the last push.
     pub last_step: u32,
@@ -75,10 +76,11 @@ pub struct SegmentReport {
     pub norm_above: f64,
 }
 
-/// The circumstances of training that a forecast needs and that are not settings of the table.
+/// The information about the training run that a forecast needs in addition to the settings of the
+/// table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outlook {
-    /// The number of steps that have been done.
+    /// The number of steps that have been done in training.
     pub step: u64,
     /// Whether the table is frozen.
     pub is_frozen: bool,
@@ -94,16 +96,17 @@ pub enum AdmissionForecast {
     HasRow,
     /// The next push creates the row of the key.
     NextPush,
-    /// The push with the last missing occurrence creates the row of the key.
+    /// The key waits. The push with the last missing occurrence will create its row.
     Waits {
         /// The number of occurrences that are missing.
         missing: u32,
-        /// The number of occurrences that the table requires.
+        /// The number of occurrences at which the table admits a key.
         at_least: u32,
     },
-    /// The key waits, but occurrences are counted in a filter, which does not store keys.
+    /// The key waits, but its occurrences are counted in a filter, so the report cannot tell how
+    /// many are missing.
     Filtered {
-        /// The number of occurrences that the table requires.
+        /// The number of occurrences at which the table admits a key.
         at_least: u32,
     },
     /// Each occurrence creates the row of the key with some probability.
@@ -113,52 +116,55 @@ pub enum AdmissionForecast {
     },
     /// The key never gets a row, because it is not in the fixed vocabulary of a dense table.
     Never,
-    /// The table is frozen, and gets no new keys while it is frozen.
+    /// The table is frozen, so the key gets no row while it is frozen.
     Frozen,
 }
 
-/// A forecast of the eviction of a key, if it is not seen again.
+/// A forecast of the eviction of a key, for the case that the key is not seen again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum EvictionForecast {
     /// The key stays in the table.
     Stays,
-    /// The row is pinned, and is never evicted.
+    /// The row is pinned, so it is never evicted.
     Pinned,
-    /// The table is frozen, and the key stays while it is frozen.
+    /// The table is frozen, so the key stays while it is frozen.
     Frozen,
-    /// The key waits for its row. Its count is dropped if its slot has too many waiting keys; the
-    /// keys that were not seen for longest are dropped first.
+    /// The key waits for its row. Its count is dropped if its slot has too many waiting keys. The
+    /// counts of the keys that were not seen for the longest time are dropped first.
     Crowded {
-        /// The number of counts that a slot may have by the table's own settings.
+        /// The largest number of counts of a slot by the table's own settings; `None` if they set
+        /// no limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         most_in_slot: Option<usize>,
     },
-    /// The row is evicted if other rows have a higher priority.
+    /// The row is evicted if it has a lower priority than other rows when room is needed.
     Ranked {
         /// The kind of the eviction, which defines the priority of rows.
         by: &'static str,
-        /// The value below which a row is evicted at its slot's turn; absent if rows are evicted
-        /// only to make room.
+        /// The value below which a row is evicted in the turn of its slot; `None` if rows are
+        /// evicted only to make room.
         #[serde(skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of rows that the table may have by its own settings.
+        /// The largest number of rows of the table by its own settings; `None` if they set no
+        /// limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         most_rows: Option<u64>,
     },
-    /// The key leaves at the end of a step.
+    /// The key is evicted at the end of a known step.
     Goes {
-        /// The step at whose end the key leaves.
+        /// The step at whose end the key is evicted.
         at_step: u64,
         /// The number of steps without a push after which the table evicts a key.
         unseen: u64,
-        /// Whether the key may leave earlier, to make room for others at a limit.
+        /// Whether the key may be evicted earlier, to make room for other keys at a limit.
         or_before: bool,
     },
 }
 
-/// Returns the step at whose end a key of `slot` is evicted if it was pushed in `last_step` and is
-/// not seen again, after `now` steps. Returns `None` if the key stays.
+/// Returns the step at whose end a key of slot `slot` is evicted, if it was pushed last in step
+/// `last_step` and is not seen again. `now` is the number of steps that have been done. Returns
+/// `None` if the key stays.
 pub(super) fn eviction_step(
     eviction: &Eviction,
     slot: usize,
@@ -176,8 +182,8 @@ pub(super) fn eviction_step(
 }
 
 impl TableView {
-    /// Returns a report on a key. One pass over the table compares the key's row with the other
-    /// rows.
+    /// Returns a report on a key. The key's row is compared with all other rows in one pass over
+    /// the table.
     pub fn explain(&self, workers: &Workers, key: FeatureKey, outlook: Outlook) -> KeyReport {
         let slot = key.slot();
         let waiting = self.waiting(key);
@@ -231,8 +237,8 @@ impl TableView {
         }
     }
 
-    /// Returns the forecast for the count of a candidate. Counts are dropped after a number of
-    /// unseen steps or, at a limit, if a slot has too many of them; no other rule applies to them.
+    /// Returns the forecast for the count of a waiting key. Only two rules drop counts: a limit of
+    /// unseen steps, and a limit of the counts of a slot.
     fn count_forecast(
         &self,
         key: FeatureKey,

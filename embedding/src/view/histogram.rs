@@ -1,20 +1,21 @@
-//! A histogram of one figure of the rows of a table. It takes two passes over the mapping: one
-//! finds the range, the other counts.
+//! A histogram of one figure of the rows of a table. It takes two passes over the mapped files: one
+//! finds the range of the figure, and the other counts rows.
 //!
-//! Pushes and ages range over many orders of magnitude, so their bins widen with the value. Steps
-//! and norms have bins of equal width. Bins of whole numbers begin at whole numbers, so that every
-//! row lies in one bin, and the bounds of a bin are values that rows can have.
+//! Numbers of pushes and ages vary over many orders of magnitude, so their bins become wider with
+//! the value. Steps and norms have bins of equal width. Bins of whole numbers begin at whole
+//! numbers. So every row is in exactly one bin, and the bounds of a bin are values that rows can
+//! have.
 
 use serde::Serialize;
 use zillion_device::Workers;
 
 use crate::view::{RowView, TableView, view};
 
-/// The figure of each row that a histogram counts.
+/// The figure of the rows that a histogram counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// The number of pushes of a row.
+    /// The number of pushes of the row.
     Count,
     /// The step of the last push.
     LastStep,
@@ -29,12 +30,12 @@ pub enum Measure {
 pub struct Histogram {
     /// The name of the table.
     pub table: String,
-    /// The figure that is counted.
+    /// The figure by which the rows are counted.
     pub of: Measure,
-    /// The number of rows, which is the sum over the bins.
+    /// The number of rows in all bins together.
     pub rows: u64,
     /// The bins in ascending order, without gaps. The first and the last bin have at least one row.
-    /// The list is empty if the table has no rows.
+    /// There are no bins if the table has no rows.
     pub bins: Vec<Range>,
 }
 
@@ -43,16 +44,16 @@ pub struct Histogram {
 pub struct Range {
     /// The smallest value of the bin.
     pub from: f64,
-    /// The largest value of the bin; for norms, the beginning of the next bin.
+    /// The largest value of the bin. For norms, it is the beginning of the next bin.
     pub to: f64,
     /// The number of rows whose figure lies in the bin.
     pub rows: u64,
 }
 
 impl TableView {
-    /// Returns the histogram of a figure of the rows, with at most `bins` bins. If the figure has
-    /// fewer different values than `bins`, there are fewer bins. The age of a row is the number of
-    /// steps from its last push to `step`.
+    /// Returns the histogram of a figure of the rows, with at most `bins` bins. There are fewer
+    /// bins if the figure has fewer different values. The age of a row is the number of steps from
+    /// its last push to `step`.
     pub fn histogram(&self, workers: &Workers, of: Measure, bins: usize, step: u64) -> Histogram {
         let value = |row: &RowView<'_>| value(row, of, step);
         let ends = workers.map(self.parts.len(), |i| {
@@ -105,8 +106,8 @@ fn value(row: &RowView<'_>, of: Measure, step: u64) -> f64 {
     }
 }
 
-/// Returns the beginnings of the bins, without duplicates: the first is `low`, and none is above
-/// `high`.
+/// Returns the beginnings of the bins in ascending order, without duplicates. The first beginning
+/// is `low`, and no beginning is above `high`.
 fn starts(of: Measure, low: f64, high: f64, bins: usize) -> Vec<f64> {
     let widens = matches!(of, Measure::Count | Measure::Age);
     let to = |x: f64| if widens { x.ln_1p() } else { x };

@@ -1,15 +1,18 @@
-//! The removal of rows from a table of a checkpoint; the other rows are written as the same table
-//! of a new checkpoint.
+//! The removal of rows from a table of a checkpoint. The remaining rows are written as the same
+//! table of a new checkpoint.
 //!
-//! Rows are ranked by one figure, and rows that rank below a limit are removed. If the number of
-//! rows to keep is given, the limit is found by counting ranks digit by digit: this takes some
-//! passes over the mapping, but no list of rows. Old parts are mapped, and each thread gathers one
-//! new part in memory, as a checkpoint does.
+//! Rows are ranked by one figure, and rows with a rank below a limit are removed. If the caller
+//! gives the number of rows to keep, the limit is found by counting the digits of ranks. This takes
+//! some passes over the mapped files, but no list of rows. Old parts are mapped, and each thread
+//! collects one new part in memory, as for a checkpoint.
 //!
 //! # Invariants
-//! The choice of rows depends only on the table and the rule. Among rows of equal rank the first
-//! keys stay, and full rows come before narrow ones. The row of a pinned key stays by every rule,
-//! as in training, because it ranks above all others. A new part takes the rows of whole old parts.
+//! * The choice of rows depends only on the table and the rule.
+//! * Among rows of equal rank, the rows with the lowest keys stay, and full rows stay before narrow
+//!   ones.
+//! * The row of a pinned key stays by every rule, as in training, because it ranks above all
+//!   others.
+//! * A new part consists of the remaining rows of whole old parts.
 
 use std::path::Path;
 
@@ -24,69 +27,71 @@ use zillion_rows::part::{
     write_candidates, write_rows,
 };
 
-/// The number of bits of a rank that one pass counts.
+/// The number of bits of a rank that are counted in one pass.
 const DIGIT: u32 = 8;
 
-/// The rule that decides which rows stay. Rows of pinned keys stay by every rule.
+/// The rule that decides which rows stay. The row of a pinned key always stays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keep {
-    /// The first rows in an order: by pushes (with the later last push first among equals), by
-    /// norm, or by the last push.
+    /// The first rows in an order stay.
     First {
         /// The number of rows that stay.
         rows: u64,
-        /// The order by which rows are ranked.
+        /// The order in which rows are ranked. Among rows with equal numbers of pushes, those with
+        /// the later last push come first.
         by: Order,
     },
-    /// The rows with at least this number of pushes.
+    /// The rows with at least this number of pushes stay.
     Count(u32),
-    /// The rows whose last push lies at most this number of steps back, as in an eviction by the
-    /// same number. Candidates are removed by the same rule; the other rules keep them.
+    /// The rows whose last push was at most this number of steps ago stay, as with an eviction
+    /// after the same number of unseen steps. This rule also removes candidates; the other rules
+    /// keep all candidates.
     Seen(u64),
-    /// The rows whose L2 norm is at least this number.
+    /// The rows whose L2 norm is at least this number stay.
     Norm(f32),
 }
 
-/// The size of a table before and after rows were removed.
+/// The size of a table, before or after rows are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TableSize {
     /// The number of rows of the table.
     pub rows: u64,
     /// The number of keys that wait to be admitted.
     pub candidates: u64,
-    /// The bytes of the table in memory: weights, state, candidates, and the index at the worst
-    /// moment of its growth.
+    /// The bytes that the table takes in memory: weights, state, candidates, and the index at the
+    /// worst moment of its growth.
     pub memory_bytes: u64,
-    /// The approximate bytes of the checkpoint's files; their headers are not counted.
+    /// The approximate number of bytes of the checkpoint's files, without their headers.
     pub file_bytes: u64,
 }
 
-/// The rows of one table that stay, found by [`TableView::plan_shrink`].
+/// The plan for shrinking one table, made by [`TableView::plan_shrink`]. It says which rows stay.
 #[derive(Debug)]
 pub struct Shrink {
     order: Order,
-    /// The least rank that stays.
+    /// The lowest rank of a row that stays.
     least: u64,
-    /// The number of rows with this rank that stay in each part; `None` if all of them stay.
+    /// The number of rows with the lowest rank that stay in each part; `None` if all of them stay.
     ties: Option<Vec<u64>>,
-    /// The step since which a candidate must have been seen to stay.
+    /// The oldest step in which a candidate was last seen if it stays.
     oldest: u32,
     /// The number of full rows that stay in each slot.
     by_slot: Vec<u64>,
     /// The number of narrow rows that stay in each slot; empty if rows do not grow.
     narrow_by_slot: Vec<u64>,
-    /// The size of the table now.
+    /// The size of the table before rows are removed.
     pub before: TableSize,
-    /// The size of the table afterwards.
+    /// The size of the table after rows are removed.
     pub after: TableSize,
 }
 
 impl TableView {
-    /// Finds the rows that stay by a rule, after `step` steps of training.
+    /// Finds the rows that stay by the rule `keep`, after `step` steps of training.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`] if the table is dense, because such a table must have all rows
-    /// of its vocabulary, or if fewer rows are asked for than are pinned.
+    /// of its vocabulary. Returns it also if the number of rows to keep is below the number of
+    /// pinned rows.
     pub fn plan_shrink(&self, workers: &Workers, keep: Keep, step: u64) -> Result<Shrink> {
         if self.shape.spec.dense {
             let reason = "a dense table keeps all rows of its vocabulary, because a key that lost its row would never get \
@@ -105,8 +110,8 @@ impl TableView {
         Ok(self.plan(workers, keep, step))
     }
 
-    /// Returns a plan that keeps every row. The table is then written whole, even if this
-    /// checkpoint holds only changes.
+    /// Returns a plan in which every row stays. With this plan the table is written whole, even if
+    /// this checkpoint holds only changes.
     pub fn plan_whole(&self, workers: &Workers) -> Shrink {
         self.plan(workers, Keep::Count(0), 0)
     }
@@ -160,13 +165,14 @@ impl TableView {
         shrink
     }
 
-    /// Writes the rows and candidates that stay below `folder`, which the caller stages and
-    /// renames, and returns the manifest's entry. A filter in which keys are counted does not
-    /// change, and the caller must copy its files. `listed` is the table's entry in the old
-    /// checkpoint.
+    /// Writes the rows and candidates that stay below `folder`, and returns the table's entry for
+    /// the manifest. The caller creates `folder` under a temporary name and renames it at the end.
+    /// A filter in which keys are counted does not change, and the caller must copy its files.
+    /// `listed` is the table's entry in the old checkpoint.
     ///
     /// # Errors
-    /// Returns an error if writing fails; parts may then be left, which the caller must remove.
+    /// Returns an error if a file cannot be written. The caller must then remove the files that
+    /// were written before.
     pub fn write_shrunk(
         &self,
         workers: &Workers,
@@ -250,7 +256,7 @@ impl TableView {
         Ok(ListedParts::of(parts))
     }
 
-    /// Returns the number of candidates that were seen in step `oldest` or later.
+    /// Returns the number of candidates that were last seen in step `oldest` or later.
     fn waiting_keys(&self, oldest: u32) -> u64 {
         let all = self.candidates.iter().flat_map(|part| part.in_slots(&(0..SLOTS)));
         all.filter(|(_, candidate)| candidate.last_step >= oldest).count() as u64
@@ -288,8 +294,7 @@ impl TableView {
         self.shape.pinned.keys().iter().filter(|&&key| self.find(key).is_some()).count() as u64
     }
 
-    /// Returns the rank of the last of the first `rows` rows, and the number of rows of this rank
-    /// that are among them.
+    /// Returns the limit with which the first `rows` rows in an order stay.
     fn limit(&self, workers: &Workers, order: Order, rows: u64) -> Limit {
         if rows >= self.rows() {
             return Limit::at(0);
@@ -327,7 +332,8 @@ impl TableView {
     }
 }
 
-/// The least rank that stays, and the number of rows of this rank that stay if not all do.
+/// The lowest rank of a row that stays. If only some of the rows with this rank stay, their number
+/// is given too.
 #[derive(Clone, Copy)]
 struct Limit {
     least: u64,
@@ -360,7 +366,8 @@ impl Shrink {
     }
 }
 
-/// Returns the oldest last step that an eviction after `steps` steps keeps.
+/// Returns the oldest step of a last push with which a row stays, if at step `step` rows are
+/// evicted after `steps` unseen steps.
 fn oldest(step: u64, steps: u64) -> u64 {
     step.saturating_sub(steps).min(u32::MAX.into())
 }

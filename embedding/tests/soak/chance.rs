@@ -1,4 +1,5 @@
-//! The random choices of one history: a function of its seed and of the number of earlier choices.
+//! The random choices of one history. A choice is a function of the seed and of the number of
+//! earlier choices.
 
 use zillion_feature::random::combine;
 
@@ -18,17 +19,17 @@ impl Chance {
         combine(self.seed, self.drawn)
     }
 
-    /// Returns a number below `n`, which is not zero.
+    /// Returns a random number below `n`. `n` must not be zero.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.bits() % n
     }
 
-    /// Returns a number from `low` to `high`, both included.
+    /// Returns a random number from `low` to `high`, including both.
     pub(crate) fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// Returns a number from 0 to below 1.
+    /// Returns a random number that is at least 0 and below 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

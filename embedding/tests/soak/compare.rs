@@ -1,4 +1,4 @@
-//! Comparisons of bits and of files.
+//! The functions that compare bits and files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! One random history of two sets that differ in their shards, their threads and the tables that
-//! spill.
+//! One random history of two sets. The sets differ in their numbers of shards and threads, and in
+//! the tables that spill.
 //!
-//! Every operation is done on both sets, and both must return the same bits. A checkpoint beside
-//! training is compared with one that the other set writes while nothing changes. A delta on top of
-//! the previous version is compared with all rows. The first table is compared with a model.
+//! Every operation is done on both sets, and both must return the same bits. A checkpoint that one
+//! set writes beside training is compared with one that the other set writes at once. A delta on
+//! top of the previous version is compared with all rows. The first table is compared with a model.
 
 mod written;
 
@@ -24,12 +24,13 @@ use crate::side::{Setting, Side, files, memory};
 use crate::tables::{PINNED, tables};
 use written::{Beside, Published, Saved};
 
-/// The memory of a shard: the initial size of its slabs and a little more, for some rows.
+/// The memory of a shard in bytes. It is the initial size of its slabs and a little more, for some
+/// rows.
 const SPILL_MEMORY: u64 = 9 << 10;
-/// The initial number of keys of a dense table's vocabulary.
+/// The number of keys that a dense table's vocabulary has at the beginning.
 const VOCABULARY: u64 = 300;
-/// The number of steps after which all unseen keys must be gone: more than twice the longest time
-/// for which tables keep them.
+/// The number of steps after which all unseen keys must have been removed. It is more than twice
+/// the longest time for which tables keep them.
 const QUIET: u64 = 20;
 
 /// The size of a history.
@@ -38,8 +39,9 @@ struct Size {
     ids: u64,
     batch: u64,
     operations: u64,
-    /// The number of histories of which one spills. Large histories spill less often, because
-    /// reading all rows reads the file slot by slot, which is slow if many slots have few rows.
+    /// The number of histories for each history that spills. Large histories spill less often,
+    /// because checking all rows reads the file slot by slot, which is slow if many slots have few
+    /// rows.
     spills: u64,
 }
 
@@ -52,15 +54,15 @@ pub(crate) struct History {
     model: Option<Model>,
     step: u64,
     vocabulary: u64,
-    /// The number of pinned keys without a row, for each table.
+    /// The number of pinned keys that have no row yet, for each table.
     unpinned: Vec<u64>,
     beside: Option<Beside>,
     saved: Option<Saved>,
     published: Option<Published>,
-    /// The keys of the next step, if they have been announced.
+    /// The keys of the next step if they have been announced, else `None`.
     announced: Option<Vec<Vec<FeatureKey>>>,
     home: SpillHome,
-    /// The folder of all files. The field is dropped last, because tasks may be writing into the
+    /// The folder of all files. The field is dropped last, because tasks may still write into the
     /// folder.
     root: TempDir,
 }
@@ -112,7 +114,7 @@ impl History {
         history
     }
 
-    /// Returns a description of the history's tables and sizes.
+    /// Returns a description of the tables and the sizes of the history.
     pub(crate) fn describe(&self) -> String {
         let kinds = self
             .specs
@@ -123,8 +125,8 @@ impl History {
         format!("shards {shards:?}, batches up to {}, {}", self.size.batch, kinds.join("; "))
     }
 
-    /// Runs the whole history, or until the given moment. `tell` is called with each operation.
-    /// Returns the number of operations.
+    /// Runs the whole history, or the part until a given moment. Calls `tell` with a description of
+    /// each operation. Returns the number of operations.
     pub(crate) fn run(mut self, until: Option<Instant>, tell: &dyn Fn(String)) -> u64 {
         let mut operations = 0;
         while operations < self.size.operations && until.is_none_or(|end| Instant::now() < end) {
@@ -150,7 +152,7 @@ impl History {
         operations
     }
 
-    /// Calls `f` for both sides, which must give the same result.
+    /// Calls `f` for both sides, which must do the same, and returns both results.
     fn both<T>(&mut self, mut f: impl FnMut(&mut Side) -> T) -> [T; 2] {
         let [a, b] = &mut self.sides;
         [f(a), f(b)]
@@ -250,14 +252,15 @@ impl History {
         self.advance_beside();
     }
 
-    /// Runs a step of the model.
+    /// Does a training step in the model.
     fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, update: Update) {
         if let Some(model) = &mut self.model {
             model.push(&plan.tables[0], &gradients.tables[0], update);
         }
     }
 
-    /// Checks that both sides have the same counters, and everything that must hold at any time.
+    /// Checks that both sides have the same counters, and checks the rules that must hold at any
+    /// time.
     fn agree(&mut self, [a, b]: [Counters; 2], what: &str) {
         assert_eq!(a, b, "{what}");
         let [a, b] = self.both(|side| {
@@ -283,7 +286,7 @@ impl History {
         }
     }
 
-    /// Looks up keys as evaluation does.
+    /// Looks up keys for evaluation on both sides.
     fn look_up(&mut self) {
         let plan = plan_of(&self.batch());
         let [(a, found), (b, also)] = self.both(|side| {
@@ -303,7 +306,7 @@ impl History {
         assert_eq!(a, b, "the regulariser's loss");
     }
 
-    /// Announces the next plan, and sometimes one that is not looked up.
+    /// Announces the next plan, and sometimes another plan that is then not looked up.
     fn announce(&mut self) {
         let keys = self.announced.take();
         let next = keys.unwrap_or_else(|| self.batch());
@@ -314,7 +317,7 @@ impl History {
         self.announced = Some(next);
     }
 
-    /// Checks that rows of pinned keys are not removed.
+    /// Checks that no row of a pinned key has been removed.
     fn check_pinned(&mut self) {
         let keys: Vec<Vec<FeatureKey>> =
             self.specs.iter().map(|s| s.pinned.iter().map(|id| id.key()).collect()).collect();
@@ -345,8 +348,8 @@ impl History {
         }
     }
 
-    /// Runs steps without keys until every row that can expire has been removed, and checks that
-    /// its memory was freed.
+    /// Runs steps without keys until every row that can expire has been removed. Checks that their
+    /// memory was freed.
     fn close(mut self) {
         self.finish_beside();
         let before = self.both(|side| side.set.statistics());

@@ -1,22 +1,22 @@
-//! The keys of a table's batches: some drawn evenly, some by Zipf's law, some that never occur
-//! again, and some special ones.
+//! The keys of a table's batches. Some ids are drawn uniformly, some are drawn by Zipf's law, and
+//! some never occur again. A few keys are special.
 
 use zillion_feature::FeatureKey;
 
 use crate::chance::Chance;
 
-/// The first of the ids that are used only once.
+/// The first id of those that are used only once.
 const FRESH: u64 = 1 << 40;
 
 /// The stream of keys of one table.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// The bound of the ids that occur again; all of them are below it.
+    /// The exclusive upper bound of the ids that can occur again.
     ids: u64,
-    /// The number of ids that have been used once and will not occur again.
+    /// The number of ids that have been used once and will not be used again.
     fresh: u64,
-    /// The number of keys in ten that are drawn evenly. The next field is the number drawn by
-    /// Zipf's law; the others are new.
+    /// The number of keys in ten that are drawn uniformly. The next field is the number of keys in
+    /// ten that are drawn by Zipf's law. All other keys are new.
     evenly: u64,
     zipf: u64,
 }
@@ -27,12 +27,12 @@ impl Keys {
         Self { ids, fresh: FRESH, evenly, zipf }
     }
 
-    /// Returns the keys of one batch, with repetitions.
+    /// Returns the keys of one batch. A key can occur several times.
     pub(crate) fn batch(&mut self, chance: &mut Chance, count: u64) -> Vec<FeatureKey> {
         (0..count).map(|_| self.next(chance)).collect()
     }
 
-    /// Returns the key of an id that occurs again.
+    /// Returns the key of an id that can occur again.
     pub(crate) fn known(id: u64) -> FeatureKey {
         FeatureKey::from_u64(id)
     }

@@ -1,19 +1,20 @@
-//! A soak test: it runs random histories of tables with all possible assertions, for a minute or
-//! for the time that is asked for.
+//! A soak test. It runs random histories of tables with all possible assertions, for a minute or
+//! for a given time.
 //!
-//! Each rule of a table has a property test of its own. Errors in the interaction of rules (for
-//! example of a row that is spilled while a checkpoint beside training keeps its image, and that
-//! comes back on another number of shards) are found by doing everything at once, for a long time.
+//! Each rule of a table has a property test of its own. But rules can also affect each other: for
+//! example, a row may be spilled while a checkpoint beside training keeps its image, and may then
+//! be restored on another number of shards. Errors of this kind are found by doing all operations
+//! together, for a long time.
 //!
-//! A history is a function of its seed, which is printed. `SOAK_SEED=<seed>` runs that history
-//! again, to its end. `SOAK_SECONDS=3600` runs new histories for an hour. Without it, every run
-//! takes a minute and has the same histories, beginning with those that have once found an error,
-//! so that a change is blamed for what it breaks. The clock ends a history early and changes
-//! nothing else.
+//! A history is a function of its seed, which is printed. `SOAK_SEED=<seed>` runs this history
+//! again, to its end. `SOAK_SECONDS=3600` runs new histories for an hour. Without these variables,
+//! every run takes a minute and has the same histories. It begins with the histories that have
+//! found errors before. So if a run fails after a change, the change is the cause. The clock can
+//! only end a history early.
 //!
 //! # Concurrency
-//! Histories run on a thread of their own. The test waits for a message about each operation, so
-//! that an operation that never ends fails the test by name. At most two threads work.
+//! Histories run on a separate thread. The test waits for a message about each operation, so the
+//! failure of an operation that never ends names the operation. At most two threads work.
 
 mod chance;
 mod compare;
@@ -31,14 +32,14 @@ use std::time::{Duration, Instant, SystemTime};
 use history::History;
 use zillion_feature::random::mix64;
 
-/// The number of waits of one second after which an operation hangs; operations take milliseconds.
-/// Waits are counted instead of time, because a process that was stopped for long has waited only
-/// once.
+/// The number of waits of one second after which an operation counts as hanging. Operations take
+/// milliseconds. Waits are counted and not time, because a process that is stopped for a long time
+/// has only one wait in that time.
 const PATIENCE: u32 = 120;
-/// The first seed of the minute of histories that is the same in every run.
+/// The first seed of the histories that every run has.
 const FIRST_SEED: u64 = 1;
-/// The seeds of histories that have found errors: rows that moved between shards and left their
-/// memory behind, and keys that a filter took for others of the same step.
+/// The seeds of histories that have found errors. In one, rows moved between shards without freeing
+/// their memory. In the other, a filter confused keys with other keys of the same step.
 const FINDS: [u64; 2] = [10_524_071_979_261_448_634, 14_389_367_192_185_317_267];
 
 #[test]
@@ -82,8 +83,8 @@ fn random_histories_leave_twins_alike() {
     }
 }
 
-/// Returns the seeds of the histories: only the given seed, or endless new seeds, or the endless
-/// seeds of every run.
+/// Returns the seeds of the histories to run: only the given seed, endless new seeds if `are_new`
+/// is `true`, or the endless seeds that every run has.
 fn seeds(only: Option<u64>, are_new: bool) -> Box<dyn Iterator<Item = u64>> {
     let from = |first| successors(Some(mix64(first)), |&seed| Some(mix64(seed)));
     match only {

@@ -1,6 +1,6 @@
-//! A model of the exact content of the first table: plain gradient descent on numbers whose sums
-//! are exact, except for the rounding to the table's type, which is a function of key, step and
-//! unit.
+//! A model of the exact content of the first table. The table uses stochastic gradient descent with
+//! numbers whose sums are exact. Only the rounding to the table's type is not exact; it is a
+//! function of the key, the step and the position of the weight.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) fn spec(dtype: Dtype) -> TableSpec {
     TableSpec { dtype, seed: 77, ..TableSpec::new("exact", vec![segment]) }
 }
 
-/// Returns a gradient whose sums are exact: a multiple of 1/64 that is not zero.
+/// Returns a gradient with exact sums: a multiple of 1/64 that is not zero.
 pub(crate) fn gradient(bits: u64) -> f32 {
     let sixty_fourths = (bits % 64) as f32 + 1.0;
     if bits & 64 == 0 { sixty_fourths / 64.0 } else { -sixty_fourths / 64.0 }
@@ -33,7 +33,7 @@ pub(crate) fn gradient(bits: u64) -> f32 {
 pub(crate) struct Model {
     dtype: Dtype,
     seed: u64,
-    /// The weights and the number of pushes of each row.
+    /// The rows by key, each with its weights and its number of pushes.
     rows: BTreeMap<FeatureKey, ([f32; DIM], u32)>,
 }
 
@@ -72,7 +72,7 @@ impl Model {
         }
     }
 
-    /// Checks that a layer with every row has the rows of the model.
+    /// Checks that a layer of all rows has the rows of the model.
     pub(crate) fn check_layer(&self, layer: &Layer) {
         assert_eq!(layer.rows(0), self.rows());
         for ((key, found), (expected, (weights, count))) in layer.iter(0).zip(&self.rows) {

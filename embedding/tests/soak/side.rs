@@ -1,5 +1,4 @@
-//! One of the two sets that go through the same history, with the checks that must hold at any
-//! time.
+//! One of the two sets that go through the same history, and the checks that must hold at any time.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -11,13 +10,14 @@ use zillion_feature::TableId;
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, verify_layer};
 use zillion_rows::{ByteSize, MAX_PART_ROWS, TableParts, TableSpec};
 
-/// The settings of the sets of a side.
+/// The settings with which the sets of one side are created.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) specs: Vec<TableSpec>,
-    /// The memory that all tables may have together.
+    /// The limit of the memory of all tables together; `None` if there is no limit.
     pub(crate) shared: Option<ByteSize>,
-    /// The bytes of memory in each shard of every table that spills.
+    /// The bytes of memory in each shard for the rows of each table; `None` for a table that does
+    /// not spill.
     pub(crate) spill: Vec<Option<u64>>,
     pub(crate) home: Option<SpillHome>,
 }
@@ -27,11 +27,12 @@ pub(crate) struct Side {
     pub(crate) set: TableSet,
     pub(crate) workers: Workers,
     setting: Setting,
-    /// The rows and counters of each table when the set began its part of the history.
+    /// The number of rows and the counters of each table at the time when [`Side::begin`] was
+    /// called.
     since: Vec<(u64, Counters)>,
 }
 
-/// The number of lists of changes that tables keep.
+/// The number of ended epochs for which tables keep lists of changes.
 pub(crate) const EPOCHS: usize = 3;
 
 impl Side {
@@ -58,7 +59,8 @@ impl Side {
         set
     }
 
-    /// Restores a checkpoint, in a new set with this number of shards, or in this set.
+    /// Restores a checkpoint. If `shards` is given, it is restored in a new set with this number of
+    /// shards, else in this set.
     pub(crate) fn restore(&mut self, shards: Option<usize>, folder: &Path, parts: &[TableParts]) {
         if let Some(shards) = shards {
             self.set = Self::empty(&self.setting, &self.workers, shards);
@@ -67,13 +69,13 @@ impl Side {
         self.begin();
     }
 
-    /// Returns the statistics of tables that have had no row.
+    /// Returns the statistics that the same tables have before their first row.
     pub(crate) fn fresh(&self) -> Vec<TableStatistics> {
         let shards = self.set.map().shards();
         Self::empty(&self.setting, &self.workers, shards).statistics()
     }
 
-    /// Notes the rows and counters, from which later ones are counted.
+    /// Notes the numbers of rows and the counters. Later checks count from them.
     pub(crate) fn begin(&mut self) {
         self.since = self.set.statistics().iter().map(|s| (s.rows, s.counters)).collect();
     }
@@ -98,7 +100,7 @@ impl Side {
         Layer::open(folder, manifest, self.set.layouts()).unwrap()
     }
 
-    /// Checks that limits hold and that the counters add up.
+    /// Checks that no table exceeds its limit and that the counters add up.
     pub(crate) fn check(&self) {
         let mut total = 0;
         let all = self.set.statistics();
@@ -134,13 +136,13 @@ impl Side {
     }
 }
 
-/// Returns the bytes that limits in bytes apply to: all but lists of changes, and the rows that a
-/// checkpoint keeps while it is written.
+/// Returns the bytes to which limits apply: all bytes except lists of changes, and except the old
+/// rows that a checkpoint keeps while it is written.
 pub(crate) fn memory(table: &TableStatistics) -> u64 {
     table.total_bytes() - table.change_bytes - table.snapshot_bytes
 }
 
-/// Returns files that are not synced.
+/// Returns a writer of files that does not sync them.
 pub(crate) fn files() -> Files {
     Files::new().scratch()
 }

@@ -1,4 +1,5 @@
-//! Random tables with every rule, type, admission and eviction, with and without limits.
+//! The random tables of a history, with every rule, number type, admission and eviction, with and
+//! without limits.
 
 use zillion_rows::{
     Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec,
@@ -8,11 +9,11 @@ use zillion_rows::{
 use crate::chance::Chance;
 use crate::model;
 
-/// The number of ids that are pinned, in tables with pinned ids.
+/// The number of pinned ids, in tables with pinned ids.
 pub(crate) const PINNED: u64 = 3;
 
-/// Returns the tables of one history: that of the model, dense ones, some that may spill, and some
-/// that evict.
+/// Returns the tables of one history: the table that the model covers, dense tables, some tables
+/// that may spill, and some tables that evict.
 pub(crate) fn tables(chance: &mut Chance) -> Vec<TableSpec> {
     let mut specs = vec![model::spec(chance.pick(&Dtype::ALL))];
     let more = chance.within(3, 6);

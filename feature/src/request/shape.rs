@@ -1,14 +1,14 @@
-//! The assignment of an input's values to the rows of a request.
+//! The division of the values of an input among the rows of a request.
 
 use super::{Input, RawColumn};
 use crate::batch::KeyColumn;
 use crate::error::RequestError;
 use crate::key::FeatureKey;
 
-/// The assignment of values to rows.
+/// The division of the values of an input among the rows of a request.
 pub(super) struct Shape {
     rows: usize,
-    /// The end of each row's values in the column; `None` stands for one value in each row.
+    /// The index at which the values of each row end, or `None` if each row has one value.
     ends: Option<Vec<usize>>,
     is_shared: bool,
 }
@@ -67,7 +67,8 @@ impl Shape {
         Ok(Self { rows, ends, is_shared: column.is_shared })
     }
 
-    /// Computes one result for each row with `of`, which receives the row.
+    /// Calls `of` with the index of each value, and returns one result for each row. If the input
+    /// is shared, `of` is called once and its result applies to all rows.
     pub(super) fn single<T: Clone>(
         &self,
         input: &Input,
@@ -81,7 +82,7 @@ impl Shape {
         (0..self.rows).map(value).collect()
     }
 
-    /// Returns the keys of every row, any number for each row; missing values are left out.
+    /// Returns the keys of each row, without missing values. A row may have any number of keys.
     pub(super) fn lists(
         &self,
         input: &Input,

@@ -1,4 +1,4 @@
-//! Requests of every kind of input, and what is refused of them.
+//! Tests of requests with all kinds of inputs, and of the requests that are refused.
 
 use super::*;
 use crate::side::{SideColumn, SideIndex};
@@ -180,7 +180,7 @@ fn what_does_not_fit_is_refused_by_name_and_row() {
     }
 }
 
-/// Returns the key of a value, or the message of a request about it.
+/// Returns the key of a value, or the message about a refused value.
 fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
     Ok(value.id(raw)?)
 }

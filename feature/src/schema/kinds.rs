@@ -1,4 +1,4 @@
-//! The kinds of features, and the vocabularies of their settings.
+//! The kinds of features, and the allowed values of their settings.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,109 +9,110 @@ use crate::key::TableId;
 pub struct FeatureSpec {
     /// The name of the feature in the job.
     pub name: String,
-    /// The column of the data, or of the side table if [`FeatureSpec::side`] names one. A cross
-    /// reads no column and has its name here.
+    /// The column of the data, or of the side table if [`FeatureSpec::side`] is set. A cross reads
+    /// no column; its own name is stored here.
     pub column: String,
     /// The kind of the feature, with its settings.
     pub kind: FeatureKind,
-    /// The side table that holds the value; with `None`, the data itself holds it.
+    /// The reference to the side table that contains the column, or `None` if the data contains it.
     pub side: Option<SideRef>,
 }
 
-/// A reference to the row of a side table that holds a feature's value.
+/// The reference of a feature to a side table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideRef {
-    /// The position in [`Schema::sides`](crate::Schema::sides).
+    /// The position of the side table in [`Schema::sides`](crate::Schema::sides).
     pub side: usize,
-    /// The column of the data that holds the side table's key.
+    /// The column of the data that contains the key of the side table.
     pub by: String,
 }
 
-/// The kind of a feature.
+/// The kind of a feature, with its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureKind {
-    /// One id for each row.
+    /// One id in each row.
     Id {
         /// The declared type of the raw value.
         raw: RawType,
-        /// The table that its keys index.
+        /// The table in which the key is looked up.
         table: TableId,
     },
-    /// Any number of ids for each row, whose table rows are pooled.
+    /// Any number of ids in each row. Their table rows are pooled.
     Ids {
         /// The declared type of the raw values.
         raw: RawType,
-        /// The table that its keys index.
+        /// The table in which the keys are looked up.
         table: TableId,
-        /// The way in which the table rows of the ids become one vector.
+        /// The pooling of the table rows to one vector.
         pooling: Pooling,
     },
-    /// Ids in order, the most recent last: a history.
+    /// A history: ordered ids in each row, with the most recent id last.
     Sequence {
         /// The declared type of the raw values.
         raw: RawType,
-        /// The table that its keys index.
+        /// The table in which the keys are looked up.
         table: TableId,
-        /// The maximum number of ids; only the last ones of a longer list are kept.
+        /// The maximum number of ids. A longer list keeps only its last ids.
         max_len: u32,
-        /// The pooling of the rows in a model that ignores their order.
+        /// The pooling of the table rows in a model that does not use their order.
         pooling: Pooling,
     },
-    /// A number that the model sees as a number.
+    /// A number that the model receives as a number.
     Numeric {
-        /// The transform of the number before the model sees it.
+        /// The transform that is applied to the number.
         transform: NumericTransform,
-        /// The number that stands for a missing value, before the transform; with `None`, a missing
-        /// value is an error.
+        /// The number that replaces a missing value, before the transform. If it is `None`, a
+        /// missing value is an error.
         missing: Option<f64>,
     },
-    /// A number that the model sees as the id of its bucket.
+    /// A number that the model receives as the id of its bucket.
     Bucketized {
         /// The boundaries of the buckets.
         buckets: Buckets,
-        /// The table that its keys index.
+        /// The table in which the keys of the buckets are looked up.
         table: TableId,
     },
-    /// One id for each combination of other features' ids; see [`Crosses`](crate::Crosses).
+    /// One id for each combination of the ids of other features; see [`Crosses`](crate::Crosses).
     Cross {
         /// The positions of the members in [`Schema::features`](crate::Schema::features), in the
-        /// job's order; the members are earlier features with one id for each row.
+        /// order that the job gives. A member is an earlier feature with one id in each row.
         of: Vec<usize>,
-        /// The table that its keys index.
+        /// The table in which the key is looked up.
         table: TableId,
     },
 }
 
-/// The declared type of an id, so that 42 in a CSV, in Parquet and in JSON agree.
+/// The declared type of an id. With it, the id 42 has the same meaning in CSV, Parquet and JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RawType {
     /// Signed integers of 64 bits.
     #[default]
     I64,
-    /// Unsigned integers of 64 bits; a negative value is an error.
+    /// Unsigned integers of 64 bits. A negative value is an error.
     U64,
-    /// Texts, which are UTF-8.
+    /// Texts in UTF-8.
     String,
 }
 
-/// The way in which several rows become one vector. An empty list pools to zeros.
+/// The method of combining several table rows into one vector. The result of an empty list is
+/// zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
     /// The sum of the rows.
     #[default]
     Sum,
-    /// The sum of the rows, divided by their number n.
+    /// The sum of the rows, divided by the number of rows.
     Mean,
-    /// The sum of the rows, divided by √n for n rows.
+    /// The sum of the rows, divided by the square root of the number of rows.
     Sqrtn,
-    /// The maximum of the rows, element by element.
+    /// The maximum of the rows in each element.
     Max,
 }
 
-/// The transform of a number before the model sees it.
+/// The transform of a number before it is given to the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NumericTransform {
@@ -128,9 +129,9 @@ pub enum NumericTransform {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buckets {
-    /// The boundaries that the job gives, ascending; n boundaries make n + 1 buckets.
+    /// The boundaries that the job lists, ascending. `n` boundaries make `n + 1` buckets.
     Boundaries(Vec<f32>),
-    /// The boundaries of this many buckets of equal count, computed from the training data.
+    /// The number of buckets of equal count. Their boundaries are computed from the training data.
     Quantiles(u32),
 }
 
@@ -141,29 +142,28 @@ pub struct LabelSpec {
     pub name: String,
     /// The column of the data that holds the label.
     pub column: String,
-    /// The threshold: the label is 1 where the column's number is at least this, else 0. With
-    /// `None`, the column itself is 0 or 1.
+    /// The threshold: the label is 1 if the number in the column is at least the threshold, and
+    /// otherwise 0. If there is no threshold, the column contains 0 or 1.
     pub at_least: Option<f64>,
-    /// The factor of the task's loss; with 0 the task is evaluated and not trained.
+    /// The factor of the task's loss. If it is 0, the task is evaluated but not trained.
     pub weight: f32,
 }
 
-/// A side table: attributes of users, items and the like in a file of their own, one row for each
-/// key.
+/// A side table: a separate file with attributes of users or items, which has one row for each key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideSpec {
     /// The name of the side table in the job.
     pub name: String,
-    /// The file (or folder, or glob), relative to the data's root.
+    /// The path of the file, a folder or a glob, relative to the root folder of the data.
     pub path: String,
-    /// The column that holds the keys.
+    /// The column of the side table that contains the keys.
     pub key: String,
     /// The declared type of the keys, in the side table and in the data.
     pub raw: RawType,
 }
 
 impl FeatureSpec {
-    /// Returns the feature's table, if it has one.
+    /// Returns the table of the feature, or `None` for a numeric feature.
     pub fn table(&self) -> Option<TableId> {
         match self.kind {
             FeatureKind::Id { table, .. }
@@ -175,7 +175,7 @@ impl FeatureSpec {
         }
     }
 
-    /// Returns the pooling of the rows; `None` for a feature with one value a row.
+    /// Returns the pooling of the table rows, or `None` for a feature with one value in each row.
     pub fn pooling(&self) -> Option<Pooling> {
         match self.kind {
             FeatureKind::Ids { pooling, .. } | FeatureKind::Sequence { pooling, .. } => {
@@ -185,7 +185,7 @@ impl FeatureSpec {
         }
     }
 
-    /// Returns the maximum number of ids of a list, if the feature has one.
+    /// Returns the maximum number of ids in a sequence, or `None` for other kinds of features.
     pub fn max_len(&self) -> Option<usize> {
         match self.kind {
             FeatureKind::Sequence { max_len, .. } => usize::try_from(max_len).ok(),
@@ -199,7 +199,7 @@ impl FeatureSpec {
         matches!(self.kind, FeatureKind::Cross { .. })
     }
 
-    /// Returns whether the feature's transform needs a first pass over the training data.
+    /// Returns whether the transform of the feature needs statistics of the training data.
     pub fn needs_statistics(&self) -> bool {
         matches!(
             self.kind,
@@ -208,8 +208,8 @@ impl FeatureSpec {
         )
     }
 
-    /// Returns whether the feature needs a value in every row, because the job names none for a
-    /// missing value.
+    /// Returns whether the feature needs a value in every row, because the job sets no value for
+    /// missing ones.
     pub fn needs_value(&self) -> bool {
         matches!(self.kind, FeatureKind::Numeric { missing: None, .. })
     }

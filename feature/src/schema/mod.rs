@@ -1,8 +1,8 @@
-//! The schema: the columns of a row and the meaning of each.
+//! The schema: the columns of a row and their meaning.
 //!
-//! The schema is read from a job's `[features]`, `[labels]`, `[columns]` and `[side]` sections.
-//! Their order is the order of the file: columns of a [`Batch`](crate::Batch), and so sums over
-//! features, follow it.
+//! The schema is read from the sections `[features]`, `[labels]`, `[columns]` and `[side]` of a
+//! job, and keeps their order. The columns of a [`Batch`](crate::Batch) follow this order, and so
+//! do sums over features.
 
 mod kinds;
 mod print;
@@ -22,42 +22,44 @@ pub use kinds::{
 };
 pub use time::TimeUnit;
 
-/// A schema that has been validated.
+/// A validated schema.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Schema {
-    /// The features, in job order.
+    /// The features, in the order of the job.
     pub features: Vec<FeatureSpec>,
-    /// The names of the tables, in order of first mention.
+    /// The names of the tables, in the order in which features mention them first.
     pub tables: Vec<String>,
-    /// The labels, in job order.
+    /// The labels, in the order of the job.
     pub labels: Vec<LabelSpec>,
-    /// The side tables, in job order; at least one feature reads each of them.
+    /// The side tables, in the order of the job. Each of them is read by at least one feature.
     pub sides: Vec<SideSpec>,
-    /// The column of sample weights.
+    /// The column of sample weights, or `None` if all weights are 1.
     pub weight: Option<String>,
-    /// The column of group ids for grouped metrics.
+    /// The column of group ids for grouped metrics, or `None` if there are no groups.
     pub group: Option<String>,
-    /// The column of event times.
+    /// The column of event times, or `None` if rows have no event time.
     pub event_time: Option<String>,
-    /// The unit in which the event times count from 1970; without a unit, the event times are
-    /// numbers of unknown meaning.
+    /// The unit of the event times, which count from the start of 1970. If it is `None`, the
+    /// meaning of the event times is unknown.
     #[serde(default)]
     pub event_time_unit: Option<TimeUnit>,
 }
 
 impl Schema {
-    /// Returns the features that index a table, in order: the columns of
+    /// Returns the features that look up a table, in the order of the columns in
     /// [`Batch::sparse`](crate::Batch).
     pub fn sparse(&self) -> impl Iterator<Item = &FeatureSpec> {
         self.features.iter().filter(|f| f.table().is_some())
     }
 
-    /// Returns the numeric features, in order: the columns of [`Batch::numeric`](crate::Batch).
+    /// Returns the numeric features, in the order of the columns in
+    /// [`Batch::numeric`](crate::Batch).
     pub fn numeric(&self) -> impl Iterator<Item = &FeatureSpec> {
         self.features.iter().filter(|f| f.table().is_none())
     }
 
-    /// Returns the position of each feature among the sparse or the numeric columns of a batch.
+    /// Returns for each feature the position of its column among the sparse or numeric columns of a
+    /// batch.
     pub fn column_positions(&self) -> Vec<usize> {
         let (mut sparse, mut numeric) = (0.., 0..);
         let next = |f: &FeatureSpec| match f.table() {
@@ -72,7 +74,7 @@ impl Schema {
         self.features.iter().filter_map(FeatureSpec::table).collect()
     }
 
-    /// Refuses two labels that are always equal, because they would be one task that is trained
+    /// Returns an error if two labels are always equal, because training would train the same task
     /// twice.
     fn refuse_equal_labels(&self) -> Result<(), ConfigError> {
         for (index, label) in self.labels.iter().enumerate() {
@@ -91,8 +93,8 @@ impl Schema {
         Ok(())
     }
 
-    /// Refuses a label that is also a feature, because the feature would make every metric perfect
-    /// and the model worthless.
+    /// Returns an error if a label is also read as a feature. The model would then copy the label:
+    /// its metrics would be perfect, and its predictions useless.
     fn refuse_label_leaks(&self) -> Result<(), ConfigError> {
         for label in &self.labels {
             for feature in self.features.iter().filter(|f| !f.is_cross()) {

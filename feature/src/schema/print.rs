@@ -1,4 +1,4 @@
-//! The conversion of a schema back to the sections that it was read from.
+//! The conversion of a schema to the sections of a job.
 
 use serde::Serialize;
 use toml::{Table, Value};
@@ -7,7 +7,8 @@ use super::read::{ColumnsConfig, LabelConfig, SideConfig};
 use super::{Buckets, FeatureKind, FeatureSpec, LabelSpec, Schema, SideSpec};
 
 impl Schema {
-    /// Returns the sections that [`Schema::from_job`] reads, with every default written out.
+    /// Returns the sections of a job from which [`Schema::from_job`] reads this schema. Default
+    /// values are included.
     pub fn to_job(&self) -> Vec<(String, Value)> {
         let features = self.features.iter().map(|f| (f.name.clone(), self.feature_section(f)));
         let labels = self.labels.iter().map(|l| (l.name.clone(), to_value(&label_config(l))));
@@ -95,7 +96,7 @@ fn side_config(side: &SideSpec) -> SideConfig {
     SideConfig { path: side.path.clone(), key: side.key.clone(), raw: side.raw }
 }
 
-/// Returns settings as a job file has them; settings without a value are left out.
+/// Returns settings in the form of a job file, without the settings that have no value.
 fn to_value(settings: &impl Serialize) -> Value {
     Value::try_from(settings).expect("settings are strings, numbers and tables of them")
 }

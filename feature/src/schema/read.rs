@@ -1,4 +1,4 @@
-//! The reading of a schema from the sections of a job.
+//! The conversion of the sections of a job to a schema.
 
 use serde::{Deserialize, Serialize};
 use toml::Value;
@@ -15,7 +15,7 @@ impl Schema {
     /// Reads and validates the schema of a job.
     ///
     /// # Errors
-    /// Returns an error if a section has an unknown key or a value that is not allowed.
+    /// Returns an error if a section contains an unknown key or a value that is not allowed.
     pub fn from_job(job: &Value) -> Result<Self, SchemaError> {
         let mut schema = Self::default();
         for (name, value) in section_table(job, "side")? {
@@ -129,7 +129,8 @@ pub(super) struct SideConfig {
     pub(super) raw: RawType,
 }
 
-/// The keys of all kinds of features; a key that belongs to another kind is refused.
+/// The settings of all kinds of features. A setting that does not belong to the kind of the feature
+/// is refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FeatureConfig {
@@ -186,11 +187,11 @@ impl FeatureConfig {
     }
 }
 
-/// A resolver of one feature's section, with the parts of the job that the section refers to.
+/// A converter of one feature section, with the parts of the job that the section refers to.
 struct Resolver<'a> {
-    /// The part of the schema that has been read so far.
+    /// The schema with the sections that have been read so far.
     schema: &'a mut Schema,
-    /// The names of all features, including later ones.
+    /// The names of all features, including the features that are read later.
     names: &'a [&'a str],
     name: &'a str,
     path: &'a str,
@@ -320,7 +321,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the members of a cross as positions in the schema.
+    /// Returns the positions in the schema of the members of a cross. `of` holds their names.
     fn members(&self, of: Vec<String>) -> Result<Vec<usize>, ConfigError> {
         let mut members = Vec::with_capacity(of.len());
         for name in &of {

@@ -1,15 +1,15 @@
-//! The unit of the numbers of an event-time column.
+//! The unit of the numbers in an event-time column.
 //!
-//! A column of whole numbers does not show whether it counts seconds or milliseconds, and a
-//! freshness that is wrong by a factor of a thousand is worse than none. Therefore the job names
-//! the unit, and numbers that are implausible in it are refused: the plausible ranges of the units
-//! do not overlap.
+//! A column of whole numbers does not show whether it counts seconds or milliseconds. A freshness
+//! that is wrong by a factor of 1,000 is worse than no freshness. Therefore the job must name the
+//! unit, and numbers that are not plausible in this unit are refused. The plausible ranges of the
+//! units do not overlap.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The unit in which event times count from the beginning of 1970 in UTC.
+/// The unit of event times, which count from the start of 1970 in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeUnit {
     /// The times count seconds.
@@ -26,13 +26,13 @@ pub enum TimeUnit {
     Nanosecond,
 }
 
-/// The range of plausible times in milliseconds, from 1980 to the end of 2199. A number outside of
-/// the range has another unit or another meaning.
+/// The range of plausible event times in milliseconds: from the start of 1980 to the end of 2199. A
+/// number outside this range has another unit or another meaning.
 const PLAUSIBLE_MS: std::ops::Range<i64> = 315_532_800_000..7_258_118_400_000;
 
 impl TimeUnit {
-    /// Returns the time in milliseconds, rounded towards the past, or `None` if the time is not
-    /// plausible for an event: before 1980 or after 2199.
+    /// Converts a time to milliseconds, rounded down. Returns `None` if the time is not plausible
+    /// for an event, because it is before 1980 or after 2199.
     pub fn to_ms(self, time: i64) -> Option<i64> {
         let ms = match self {
             Self::Second => time.checked_mul(1000)?,

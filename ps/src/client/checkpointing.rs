@@ -1,4 +1,5 @@
-//! Checkpoints of tables, written at once or while steps go on.
+//! The part of the contract for checkpoints of tables, which are written in one call or while steps
+//! go on.
 
 use std::path::Path;
 
@@ -20,8 +21,8 @@ pub trait Checkpointing: Send {
         self.finish_checkpoint(ticket)
     }
 
-    /// Begins a checkpoint of the present state of the tables, below `folder`. Nothing is copied
-    /// yet: each later step writes a part of the checkpoint. The results of these steps do not
+    /// Begins a checkpoint of the present state of the tables, below `folder`. This call copies no
+    /// row: each later step writes a part of the checkpoint. The results of these steps do not
     /// depend on the checkpoint.
     ///
     /// # Errors
@@ -30,7 +31,7 @@ pub trait Checkpointing: Send {
     fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket>;
 
     /// Starts to track the changes that [`Checkpointing::begin_changes`] needs. Tracking takes
-    /// memory in proportion to the keys that are removed.
+    /// memory in proportion to the number of removed keys.
     ///
     /// # Errors
     /// Returns an error if staged gradients are not applied yet.
@@ -40,15 +41,15 @@ pub trait Checkpointing: Send {
     /// there is no such checkpoint since [`Checkpointing::follow_checkpoints`].
     fn checkpoint_mark(&mut self) -> Option<SnapshotMark>;
 
-    /// Begins a checkpoint like [`Checkpointing::begin_checkpoint`] that holds only changes: the
-    /// rows that changed and the keys that were removed since another checkpoint. Tables with
-    /// whole-table rules, or with rows that grow, are written with all rows. Before such a
-    /// checkpoint is restored, the caller must set the folders of the unchanged rows
+    /// Begins a checkpoint as [`Checkpointing::begin_checkpoint`] does, but the checkpoint holds
+    /// only the rows that changed and the keys that were removed since an earlier checkpoint.
+    /// Tables with whole-table rules, and tables whose rows grow, are written with all rows. Before
+    /// such a checkpoint is restored, the caller must set the folders of the unchanged rows
     /// ([`TableParts::stand_on`]).
     ///
     /// `since` is the mark of one of the last two checkpoints that were finished or restored. The
-    /// older one is allowed because finished files may still be lost before their folder is
-    /// renamed.
+    /// mark of the older one is allowed, because the caller may lose the files of a finished
+    /// checkpoint before it renames their folder.
     ///
     /// # Errors
     /// Returns the errors of [`Checkpointing::begin_checkpoint`], and an error for any other mark.
@@ -59,35 +60,36 @@ pub trait Checkpointing: Send {
         since: SnapshotMark,
     ) -> Result<CheckpointTicket>;
 
-    /// Writes a part of a checkpoint without waiting for the disk. Returns whether
+    /// Writes a part of a checkpoint without waiting for the disk. Returns `true` if
     /// [`Checkpointing::finish_checkpoint`] would return without waiting, because everything is
-    /// written or because a write failed.
+    /// written or because a write has failed.
     ///
     /// # Errors
     /// Returns an error if the checkpoint was abandoned, for example by a restore.
     fn poll_checkpoint(&mut self, ticket: &CheckpointTicket) -> Result<bool>;
 
     /// Writes the rest of a checkpoint, and returns the entries of the tables for the manifest. The
-    /// files are byte for byte the files that [`Checkpointing::checkpoint`] would have written at
-    /// the beginning. The call is allowed at any moment.
+    /// files have the same bytes as the files that [`Checkpointing::checkpoint`] would have written
+    /// when this checkpoint began. The caller may make this call at any moment of a step.
     ///
     /// # Errors
-    /// Returns an error if a write has failed since the beginning, or if the checkpoint was
+    /// Returns an error if a write of this checkpoint has failed, or if the checkpoint was
     /// abandoned.
     fn finish_checkpoint(&mut self, ticket: CheckpointTicket) -> Result<Vec<TableParts>>;
 
-    /// Abandons a checkpoint. Nothing is written any more when this call returns; the caller
-    /// removes the files that were written.
+    /// Abandons a checkpoint. After this call has returned, no file of the checkpoint is written.
+    /// The caller must remove the files that were written before.
     fn abandon_checkpoint(&mut self, ticket: CheckpointTicket);
 
-    /// Replaces all rows by those of a checkpoint (and of the checkpoints below it, if its entries
-    /// name them), and abandons a checkpoint that is being written. Any step may begin next. The
-    /// lists of tracked changes are cleared. The dirty epoch is that of the checkpoint, and deltas
-    /// can be written after this epoch has ended.
+    /// Replaces all rows by the rows of a checkpoint. If the entries of the checkpoint name
+    /// checkpoints below it, their rows are included. A checkpoint that is being written is
+    /// abandoned. After this call, the next step may have any number. The lists of tracked changes
+    /// are cleared. The current dirty epoch becomes that of the restored checkpoint, and deltas can
+    /// be written after this epoch has ended.
     ///
     /// # Errors
-    /// Returns an error if staged gradients are not applied yet, or if a file does not match its
-    /// entry (the error names the file). The tables are then unchanged.
+    /// Returns an error if staged gradients are not applied yet, or if a file differs from its
+    /// entry in the manifest (the error names the file). After an error, the tables are unchanged.
     fn restore(&mut self, folder: &Path, parts: &[TableParts]) -> Result<()>;
 }
 
@@ -97,7 +99,8 @@ pub trait Checkpointing: Send {
 pub struct CheckpointTicket(u64);
 
 impl CheckpointTicket {
-    /// Makes the ticket of the checkpoint with this number. A client makes each ticket once.
+    /// Creates the ticket of the checkpoint with this number. A client creates one ticket for each
+    /// checkpoint.
     pub fn new(number: u64) -> Self {
         Self(number)
     }

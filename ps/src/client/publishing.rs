@@ -1,4 +1,4 @@
-//! The rows of a training for the versions of a model.
+//! The part of the contract that gives the rows of a training run to the publisher of a version.
 
 use std::path::Path;
 
@@ -8,23 +8,23 @@ use zillion_rows::layer::LayerManifest;
 
 use crate::error::Result;
 
-/// A source of rows for the publisher of a version: the tables of a running training, or the tables
-/// of a checkpoint.
+/// A source of rows for the publisher of a version. The rows are those of the tables of a training
+/// run in progress, or those of a checkpoint.
 pub trait Publishing: Send {
     /// Starts to list the keys of changed rows for each dirty epoch, so that
     /// [`Publishing::write_layer`] can write the changes since the end of the current epoch. The
-    /// lists of `epochs` past epochs are kept, or fewer if they would hold more keys than the table
-    /// has rows.
+    /// lists of the last `epochs` ended epochs are kept. Fewer lists are kept if together they
+    /// would hold more keys than the table has rows.
     ///
     /// # Errors
     /// Returns an error if staged gradients are not applied yet.
     fn track_changes(&mut self, epochs: usize) -> Result<()>;
 
-    /// Writes the files of one layer of a version into `folder`, which exists: all rows, or the
-    /// rows that changed since an epoch. The current dirty epoch does not end: the publisher ends
-    /// it before the next step, and uses its number for the next delta. Returns `None` if the
-    /// changes since the epoch are not known; the publisher then writes a base or compares all rows
-    /// (`zillion_rows::layer::difference`).
+    /// Writes the files of one layer of a version into `folder`, which must exist. The layer has
+    /// all rows, or the rows that changed since an epoch. The call does not end the current dirty
+    /// epoch. The publisher must end the epoch before the next step, and use the number of this
+    /// epoch for the next delta. Returns `None` if the changes since the epoch are not known. The
+    /// publisher then writes a base or compares all rows (`zillion_rows::layer::difference`).
     ///
     /// # Errors
     /// Returns an error if staged gradients are not applied yet, if the epoch has not ended, or if
@@ -36,14 +36,14 @@ pub trait Publishing: Send {
         files: &Files,
     ) -> Result<Option<LayerManifest>>;
 
-    /// Ends the dirty epoch and returns its number, which is greater than the numbers before. Rows
+    /// Ends the current dirty epoch and returns its number. The numbers of epochs increase. Rows
     /// that change later belong to the delta since this epoch.
     ///
     /// # Errors
     /// Returns an error if staged gradients are not applied yet.
     fn end_dirty_epoch(&mut self) -> Result<u32>;
 
-    /// Returns the rows as evaluation reads them, for the parity scores of a version.
+    /// Returns a source of the rows as evaluation reads them, for the parity scores of a version.
     ///
     /// # Errors
     /// Returns an error if the rows cannot be opened.
@@ -55,7 +55,7 @@ pub trait Publishing: Send {
 pub enum Since {
     /// The layer holds all rows of the tables.
     Base,
-    /// The layer holds the rows that changed after an epoch, which [`Publishing::end_dirty_epoch`]
-    /// has ended.
+    /// The layer holds the rows that changed after the end of the epoch with this number, which
+    /// [`Publishing::end_dirty_epoch`] has returned.
     Epoch(u32),
 }

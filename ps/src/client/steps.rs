@@ -1,4 +1,4 @@
-//! The calls of one training step on tables.
+//! The part of the contract for training steps.
 
 use std::sync::Arc;
 
@@ -11,12 +11,13 @@ use crate::error::Result;
 /// The part of a client that does training steps. [`TrainClient`](super::TrainClient) describes the
 /// order of the calls.
 pub trait StepClient: TableAccess {
-    /// Begins a step. Steps are counted from 1, and the number of a step is greater than that of
-    /// the last applied step.
+    /// Begins a step. Steps are counted from 1, and each step must have a greater number than the
+    /// last applied step.
     ///
     /// # Errors
     /// Returns [`Error::Order`](crate::Error::Order) if staged gradients of the previous step are
-    /// not applied yet.
+    /// not applied yet, and [`Error::Argument`](crate::Error::Argument) if the number of the step
+    /// is not allowed.
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()>;
 
     /// Returns whether [`StepClient::look_ahead`] has an effect.
@@ -24,8 +25,8 @@ pub trait StepClient: TableAccess {
         false
     }
 
-    /// Announces the next plans that will be pulled, so that their rows are read from disk in time.
-    /// The call does not wait and changes no result.
+    /// Announces the plans of the next pulls, so that their rows are read from disk in time. The
+    /// call does not wait for the disk and changes no result.
     ///
     /// # Errors
     /// Returns an error if a plan does not fit the tables.
@@ -33,11 +34,11 @@ pub trait StepClient: TableAccess {
         Ok(())
     }
 
-    /// Reads the rows of a plan into `buffer`, whose memory is reused.
+    /// Reads the rows of a plan, and returns them in `buffer`, whose memory is reused.
     ///
     /// # Errors
-    /// Returns an error if no step has begun, if the step was pushed, or if the plan does not fit
-    /// the tables.
+    /// Returns an error if no step has begun, if the gradients of the step were pushed already, or
+    /// if the plan does not fit the tables.
     fn pull(
         &mut self,
         plan: &Arc<LookupPlan>,
@@ -45,13 +46,13 @@ pub trait StepClient: TableAccess {
         buffer: RowBuffer,
     ) -> Result<RowBuffer>;
 
-    /// Pushes the gradients of the step, and returns a buffer for the next gradients. With
-    /// [`PushMode::Apply`], this is the same buffer. [`PushMode::Stage`] keeps the buffer and
-    /// returns the one that was kept before.
+    /// Pushes the gradients of the step, and returns a buffer for the next gradients.
+    /// [`PushMode::Apply`] returns the same buffer. [`PushMode::Stage`] keeps the buffer and
+    /// returns the buffer that it kept in an earlier step.
     ///
     /// # Errors
-    /// Returns an error if no step has begun, if the step was pushed already, or if the gradients
-    /// do not fit the plan.
+    /// Returns an error if no step has begun, if the gradients of the step were pushed already, or
+    /// if the gradients do not fit the plan.
     fn push(
         &mut self,
         plan: &Arc<LookupPlan>,
@@ -60,26 +61,25 @@ pub trait StepClient: TableAccess {
     ) -> Result<RowBuffer>;
 
     /// Returns the squared norm of the staged gradients, including the gradients of regularisers.
-    /// The norm is over all rows of tables with whole-table rules, and over the rows of the plan in
-    /// other tables.
+    /// In tables with whole-table rules, all rows count. In other tables, only the rows of the plan
+    /// count.
     ///
     /// # Errors
     /// Returns an error if no gradients are staged.
     fn grad_sq_norm(&mut self) -> Result<f64>;
 
-    /// Returns the loss of the regularisers, `(l2 / 2) * |w|^2` with the present weights. The sum
-    /// is over all rows of tables with whole-table rules, and over the rows of the plan in other
-    /// tables.
+    /// Returns the loss of the regularisers, `(l2 / 2) * |w|^2` with the present weights. In tables
+    /// with whole-table rules, all rows count. In other tables, only the rows of the plan count.
     ///
     /// # Errors
     /// Returns an error if the plan does not fit the tables.
     fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64>;
 
-    /// Applies the staged gradients and the whole-table rules, `g' = (g + l2 * w) * scale`, and
-    /// ends the step.
+    /// Applies the staged gradients and the whole-table rules, and ends the step. Each gradient `g`
+    /// becomes `(g + l2 * w) * scale`.
     ///
     /// # Errors
-    /// Returns an error if no gradients are staged, or if the factor is not finite or is negative.
+    /// Returns an error if no gradients are staged, or if `scale` is negative or not finite.
     fn apply(&mut self, scale: f32) -> Result<StepReport>;
 
     /// Applies the whole-table rules after `push(Apply)`, ends the step, and returns its report.
@@ -88,7 +88,7 @@ pub trait StepClient: TableAccess {
     /// Returns an error if nothing was pushed.
     fn sweep(&mut self) -> Result<StepReport>;
 
-    /// Drops the staged gradients, if there are any, and skips the step.
+    /// Drops the staged gradients, if there are any, and ends the step without them.
     ///
     /// # Errors
     /// Returns an error after `push(Apply)`, which cannot be undone.
@@ -105,27 +105,31 @@ pub struct PullOptions {
 /// The treatment of pushed gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushMode {
-    /// The gradients are applied in one pass with the lookup (in tables with whole-table rules, by
-    /// [`StepClient::sweep`]).
+    /// The gradients are applied at once, in the same pass as the lookup of their rows. In tables
+    /// with whole-table rules, [`StepClient::sweep`] applies them.
     Apply,
-    /// The gradients are kept until [`StepClient::apply`], which clips them.
+    /// The gradients are kept until [`StepClient::apply`], which multiplies them by the factor of
+    /// clipping.
     Stage,
 }
 
 /// The counts of the changes that one step made to the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepReport {
-    /// The number of row gradients that were pushed.
+    /// The number of row gradients that were applied.
     pub pushed: u64,
     /// The number of rows that were created.
     pub created: u64,
     /// The number of row gradients that were dropped because their keys are not admitted yet.
     pub waiting: u64,
-    /// The number of rows that were evicted, on schedule or to free memory for others.
+    /// The number of rows that were evicted, either on schedule or to make room in a table at its
+    /// limit.
     pub evicted: u64,
-    /// The number of row gradients for keys outside of a fixed vocabulary.
+    /// The number of row gradients that were dropped because their keys are not in the fixed
+    /// vocabulary.
     pub refused: u64,
-    /// The number of row gradients for new keys that a table at its limit refused.
+    /// The number of row gradients that were dropped because their keys were new and the table was
+    /// at its limit.
     pub refused_full: u64,
     /// The number of row gradients that were dropped because they were not finite.
     pub nonfinite: u64,

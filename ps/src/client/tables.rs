@@ -10,11 +10,12 @@ use crate::error::Result;
 /// The part of a client that reads and fills tables outside of a step, and reports their
 /// statistics.
 pub trait TableAccess: Send {
-    /// Returns the layouts of the tables' rows. The table ids of a plan are positions in this list.
+    /// Returns the layout of the rows of each table. The table ids of a plan are positions in this
+    /// list, counted from 0.
     fn layouts(&self) -> &[TableLayout];
 
-    /// Reads rows for evaluation: an unknown key reads the values that its table declares for
-    /// unknown keys, and the counters of training do not change.
+    /// Reads the rows of a plan for evaluation. An unknown key reads the values that its table
+    /// declares for unknown keys. The call does not change the counters of training.
     ///
     /// # Errors
     /// Returns an error if staged gradients are not applied yet, or if the plan does not fit the
@@ -22,22 +23,23 @@ pub trait TableAccess: Send {
     fn lookup(&mut self, plan: &LookupPlan, buffer: RowBuffer)
     -> Result<(RowBuffer, LookupReport)>;
 
-    /// Fills a dense table with its vocabulary, sorted by key and without duplicates, and returns
-    /// the number of rows that were added. Existing rows stay as they are.
+    /// Adds the keys of a vocabulary to a dense table, and returns the number of rows that were
+    /// added. `keys` must be in ascending order and without duplicates. Existing rows do not
+    /// change.
     ///
     /// # Errors
-    /// Returns an error if staged gradients are not applied yet, if the table is dynamic, or if it
-    /// would have more rows than its limit.
+    /// Returns an error if staged gradients are not applied yet, if the table is dynamic, or if the
+    /// table would exceed its largest number of rows.
     fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64>;
 
-    /// Copies the rows of a version's table as the initial rows of a new training: weights and
-    /// counts, with segments matched by name. The optimizer state is initial. `rows` are in key
-    /// order and have the layout `from`. A table with a fixed vocabulary takes only rows of its own
-    /// keys.
+    /// Copies the rows of a version's table as the initial rows of a new training run. It copies
+    /// the weights, with segments matched by name, and the numbers of pushes. The optimizer state
+    /// gets its initial values. `rows` must be in key order and have the layout `from`. A table
+    /// with a fixed vocabulary takes only rows of its own keys.
     ///
     /// # Errors
-    /// Returns an error if staged gradients are not applied yet, if segments have different
-    /// lengths, or if the table would have more rows than its limit.
+    /// Returns an error if staged gradients are not applied yet, if segments of the same name have
+    /// different lengths, or if the table would exceed its largest number of rows.
     fn adopt<'a>(
         &mut self,
         table: TableId,
@@ -45,7 +47,7 @@ pub trait TableAccess: Send {
         rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted>;
 
-    /// Returns the contents and counters of each table.
+    /// Returns the sizes and the event counters of each table.
     ///
     /// # Errors
     /// Returns an error if a server cannot be reached.

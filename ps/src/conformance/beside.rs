@@ -1,4 +1,4 @@
-//! Checks of checkpoints that are written while steps go on.
+//! The scenarios of the suite for checkpoints that are written while steps go on.
 
 use zillion_device::Files;
 
@@ -7,7 +7,7 @@ use super::{MakeClient, specs};
 use crate::client::TrainClient;
 use crate::error::Error;
 
-/// Runs the steps of these numbers.
+/// Runs the steps with the given numbers.
 fn steps(
     client: &mut dyn TrainClient,
     numbers: std::ops::RangeInclusive<u64>,

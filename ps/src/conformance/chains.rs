@@ -1,4 +1,5 @@
-//! Checks of checkpoints of changes, each with the previous checkpoint as its parent.
+//! The scenarios of the suite for chains of checkpoints: each checkpoint holds only the changes
+//! since the previous one.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,8 @@ use super::{MakeClient, specs};
 use crate::client::TrainClient;
 use crate::error::Error;
 
-/// Runs the steps of these numbers, in which keys are added, changed, removed and added again.
+/// Runs the steps with the given numbers. In these steps, keys are added, changed, removed and
+/// added again.
 fn steps(
     client: &mut dyn TrainClient,
     numbers: std::ops::RangeInclusive<u64>,

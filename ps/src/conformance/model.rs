@@ -1,4 +1,5 @@
-//! A model of the tables, which keeps the same contract with a `BTreeMap`.
+//! A model of the tables, which keeps the rows in a `BTreeMap` and must give the same results as a
+//! client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use super::versions::{State, Versions};
 use super::{Action, Ending, StepAction, TABLES, key, specs_of};
 use crate::client::{PullOptions, PushMode, StepReport, TrainClient};
 
-/// Runs a history on a client of the tables of [`specs_of`], and compares the results with a model.
+/// Runs a history on a client whose tables have the specs of [`specs_of`], and compares the results
+/// with the model.
 ///
 /// # Errors
 /// Returns a description of the first difference.
@@ -51,18 +53,21 @@ struct Row {
 struct Model {
     specs: Vec<TableSpec>,
     tables: Vec<BTreeMap<FeatureKey, Row>>,
-    /// The number of occurrences and the last step of each key that is not admitted yet.
+    /// The keys of each table that are not admitted yet, each with its number of occurrences and
+    /// the last step in which it occurred.
     candidates: Vec<BTreeMap<FeatureKey, (u32, u64)>>,
-    /// The values that unknown keys read, which never change and are the initial values of new
-    /// rows.
+    /// The values that the client returned for each unknown key. The values of a key never change,
+    /// and they are the initial values of its row.
     initial: BTreeMap<(usize, FeatureKey), Vec<f32>>,
     counters: Vec<Counters>,
     step: u64,
-    /// The published versions; absent before the first one.
+    /// The published versions; `None` before the first version.
     versions: Option<Versions>,
 }
 
-/// The gradients of one table by their treatment, as positions in the plan or as counts.
+/// The gradients of one table, divided into those that are applied, those whose keys wait for
+/// admission, those that are not finite, and those that are refused. Gradients are given by their
+/// positions in the plan, or only counted.
 #[derive(Default)]
 struct Sorted {
     used: Vec<usize>,
@@ -71,7 +76,7 @@ struct Sorted {
     nonfinite: u64,
 }
 
-/// Returns an error unless two values are equal.
+/// Returns an error if two values differ.
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, wanted: &T) -> Result<(), String> {
     if got == wanted { Ok(()) } else { Err(format!("{what}: {got:?} instead of {wanted:?}")) }
 }
@@ -117,7 +122,7 @@ impl Model {
         self.tables.iter().map(|rows| rows.iter().map(row).collect()).collect()
     }
 
-    /// Marks all rows of a table as changed, if `moved` is set and the table has a whole-table
+    /// Marks all rows of a table as changed, if `moved` is `true` and the table has a whole-table
     /// rule.
     fn all_changed(&mut self, table: usize, moved: bool) {
         if moved && self.specs[table].has_whole_table_rule() {
@@ -272,7 +277,7 @@ impl Model {
         Ok(())
     }
 
-    /// Divides the gradients of one table by their treatment.
+    /// Divides the gradients of one table by the treatment that they must get.
     fn sort_out(&self, plan: &LookupPlan, gradients: &RowBuffer, table: usize) -> Sorted {
         let mut sorted = Sorted::default();
         for (i, key) in plan.tables[table].keys.iter().enumerate() {
@@ -290,7 +295,8 @@ impl Model {
         sorted
     }
 
-    /// Returns the number of occurrences of a key, including those in the plan.
+    /// Returns the number of occurrences of the key at position `i` of the plan. Earlier
+    /// occurrences and those in the plan are counted.
     fn seen(&self, plan: &LookupPlan, table: usize, i: usize) -> u32 {
         let offsets = &plan.tables[table].occurrences.offsets;
         let before = self.candidates[table].get(&plan.tables[table].keys[i]).map_or(0, |c| c.0);
@@ -308,7 +314,7 @@ impl Model {
         }
     }
 
-    /// Evicts rows at the end of a step, in the slots that this step visits.
+    /// Evicts rows at the end of a step, in the slots that have their turn in this step.
     fn evict(&mut self) {
         for table in 0..TABLES {
             let Eviction::Unseen { steps } = self.specs[table].eviction else { continue };
@@ -382,7 +388,7 @@ impl Model {
         }
     }
 
-    /// Returns the squared norm of a step's gradients, including the regulariser.
+    /// Returns the squared norm of the gradients of a step, including those of the regulariser.
     fn square(&self, plan: &LookupPlan, gradients: &RowBuffer) -> f64 {
         let mut sum = 0.0;
         for table in 0..TABLES {
@@ -480,7 +486,7 @@ impl Model {
         self.specs[table].layout().width()
     }
 
-    /// Returns the strength of the regulariser for each float of a row.
+    /// Returns the strength of the regulariser for each float of a row, in the order of the floats.
     fn l2(&self, table: usize) -> Vec<f32> {
         self.specs[table].segments.iter().flat_map(|s| vec![s.l2; s.dim]).collect()
     }

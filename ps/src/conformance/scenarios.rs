@@ -1,4 +1,4 @@
-//! The scenarios of the suite, each of which checks one rule of the contract.
+//! The scenarios of the suite. Each scenario checks one rule of the contract.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::client::{PullOptions, PushMode, Since, StepReport, TrainClient};
 use crate::error::Error;
 use crate::pulled::PulledRows;
 
-/// A temporary folder that is removed with this value.
+/// A temporary folder, which is removed when this value is dropped.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -54,7 +54,7 @@ fn vocabulary(ids: std::ops::Range<u64>) -> Vec<FeatureKey> {
     keys
 }
 
-/// Returns gradients for the rows of a plan, in which every value is 1.
+/// Returns gradients for the rows of a plan. Every float of the gradients is 1.
 fn ones(client: &dyn TrainClient, plan: &LookupPlan) -> RowBuffer {
     let mut rows = RowBuffer::default();
     let layouts = client.layouts();
@@ -82,7 +82,7 @@ pub(super) fn step(
     client.sweep().map(drop)
 }
 
-/// Returns an error unless `answer` is [`Error::Order`].
+/// Returns an error if `answer` is not [`Error::Order`].
 pub(super) fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<(), String> {
     match answer {
         Err(Error::Order { .. }) => Ok(()),
@@ -256,9 +256,9 @@ pub(super) fn one_push_reports_what_it_did(make: &mut MakeClient<'_>) -> Result<
     }
 }
 
-/// Checks that rows are evicted at the end of a step. A row without a push for three steps still
-/// exists at the pull of the fourth step, and is removed after the push of that step unless it is
-/// pushed. A step that is discarded removes no row.
+/// Checks that rows are evicted at the end of a step, and not earlier. A row without a push for
+/// three steps still exists at the pull of the fourth step. It is removed at the end of the fourth
+/// step if that step does not push it. A discarded step removes no row.
 pub(super) fn rows_go_at_the_end_of_a_step(make: &mut MakeClient<'_>) -> Result<(), String> {
     let fails = |e: Error| e.to_string();
     let mut client = make(specs());
@@ -408,8 +408,8 @@ pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), St
     rows::check(&mut PulledRows::new(client.as_mut()), &expected, &absent, &default)
 }
 
-/// Checks the rows over which the loss of regularisers is summed: the rows of the plan in the
-/// dynamic table, all rows in the swept table, and no row in the third table.
+/// Checks which rows the loss of the regularisers is summed over: the rows of the plan in the
+/// dynamic table, all rows in the table with a whole-table rule, and no row in the third table.
 pub(super) fn the_regulariser_is_summed_over_its_rows(
     make: &mut MakeClient<'_>,
 ) -> Result<(), String> {

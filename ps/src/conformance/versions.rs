@@ -1,5 +1,5 @@
-//! Checks of published versions: a base and deltas are written, opened, and compared with the
-//! model.
+//! The scenarios of the suite for published versions: a base and deltas are written, opened, and
+//! compared with the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +12,25 @@ use super::scenarios::{Folder, fill, plan, step};
 use super::{Action, MakeClient, TABLES, history, model, specs};
 use crate::client::{Since, TrainClient};
 
-/// The number of past dirty epochs whose lists of changes a client must keep.
+/// The number of ended dirty epochs for which a client must keep the lists of changes.
 pub(super) const EPOCHS: usize = 2;
 
-/// The weights and the number of pushes of each row, by table and key.
+/// The rows of each table by key, each with its weights and its number of pushes.
 pub(super) type State = Vec<BTreeMap<FeatureKey, (Vec<f32>, u32)>>;
 
-/// The versions that were published so far.
+/// The versions that have been published, with the files of their layers.
 pub(super) struct Versions {
     folder: Folder,
     layouts: Vec<TableLayout>,
-    /// The layers of the last base and of the deltas after it.
+    /// The layers of the last base and of the later deltas.
     chain: Vec<Layer>,
-    /// The ends of dirty epochs, in order.
+    /// The states at the ends of the dirty epochs, oldest first.
     ends: Vec<End>,
-    /// All layers that were written, in order.
+    /// The manifests of all layers that were written, oldest first.
     pub(super) manifests: Vec<LayerManifest>,
 }
 
-/// The state at the end of a dirty epoch, and the keys that changed since.
+/// The state of the tables at the end of a dirty epoch, and the keys that have changed since then.
 struct End {
     epoch: u32,
     base: Layer,
@@ -63,13 +63,13 @@ impl Versions {
         });
     }
 
-    /// Notes that the tables were restored, so earlier evictions are not known any more.
+    /// Notes that the tables were restored. A client does not know the evictions before a restore.
     pub(super) fn restarted(&mut self) {
         self.ends.iter_mut().for_each(|end| end.is_known = false);
     }
 
-    /// Publishes a base, a delta since the last version, and a delta since the version `back`
-    /// places before it, if the client can write these deltas.
+    /// Publishes a base, a delta since the last version, and a delta since the version that is
+    /// `back` versions older. A delta is left out if the client does not know the changes.
     pub(super) fn publish(
         &mut self,
         client: &mut dyn TrainClient,
@@ -162,7 +162,7 @@ impl Versions {
     }
 }
 
-/// Returns an error unless a layer has exactly these rows.
+/// Returns an error if a layer does not have exactly the rows of `state`.
 fn same_rows(what: &str, layer: &Layer, state: &State) -> Result<(), String> {
     let bits = |weights: &[f32]| weights.iter().map(|w| w.to_bits()).collect::<Vec<u32>>();
     for (table, rows) in state.iter().enumerate() {
@@ -182,8 +182,8 @@ fn same_rows(what: &str, layer: &Layer, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that clients with different numbers of shards and threads write the same layers, if
-/// `make` makes such clients.
+/// Checks that two clients that `make` makes write the same layers for the same history, even if
+/// they have different numbers of shards and threads.
 pub(super) fn the_same_history_writes_the_same_layers(
     dtype: Dtype,
     make: &mut MakeClient<'_>,

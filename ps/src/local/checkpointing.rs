@@ -1,4 +1,4 @@
-//! The checkpoints of a local client.
+//! The implementation of [`Checkpointing`] for local tables.
 
 use std::path::Path;
 

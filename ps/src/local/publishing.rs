@@ -1,4 +1,4 @@
-//! The rows of a local client for the publisher of a version.
+//! The implementation of [`Publishing`] for local tables.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The steps of a local client.
+//! The implementation of [`StepClient`] for local tables.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Access to local tables outside of a step.
+//! The implementation of [`TableAccess`] for local tables.
 
 use zillion_embedding::{Adopted, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};

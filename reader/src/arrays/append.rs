@@ -1,4 +1,4 @@
-//! The choice of the loop that converts an Arrow array to a column, by role and type.
+//! The conversion of Arrow arrays to columns. The role and the type select the loop for an array.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, ListArray, downcast_integer_array, downcast_temporal_array};
@@ -14,12 +14,15 @@ use crate::field::Role;
 use crate::side_lookup::SideLookup;
 use crate::value::{self, Outcome, Refusal};
 
-/// Appends an array, with a stand-in for each bad row, and adds the bad values to `bad`. If a piece
-/// of the array is refused, its values are removed and its two halves are tried again. Thus no
-/// decoder has to continue behind a refused value, and a few bad rows cost a few small pieces.
+/// Appends an array to the column, with a stand-in for each bad value, and adds the bad values to
+/// `bad`. If the role refuses a value of the array, the function removes the appended values and
+/// tries the two halves of the array again. No decoder therefore has to continue after a refused
+/// value. A few bad rows cost only a few extra attempts on small pieces.
+///
+/// `first` is the number of rows before the array; it is added to the row of each bad value.
 ///
 /// # Errors
-/// Returns an error if a refusal is not about one row alone.
+/// Returns the refused value if the refusal concerns more than one row.
 pub(crate) fn append_or_reject(
     column: &mut Column,
     role: &Role,
@@ -51,7 +54,7 @@ pub(crate) fn append_or_reject(
 /// Appends an array to the column of a field.
 ///
 /// # Errors
-/// Returns the first value of the array that the role refuses.
+/// Returns the first value of the array that the role refuses, with its row in the array.
 pub(crate) fn append(
     column: &mut Column,
     role: &Role,

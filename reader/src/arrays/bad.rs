@@ -12,8 +12,8 @@ pub(crate) struct Bad {
     pub(crate) text: Option<Vec<u8>>,
 }
 
-/// Panics because the array has a type that the type check should have refused, which is a defect
-/// of this crate.
+/// Panics because the array has a type that the type check should have refused. The panic shows a
+/// defect of this crate.
 pub(super) fn unexpected(array: &dyn Array) -> ! {
     unreachable!("a column of type {} passed the check of types", array.data_type())
 }

@@ -78,8 +78,8 @@ fn is_time(found: &DataType) -> bool {
     matches!(found, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
 }
 
-/// Returns the unit of a type of dates or timestamps, if the type counts one of the event-time
-/// units.
+/// Returns the unit of a type of dates or timestamps. Returns `None` if the type has no unit that
+/// the settings of event times allow.
 fn time_unit(found: &DataType) -> Option<TimeUnit> {
     match found {
         DataType::Timestamp(ArrowUnit::Second, _) => Some(TimeUnit::Second),

@@ -1,8 +1,9 @@
 //! The conversion of arrays of numbers and booleans.
 //!
-//! The common cases (numbers that cannot be refused) are loops over slices that vectorise. If such
-//! a loop meets a value that may be refused, a slow loop decodes the array instead, value by value,
-//! with the functions that also decode text; the slow loop finds the first bad row.
+//! The common case is numbers that cannot be refused: a simple loop over a slice converts them, and
+//! the compiler vectorises this loop. If the loop meets a number that may be refused, a slower loop
+//! decodes the array value by value with the functions that also decode text. The slower loop finds
+//! the first bad row.
 
 use std::fmt::Display;
 
@@ -20,7 +21,7 @@ use crate::value::{self, Outcome, Refusal, Transform};
 /// A whole number of any width.
 pub(super) trait Whole: Copy {
     fn id<I: RawId>(self, raw: RawType) -> Result<I, ValueError>;
-    /// Returns the key of a value for which [`Whole::fits`] is true.
+    /// Returns the key of the value. The caller must have checked the value with [`Whole::fits`].
     fn mix(self) -> FeatureKey;
     fn fits(self, raw: RawType) -> bool;
     fn time(self) -> Outcome<i64>;
@@ -52,7 +53,7 @@ macro_rules! impl_whole {
 impl_whole!(i64, id_from_i64, from_i64: i8, i16, i32, i64);
 impl_whole!(u64, id_from_u64, from_u64: u8, u16, u32, u64);
 
-/// An id that can be read from an array.
+/// A type of ids that can be read from an array.
 pub(super) trait ArrayId: RawId {
     /// Appends the ids of an array of whole numbers or booleans.
     fn append_whole(
@@ -138,7 +139,7 @@ where
     Ok(())
 }
 
-/// Writes `missing` to each place where the array has no value.
+/// Writes `missing` into `values` for each row of the array that is null.
 fn patch<T: Copy>(array: &dyn Array, values: &mut [T], missing: T) {
     if let Some(nulls) = array.nulls().filter(|n| n.null_count() > 0) {
         for (row, value) in values.iter_mut().enumerate() {
@@ -188,8 +189,8 @@ pub(super) fn numbers(
     })
 }
 
-/// Transforms and appends all values of an array, including the undefined values at its null
-/// places.
+/// Transforms and appends all values of an array. Null rows are converted too; their values are
+/// undefined.
 fn extend<T: ArrowPrimitiveType>(
     floats: &mut Vec<f32>,
     array: &PrimitiveArray<T>,
@@ -207,7 +208,8 @@ fn extend<T: ArrowPrimitiveType>(
     }
 }
 
-/// Visits the rows of a numeric or boolean array as `f64`.
+/// Calls `visit` with the number in each row of an array of numbers or booleans, or with `None` if
+/// the row is null.
 pub(super) fn scan(
     array: &ArrayRef,
     mut visit: impl FnMut(Option<f64>) -> Outcome<()>,
@@ -230,7 +232,7 @@ pub(super) fn scan(
     )
 }
 
-/// Visits the values of the rows of an array.
+/// Calls `visit` with the value of each row, and stops at the first value that `visit` refuses.
 pub(super) fn scan_values<T: Copy + Display>(
     values: impl Iterator<Item = Option<T>>,
     mut visit: impl FnMut(Option<T>) -> Outcome<()>,

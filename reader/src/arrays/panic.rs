@@ -4,9 +4,9 @@ use std::any::Any;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls a decoder of Parquet or Arrow and turns a panic into an error. The decoders check most
-/// bytes that they read, but some of their code panics on damaged bytes. A damaged file must result
-/// in an error like any other problem.
+/// Calls a decoder of Parquet or Arrow and converts a panic into an error. The decoders check most
+/// bytes that they read, but some of their code panics on damaged bytes. A damaged file must cause
+/// an error and not a panic.
 pub(crate) fn without_panic<T, E: Display>(
     call: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, String> {

@@ -1,7 +1,7 @@
-//! The decoder of some columns of one row group, which decodes the rows piece by piece.
+//! The decoder for some columns of one row group, which decodes a limited number of rows at a time.
 //!
-//! A row group is decoded piece by piece, because it may be larger than a window. A large row group
-//! is decoded by several parts in parallel, because columns do not depend on each other.
+//! The decoder does not read the whole row group at once, because a row group may be larger than a
+//! window. Several parts decode a large row group in parallel, each with its own columns.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,22 +26,22 @@ use crate::value;
 pub(crate) struct Part {
     /// The fields of the pass that this part decodes.
     fields: Range<usize>,
-    /// The fields that are decoded without arrays, if there are any.
+    /// The decoder of the fields that need no Arrow arrays, if there are such fields.
     paged: Option<Box<dyn PagedFields>>,
-    /// The reader of the other fields, if there are any.
+    /// The reader of the remaining fields, if there are such fields.
     reader: Option<GroupBatches>,
     /// The position of each field's column in the batches of `reader`.
     positions: Vec<usize>,
     plan: Arc<GroupPlan>,
     dictionaries: Vec<DictionaryKeys>,
-    /// The rows that the reader has returned and that no piece has taken yet.
+    /// The rows that the reader has returned and that are not decoded yet.
     rest: Option<RecordBatch>,
     /// The number of rows of the row group that have been decoded or skipped.
     row: u64,
     rules: TextRules,
     picker: Picker,
-    /// The position of the label in the batches of the reader, and the draw that decides which rows
-    /// with label 0 are kept.
+    /// The position of the label in the batches of the reader, and the draw that selects the rows
+    /// with label 0 to keep. `None` if the part keeps all rows with label 0.
     negatives: Option<(usize, Draw)>,
     group: usize,
     /// The number of rows of the file before the row group.
@@ -52,15 +52,15 @@ pub(crate) struct Part {
 /// The rows that a part has decoded.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
-    /// The columns, one for each field, with stand-ins where a value is bad.
+    /// The columns, one for each field. A bad value is replaced by a stand-in.
     pub(crate) columns: Vec<Column>,
-    /// The rows that the columns hold, among all rows that were read.
+    /// The record that tells which of the rows that were read are in the columns.
     pub(crate) kept: Kept,
-    /// The bad values, by their rows in the columns.
+    /// The bad values, with the indices of their rows in the columns.
     pub(crate) bad: Vec<BadValue>,
 }
 
-/// A value that makes its row a bad one.
+/// A value that makes its row bad.
 #[derive(Debug)]
 pub(crate) struct BadValue {
     pub(crate) row: u32,
@@ -68,7 +68,7 @@ pub(crate) struct BadValue {
 }
 
 impl Decoded {
-    /// Appends the columns that the next part has decoded from the same rows.
+    /// Appends the columns of `next`, another part that has decoded other fields of the same rows.
     pub(crate) fn append_columns(&mut self, next: Self) {
         self.columns.extend(next.columns);
         self.bad.extend(next.bad);
@@ -111,8 +111,8 @@ impl Part {
         Ok(part)
     }
 
-    /// Opens a reader, at the current row of this part, of the columns that are not decoded from
-    /// pages.
+    /// Opens a reader at the current row of this part. The reader returns the columns that are not
+    /// decoded directly from pages, and the label if the sampling needs it.
     fn open_reader(&mut self) -> Result<()> {
         let columns = &self.plan.columns[self.fields.clone()];
         let is_paged = |field: usize| self.paged.as_ref().is_some_and(|paged| paged.has(field));
@@ -173,8 +173,9 @@ impl Part {
         Ok(decoded)
     }
 
-    /// Returns the rows of a batch that are drawn. `label` is the role of the label whose zeros are
-    /// sampled: the role tells which numbers of the label's column are zeros.
+    /// Returns the rows of a batch that the sampling keeps, and records them in `kept`. `label` is
+    /// the role of the label that the sampling depends on. The role decides which values of this
+    /// label count as label 0.
     fn draw(
         &self,
         batch: RecordBatch,
@@ -215,8 +216,9 @@ impl Part {
             .map_err(|reason| self.plan.source.damaged(self.group, reason))
     }
 
-    /// Appends the drawn rows of a batch. `begun` is the number of rows of the piece before the
-    /// batch, including those that were not drawn.
+    /// Decodes the kept rows of a batch and appends them to the columns. `begun` is the number of
+    /// rows between the start of the piece and the batch, including rows that the sampling left
+    /// out.
     fn append(
         &mut self,
         batch: &RecordBatch,

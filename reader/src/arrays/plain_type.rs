@@ -1,4 +1,4 @@
-//! The mapping of array types to types that ignore the encoding.
+//! The mapping of Arrow types to the types of their values without the encoding.
 
 use std::sync::Arc;
 

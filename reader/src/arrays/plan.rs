@@ -20,13 +20,16 @@ pub(crate) struct GroupPlan {
 
 /// A file whose row groups become Arrow arrays.
 pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
-    /// Returns the number of bytes of the file that decoding some columns of a row group reads.
+    /// Returns the number of bytes of the file that must be read to decode some columns of a row
+    /// group.
     fn bytes(&self, group: usize, columns: &[usize]) -> u64;
 
-    /// Opens a reader of the columns `roots` (ascending), which starts at a row of a row group.
+    /// Opens a reader of some columns of a row group. `roots` holds the positions of the columns in
+    /// the file, ascending. `start` names the row group and its first row to read.
     fn open(&self, roots: Vec<usize>, start: Start) -> Result<GroupBatches>;
 
-    /// Opens the fields that can be decoded without arrays. Field `i` reads column `columns[i]`.
+    /// Opens the decoder of the fields that need no Arrow arrays. Field `i` reads column
+    /// `columns[i]` of the file. Returns `None` if there is no such field.
     fn open_pages(
         &self,
         _group: usize,
@@ -37,29 +40,29 @@ pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the row group as the second coordinate of a place in messages.
+    /// Returns the index of the row group in the form that error messages need.
     fn near(&self, group: usize) -> Near;
 
     /// Returns the error for a row group that cannot be decoded.
     fn damaged(&self, group: usize, reason: String) -> ReaderError;
 }
 
-/// The rows of one row group, some at a time.
+/// An iterator over the rows of one row group, which returns a few rows at a time.
 pub(crate) type GroupBatches =
     Box<dyn Iterator<Item = std::result::Result<RecordBatch, String>> + Send>;
 
-/// The fields of a row group that are decoded from the file's own pages.
+/// A decoder of the fields of a row group that are read directly from the pages of the file.
 pub(crate) trait PagedFields: Send {
     /// Returns whether a field is decoded from pages.
     fn has(&self, field: usize) -> bool;
 
     /// Appends the next `rows` rows of the fields to their columns. Returns `false` if the pages
-    /// hold something that only arrays can decode or report; the columns may then have some of the
-    /// rows.
+    /// hold something that only arrays can decode or report. In this case, the columns may already
+    /// hold some of the rows.
     fn decode(&mut self, rows: usize, fields: &[Field], columns: &mut [Column]) -> bool;
 }
 
-/// The row group that a reader is opened for, and the row at which it starts.
+/// The row group that a reader is opened for, and the first row that the reader returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     pub(crate) group: usize,

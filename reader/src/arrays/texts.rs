@@ -22,7 +22,7 @@ pub(crate) struct TextRules {
 }
 
 impl TextRules {
-    /// Returns the rules of a job.
+    /// Returns the rules that the `[data]` section of a job sets.
     pub(crate) fn new(config: &DataConfig) -> Self {
         let null = config.null.iter().map(|text| text.clone().into_bytes()).collect();
         Self { null, list_separator: config.list_separator.byte() }
@@ -47,14 +47,15 @@ impl TextRules {
     }
 }
 
-/// The keys of a dictionary's entries, computed once for all arrays that share the dictionary.
+/// The keys of the entries of a dictionary. They are computed once for all arrays that share the
+/// dictionary.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DictionaryKeys {
     dictionary: Option<ArrayRef>,
     keys: Vec<FeatureKey>,
 }
 
-/// A string, which is UTF-8, or a byte string, which may be UTF-8.
+/// A text in UTF-8, or bytes that may or may not be UTF-8.
 #[derive(Clone, Copy)]
 pub(crate) enum Text<'a> {
     Valid(&'a str),
@@ -79,8 +80,8 @@ impl Text<'_> {
     }
 }
 
-/// Visits the rows of an array of strings or byte strings, with `None` for a row without a value.
-/// An array of another type is not visited.
+/// Calls `visit` with each row of an array of strings or byte strings, or with `None` if the row
+/// has no value. Does nothing if the array has another type.
 pub fn visit_texts(array: &ArrayRef, mut visit: impl FnMut(Option<&[u8]>)) {
     if is_text(array) {
         let visited = texts(array, |text| {
@@ -91,13 +92,14 @@ pub fn visit_texts(array: &ArrayRef, mut visit: impl FnMut(Option<&[u8]>)) {
     }
 }
 
-/// Returns whether [`texts`] visits the array.
+/// Returns whether the array has a type that [`texts`] accepts.
 pub(super) fn is_text(array: &ArrayRef) -> bool {
     use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
     matches!(array.data_type(), Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView)
 }
 
-/// Visits the rows of an array of strings or byte strings.
+/// Calls `visit` with the text of each row of an array, or with `None` if the row is null. Stops at
+/// the first text that `visit` refuses.
 pub(crate) fn texts<'a>(
     array: &'a ArrayRef,
     mut visit: impl FnMut(Option<Text<'a>>) -> Outcome<()>,
@@ -137,7 +139,7 @@ pub(super) fn text_ids<I: RawId>(
     })
 }
 
-/// Appends the keys of an array of strings that are entries of a dictionary.
+/// Appends the keys of a dictionary array, whose rows refer to the strings of a dictionary.
 pub(super) fn dictionary_keys(
     array: &ArrayRef,
     missing: FeatureKey,

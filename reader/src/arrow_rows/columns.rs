@@ -1,4 +1,4 @@
-//! The types of converted columns: the role that decodes each cell, and the array of the values.
+//! The types of the columns that a conversion makes from text, and the arrays of their values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,14 +25,14 @@ pub enum ColumnType {
     Uint64,
     /// Floating-point numbers of 64 bits.
     Float,
-    /// Texts, which are UTF-8.
+    /// Texts in UTF-8.
     Text,
-    /// The numbers 0 and 1, in any of the spellings that a label may have.
+    /// The numbers 0 and 1, in any spelling that a label may have.
     Label,
     /// Lists of ids of this type.
     List(RawType),
-    /// Lists of ids with a weight for each id (as in a sparse vector); such lists become two
-    /// columns.
+    /// Lists of ids of this type with a weight for each id (as in a sparse vector). Such a column
+    /// becomes two columns: the ids and the weights.
     Weighted(RawType),
 }
 
@@ -104,7 +104,7 @@ pub(super) fn field(name: &str, of: ColumnType) -> Field {
     Field { used_by: format!("column `{name}`"), column: name.to_owned(), role, slot: Slot::Pass }
 }
 
-/// Returns the columns of the new file for one column of a text file.
+/// Returns the columns of the new file that hold the values of one column of a text file.
 pub(super) fn arrow_fields(name: &str, of: ColumnType) -> Vec<ArrowField> {
     let plain = |name: &str, of: DataType| ArrowField::new(name, of, true);
     let list = |name: &str, of: DataType| {
@@ -132,7 +132,7 @@ fn arrow_type(raw: RawType) -> DataType {
     }
 }
 
-/// Returns the values of one field of all pieces as the array or arrays of its type.
+/// Returns the values of one field in all pieces, as one array for each column of the new file.
 pub(super) fn array_of(pieces: &[Piece], field: usize, of: ColumnType) -> Result<Vec<ArrayRef>> {
     Ok(match of {
         ColumnType::Text => vec![texts(pieces, field)?],
@@ -173,8 +173,8 @@ pub(super) fn array_of(pieces: &[Piece], field: usize, of: ColumnType) -> Result
     })
 }
 
-/// Returns ids as an array of their declared type. A grammar returns each whole number in a type
-/// that fits it, and the declared type fits it too.
+/// Returns ids as an array of the type that `raw` declares. The decoder may have stored a whole
+/// number in another integer type; the number fits the declared type too.
 fn ids<'a>(raw: RawType, ids: impl Iterator<Item = &'a RawValue<'static>>) -> ArrayRef {
     match raw {
         RawType::I64 => Arc::new(Int64Array::from_iter(ids.map(|id| match id {
@@ -194,14 +194,15 @@ fn ids<'a>(raw: RawType, ids: impl Iterator<Item = &'a RawValue<'static>>) -> Ar
     }
 }
 
-/// Returns an array of lists that, like their values, are never null.
+/// Returns an array of lists. Neither the lists nor their values are null.
 fn list_array(offsets: OffsetBuffer<i32>, values: ArrayRef) -> Result<ArrayRef> {
     let item = Arc::new(ArrowField::new_list_field(values.data_type().clone(), false));
     let lists = ListArray::try_new(item, offsets, values, None).map_err(batch_error)?;
     Ok(Arc::new(lists))
 }
 
-/// Copies the texts of all pieces into one array; the bytes of each piece are copied at once.
+/// Copies the texts of all pieces into one array. The bytes of each piece are copied in one
+/// operation.
 fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
     let (mut bytes, mut ends, mut there) = (Vec::new(), vec![0i32], Vec::new());
     for piece in pieces {
@@ -222,7 +223,7 @@ fn texts(pieces: &[Piece], field: usize) -> Result<ArrayRef> {
     Ok(Arc::new(texts.map_err(batch_error)?))
 }
 
-/// Returns the error for rows that Arrow refuses as one record batch.
+/// Returns the error for rows that do not fit into one record batch of Arrow.
 pub(super) fn batch_error(error: arrow_schema::ArrowError) -> ReaderError {
     let problem = format!("the rows do not fit one record batch ({error}); lower the setting");
     ReaderError::setting("group_rows", problem)

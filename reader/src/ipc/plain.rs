@@ -1,6 +1,6 @@
-//! The conversion of encodings with the same meaning (large, fixed-size and dictionary types) to
-//! one encoding, which the decoders accept. Values are copied only from dictionaries that are not
-//! kept.
+//! The conversion of arrays to the types that the decoders accept. Large, fixed-size and dictionary
+//! types become plain types with the same values. Values are copied only if a dictionary is
+//! replaced by plain values.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use zillion_feature::RawType;
 use crate::arrays::plain_type;
 use crate::field::Role;
 
-/// Returns the type as which a column of the null type is read; all its values are missing.
+/// Returns the type to read a column of the null type as. All values of such a column are missing.
 pub(super) fn type_of_nulls(role: &Role) -> DataType {
     match role {
         Role::Id { raw: RawType::String, .. }
@@ -30,7 +30,8 @@ pub(super) fn type_of_nulls(role: &Role) -> DataType {
     }
 }
 
-/// Returns the same values, either in plain form or as a dictionary of strings with 32-bit entries.
+/// Returns an array with the same values in plain form. If `keep_dictionary` is true, a dictionary
+/// of strings stays a dictionary, with 32-bit indices.
 pub(super) fn plain(
     array: &ArrayRef,
     null_type: &DataType,
@@ -67,7 +68,8 @@ pub(super) fn plain(
     }
 }
 
-/// Returns a list array of the values between the first and the last offset.
+/// Returns an array of lists with small offsets. It holds only the values between the first and the
+/// last offset.
 fn list_of<O: ArrowNativeType>(
     offsets: &[O],
     values: &ArrayRef,
@@ -98,7 +100,7 @@ fn list_of<O: ArrowNativeType>(
     list.map(|list| Arc::new(list) as ArrayRef).map_err(|e| e.to_string())
 }
 
-/// Returns a dictionary array whose entries are numbered in 32 bits.
+/// Returns the same dictionary array with 32-bit indices.
 fn with_small_entries(array: &ArrayRef, keys: &DataType) -> Result<ArrayRef, String> {
     if *keys == DataType::Int32 {
         return Ok(array.clone());

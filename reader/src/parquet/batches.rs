@@ -1,4 +1,5 @@
-//! A reader of all rows of a Parquet file as Arrow arrays, for tools and not for training.
+//! A reader that returns all rows of a Parquet file as Arrow arrays. Tools use it; training does
+//! not.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -20,15 +21,15 @@ impl ParquetFile {
         self.schema.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// Returns the columns of the file.
+    /// Returns the names and types of the columns.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Reads all columns of the file, batch after batch.
+    /// Returns an iterator over all rows of the file, in batches with all columns.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be opened; the iterator returns an error if a batch
+    /// Returns an error if the file cannot be opened. The iterator returns an error if a batch
     /// cannot be decoded.
     pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let path = self.path.clone();

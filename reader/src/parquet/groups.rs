@@ -1,4 +1,4 @@
-//! The row groups of a Parquet file, which are opened one by one.
+//! The row groups of a Parquet file, each of which is opened separately.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::arrays::{GroupBatches, GroupSource, PagedFields, Start, TextRules, wi
 use crate::error::{Near, ReaderError, Result};
 use crate::field::Field;
 
-/// The number of rows that Arrow decodes at a time: so few that a column stays in the first-level
-/// cache.
+/// The number of rows that Arrow decodes at a time. It is small enough that a column fits into the
+/// first-level cache.
 const ARROW_ROWS: usize = 8192;
 
-/// A Parquet file and the types that its columns are decoded into.
+/// The source of the row groups of a Parquet file.
 #[derive(Debug)]
 pub(super) struct ParquetGroups {
     pub(super) path: PathBuf,

@@ -1,10 +1,12 @@
 //! The decoding of a column directly from its pages, without Arrow arrays.
 //!
-//! Most columns of a log are dictionaries: a few different values, which are numbered. Each entry
-//! of the dictionary is decoded once (mixed, hashed, transformed), and rows are gathered from the
-//! results. This path is for flat columns of numbers and strings without errors. In every other
-//! case (a value that may be refused, an encoding that this module does not know, damaged bytes)
-//! this path gives up. Then the row group is decoded through Arrow from the same row on, which
+//! Most columns of a log are stored with a dictionary: the dictionary has one entry for each
+//! distinct value, and each row has the number of an entry. This module decodes each entry once
+//! (with its mixing, hashing or transform), and then copies the decoded entry to each row.
+//!
+//! This path is only for flat columns of numbers and strings without errors. It gives up in all
+//! other cases: a value that may be refused, an encoding that this module does not know, or damaged
+//! bytes. Then the row group is decoded through Arrow from the same row on, and Arrow's decoder
 //! reports the error.
 
 use std::sync::Arc;
@@ -28,18 +30,21 @@ use crate::arrays::{DictionaryKeys, PagedFields, TextRules, append, plain_type, 
 use crate::block::{Column, ColumnView};
 use crate::field::{Field, Role};
 
-/// The number of rows that are decoded at a time: their numbers stay in the first-level cache.
+/// The number of rows that are decoded at a time. It is small enough that their dictionary indices
+/// fit into the first-level cache.
 const ROWS: usize = 4096;
 
 /// The columns of a row group that are decoded from their pages.
 pub(super) struct PagedColumns {
-    /// The columns, one entry for each field of the part.
+    /// The columns, one entry for each field of the part. An entry is `None` if the column is not
+    /// decoded from its pages.
     columns: Vec<Option<PagedColumn>>,
     inflater: Inflater,
 }
 
 impl PagedColumns {
-    /// Opens the columns that can be decoded from their pages; returns `None` if there is none.
+    /// Opens the columns that can be decoded from their pages. Returns `None` if there is no such
+    /// column.
     pub(super) fn open(
         file: &Arc<PositionedFile>,
         metadata: &ArrowReaderMetadata,
@@ -80,7 +85,7 @@ impl PagedFields for PagedColumns {
 /// A column of a row group that is decoded from its pages.
 struct PagedColumn {
     pages: SerializedPageReader<PositionedFile>,
-    /// Whether the pages are compressed with zstd, which the [`Inflater`] decompresses.
+    /// Whether the pages are compressed with zstd. If so, the [`Inflater`] decompresses them.
     is_zstd: bool,
     physical: Type,
     found: DataType,
@@ -95,7 +100,7 @@ struct PagedColumn {
 }
 
 struct DataPage {
-    /// The number of rows that are left.
+    /// The number of rows of the page that have not been decoded yet.
     left: usize,
     levels: Option<Runs>,
     values: Values,
@@ -107,8 +112,8 @@ enum Values {
 }
 
 impl PagedColumn {
-    /// Opens the leaf of root column `column`, whose type in Arrow is `found`, if it can be decoded
-    /// from its pages for the role.
+    /// Opens the column at position `column` of a row group. `found` is its type in Arrow. Returns
+    /// `None` if the column cannot be decoded from its pages for this role.
     fn open(
         file: &Arc<PositionedFile>,
         (metadata, group, column): (&ParquetMetaData, usize, usize),
@@ -160,8 +165,8 @@ impl PagedColumn {
         Some(column)
     }
 
-    /// Appends the next `rows` rows. Returns `None` if they cannot be decoded here; the column may
-    /// then have some of them.
+    /// Appends the next `rows` rows to the column. Returns `None` if they cannot be decoded here.
+    /// In this case, the column may already hold some of the rows.
     fn decode(
         &mut self,
         rows: usize,
@@ -279,7 +284,7 @@ impl PagedColumn {
         Some(())
     }
 
-    /// Decodes an array by the role; returns `None` if the role refuses a value.
+    /// Decodes an array by the role. Returns `None` if the role refuses a value of the array.
     fn make(&self, role: &Role, array: &ArrayRef) -> Option<Column> {
         let mut column = Column::with_capacity(role, array.len());
         let mut unused = DictionaryKeys::default();
@@ -288,16 +293,17 @@ impl PagedColumn {
     }
 }
 
-/// The decompressor of pages that all columns of a part share.
+/// A decompressor of pages, which all columns of a part share.
 #[derive(Default)]
 struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
 
-/// The largest size of a page. A page that declares more is left to the other decoder, which
-/// refuses it.
+/// The maximum number of bytes of a page after decompression. A page that declares more bytes is
+/// left to Arrow's decoder, which reports the error.
 const LARGEST_PAGE: u64 = 256 << 20;
 
 impl Inflater {
-    /// Decompresses a page; returns `None` if it is damaged or does not declare its size.
+    /// Decompresses a page. Returns `None` if the page is damaged, is too large or does not declare
+    /// its size.
     fn inflate(&mut self, bytes: &[u8]) -> Option<Bytes> {
         if bytes.is_empty() {
             return Some(Bytes::new());
@@ -316,7 +322,8 @@ impl Inflater {
     }
 }
 
-/// Removes `count` plain values from the front of the bytes and returns them.
+/// Removes `count` values in plain encoding from the front of `bytes` and returns their bytes.
+/// Returns `None` if there are fewer values.
 fn take_plain(bytes: &mut Bytes, physical: Type, count: usize) -> Option<Bytes> {
     let size = match physical {
         Type::INT32 | Type::FLOAT => count.checked_mul(4)?,
@@ -333,7 +340,7 @@ fn take_plain(bytes: &mut Bytes, physical: Type, count: usize) -> Option<Bytes> 
     (size <= bytes.len()).then(|| bytes.split_to(size))
 }
 
-/// Decodes plain values by the role and appends them.
+/// Decodes values in plain encoding by the role and appends them to the column.
 fn decode_plain(
     bytes: &Bytes,
     physical: Type,
@@ -359,7 +366,8 @@ fn decode_plain(
     append(column, role, &array, rules, &mut DictionaryKeys::default()).ok()
 }
 
-/// Returns plain numbers as an array of their type in Arrow.
+/// Returns numbers in plain encoding as an array of their Arrow type, or `None` for a type that
+/// this module does not decode.
 fn numbers(physical: Type, found: &DataType, bytes: &[u8]) -> Option<ArrayRef> {
     macro_rules! array {
         ($array:ty, $physical:ty, $native:ty) => {
@@ -387,8 +395,12 @@ fn numbers(physical: Type, found: &DataType, bytes: &[u8]) -> Option<ArrayRef> {
     })
 }
 
-/// Appends `entries[numbers]`. Where a level is not 1, the missing value is appended and no number
-/// is used.
+/// Appends one decoded value for each row. A row takes the entry of the dictionary that the next of
+/// `numbers` names. If `levels` is given, a row whose level is not 1 takes the missing value
+/// instead and uses no number.
+///
+/// Returns `None` if a number is not below the number of entries, if `numbers` has too few
+/// elements, or if the column is not of a kind that can be gathered.
 fn gather(
     column: &mut Column,
     entries: &Column,

@@ -1,8 +1,8 @@
-//! A file that is read at positions, so that several decoders share one descriptor without a common
-//! offset.
+//! A file that is read at given positions. Several decoders can share one file descriptor, because
+//! they do not share an offset.
 //!
-//! A mapping was rejected: if a data file is truncated while it is read, a read gives an error and
-//! a mapping would give a SIGBUS.
+//! A memory mapping was rejected: if another process truncates the file while it is read, a read
+//! returns an error, but a mapping causes a SIGBUS.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -16,7 +16,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use crate::error::{self, ReaderError};
 
-/// A file and its length when it was opened.
+/// A file, with its length at the time of opening.
 #[derive(Clone, Debug)]
 pub(crate) struct PositionedFile {
     file: Arc<File>,
@@ -61,7 +61,7 @@ impl ChunkReader for PositionedFile {
     }
 }
 
-/// A reader that continues from a position.
+/// A reader of the bytes of a file from a position on.
 #[derive(Debug)]
 pub(crate) struct From {
     file: PositionedFile,

@@ -1,10 +1,10 @@
-//! The decoder of Parquet's hybrid of run lengths and bit packing, which holds levels and
-//! dictionary entries.
+//! The decoder of Parquet's hybrid encoding of run lengths and packed bits, which stores levels and
+//! dictionary indices.
 
 use bytes::Bytes;
 use zillion_device::simd::vectorised;
 
-/// The numbers of a page, one run after another.
+/// A decoder of the numbers of a page, which reads one run after another.
 #[derive(Debug)]
 pub(super) struct Runs {
     bytes: Bytes,
@@ -20,7 +20,8 @@ enum Run {
         value: u32,
         left: usize,
     },
-    /// A run of packed numbers that starts at byte `start` and of which `done` have been read.
+    /// A run of packed numbers. It starts at byte `start`; `done` numbers have been read and `left`
+    /// numbers remain.
     Packed {
         start: usize,
         done: usize,
@@ -29,7 +30,7 @@ enum Run {
 }
 
 impl Runs {
-    /// Returns the numbers of `width` bits; `None` if such numbers would not fit 32 bits.
+    /// Returns a decoder of numbers of `width` bits, or `None` if `width` is above 32.
     pub(super) fn new(bytes: Bytes, width: usize) -> Option<Self> {
         (width <= 32).then_some(Self {
             bytes,
@@ -39,7 +40,8 @@ impl Runs {
         })
     }
 
-    /// Skips `count` numbers if they are one run of `value`.
+    /// Skips the next `count` numbers and returns `true` if they lie in one run that repeats
+    /// `value`. Otherwise returns `false` and skips nothing.
     pub(super) fn pass_over(&mut self, count: usize, value: u32) -> bool {
         if matches!(self.run, Run::Repeat { left: 0, .. } | Run::Packed { left: 0, .. })
             && self.start_run().is_none()
@@ -55,7 +57,7 @@ impl Runs {
         }
     }
 
-    /// Decodes the next numbers; returns `None` if there are too few.
+    /// Decodes the next numbers into `out`. Returns `None` if the page has too few numbers.
     pub(super) fn fill(&mut self, mut out: &mut [u32]) -> Option<()> {
         while !out.is_empty() {
             match &mut self.run {
@@ -112,7 +114,8 @@ impl Runs {
     }
 }
 
-/// Unpacks the numbers of `bytes` from index `first` on.
+/// Unpacks numbers of `width` bits from `bytes` into `out`, starting with the number at index
+/// `first`. Returns `None` if there are too few bytes.
 fn unpack(bytes: &[u8], first: usize, width: usize, out: &mut [u32]) -> Option<()> {
     if width == 0 {
         out.fill(0);
@@ -156,8 +159,8 @@ const fn mask(width: usize) -> u32 {
     ((1u64 << width) - 1) as u32
 }
 
-/// Unpacks groups of eight numbers, each group packed in `WIDTH` bytes. The length of `groups` is a
-/// multiple of eight.
+/// Unpacks groups of eight numbers. Each group takes `WIDTH` bytes. The length of `groups` must be
+/// a multiple of eight.
 #[inline(always)]
 fn unpack_groups<const WIDTH: usize>(bytes: &[u8], groups: &mut [u32]) {
     for (group, out) in groups.chunks_exact_mut(8).enumerate() {
@@ -187,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Packs bits in the format's own order: least significant bit first.
+    /// Packs numbers as the format requires, with the least significant bit first.
     fn packed(numbers: &[u32], width: usize) -> Vec<u8> {
         let mut bytes = vec![0; (numbers.len() * width).div_ceil(8)];
         for (i, number) in numbers.iter().enumerate() {

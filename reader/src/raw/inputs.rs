@@ -1,4 +1,4 @@
-//! The inputs of a schema's requests, with the fields that they read and their values.
+//! The inputs of the requests of a schema: their names, their fields and their values.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use crate::block::{self, ListPart, Piece};
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
 
-/// The names of a schema's inputs; field `i` of the reading is input `i`.
+/// The names of the inputs of a schema. Input `i` is decoded from field `i` of the reading.
 #[derive(Clone, Debug)]
 pub(super) struct Inputs(Vec<String>);
 
 impl Inputs {
-    /// Returns the inputs, and the fields from which they are decoded.
+    /// Returns the inputs of a schema, and the fields from which they are decoded.
     ///
     /// # Errors
-    /// Returns an error if a feature and a join have the same input name, but need values of
-    /// different types or columns.
+    /// Returns an error if a feature and a join have the same input name but read different
+    /// columns, or if no type fits both.
     pub(super) fn of(schema: &Schema) -> Result<(Self, Vec<Field>)> {
         let mut names = Vec::new();
         let mut fields: Vec<Field> = Vec::new();
@@ -52,7 +52,7 @@ impl Inputs {
         Ok((Self(names), fields))
     }
 
-    /// Returns the values of some rows, which were decoded for `fields`.
+    /// Returns the values of all inputs in the rows of `pieces`, which were decoded for `fields`.
     pub(super) fn columns(&self, pieces: &[Piece], fields: &[Field]) -> RawColumns<'static> {
         let column = |(at, name): (usize, &String)| {
             let (values, lengths) = match fields[at].role {
@@ -73,7 +73,7 @@ impl Inputs {
     }
 }
 
-/// Returns the role that decodes a feature's values as a request has them.
+/// Returns the role that decodes the values of a feature for a request.
 fn role(feature: &FeatureSpec) -> Role {
     match feature.kind {
         FeatureKind::Id { raw, .. } => Role::RawId { raw },
@@ -84,8 +84,9 @@ fn role(feature: &FeatureSpec) -> Role {
     }
 }
 
-/// Returns the role of an input that both a feature and a join read: a text can be read as a whole
-/// number, and a whole number as a number. Returns `None` if no type serves both.
+/// Returns the role of an input that both a feature and a join read. The role is possible because a
+/// text can also be read as a whole number, and a whole number as a number. Returns `None` if no
+/// type fits both.
 fn shared_role(feature: &Role, side: RawType) -> Option<Role> {
     let raw = match (feature, side) {
         (Role::RawId { raw: RawType::String }, _) => RawType::String,
@@ -107,7 +108,8 @@ fn not_told_apart(feature: &Field, by: &str, side: &str) -> ReaderError {
     ReaderError::setting(format_args!("features.{by}"), problem)
 }
 
-/// Returns ids as numbers of one type, if all are present and are numbers.
+/// Returns ids as the values of one input. If all ids are present and are numbers, the result holds
+/// numbers of one type.
 fn ids(raw: RawType, values: Vec<RawValue<'static>>) -> RawValues<'static> {
     // A grammar returns each whole number in a type that fits it; the declared type fits it too.
     let typed = |value: RawValue<'static>| match (raw, value) {

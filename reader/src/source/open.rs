@@ -1,4 +1,4 @@
-//! The opening of a file by its format.
+//! The opening of data files of all formats.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use crate::ipc::IpcFile;
 use crate::parquet::ParquetFile;
 use crate::text::{OtherColumns, TextFile, TextPlan};
 
-/// A data file of any format, opened and checked, for tools that read files without a schema.
+/// A data file of any format that has been opened and checked. Tools use it to read files without a
+/// schema.
 #[derive(Clone, Debug)]
 pub struct DataFile(pub(crate) Opened);
 
 impl DataFile {
-    /// Opens a file in the format that the settings or its ending name.
+    /// Opens a file. The settings name its format, or otherwise its extension does.
     ///
     /// # Errors
     /// Returns an error if the format is not known, or if the file cannot be read, is empty or is
@@ -32,7 +33,7 @@ impl DataFile {
         }))
     }
 
-    /// Opens the files of a list with settings that have been checked.
+    /// Checks the settings, and opens the files of a list with them.
     pub(crate) fn open_all(config: &DataConfig, paths: &[PathBuf]) -> Result<Vec<Self>> {
         config.check()?;
         if paths.is_empty() {
@@ -41,7 +42,7 @@ impl DataFile {
         paths.iter().map(|path| Self::open(config, path)).collect()
     }
 
-    /// Returns the error about a list of files without a row.
+    /// Returns the error about a list of files that have no rows.
     pub(crate) fn no_rows(files: &[Self]) -> ReaderError {
         ReaderError::NoRows { files: files.len(), path: files[0].path().to_owned() }
     }
@@ -67,8 +68,8 @@ impl DataFile {
         self.columns().contains(&name)
     }
 
-    /// Returns the number of rows, if it is known before the rows are read, as it is for Parquet
-    /// and Arrow files.
+    /// Returns the number of rows if it is known before the rows are read, as in Parquet and Arrow
+    /// files; otherwise returns `None`.
     pub fn rows(&self) -> Option<u64> {
         match &self.0 {
             Opened::Text(file) => (!file.has_rows() && !file.is_stream()).then_some(0),
@@ -76,7 +77,7 @@ impl DataFile {
         }
     }
 
-    /// Returns the file as text, if it is a text file.
+    /// Returns the text file, or `None` if the file is not text.
     pub fn text(&self) -> Option<&TextFile> {
         match &self.0 {
             Opened::Text(file) => Some(file),
@@ -84,7 +85,7 @@ impl DataFile {
         }
     }
 
-    /// Returns the file as typed columns, if its format has types.
+    /// Returns the file as a source of Arrow arrays, or `None` if it is a text file.
     pub fn arrays(&self) -> Option<&dyn ArraySource> {
         match &self.0 {
             Opened::Text(_) => None,
@@ -92,8 +93,8 @@ impl DataFile {
         }
     }
 
-    /// Returns the units of the file, which has the number `file` in its list. Units without rows
-    /// are left out.
+    /// Returns the units of the file. `file` is the index of the file in the list. Units without
+    /// rows are left out.
     pub(crate) fn units(&self, file: usize) -> Vec<Unit> {
         let groups = match &self.0 {
             Opened::Text(text) => {
@@ -110,11 +111,12 @@ impl DataFile {
         units.filter(|unit| unit.rows > 0).collect()
     }
 
-    /// Finds and checks the columns of the fields. `first` is the first file of the list if this is
-    /// a later one. `others` is the treatment of columns of a text file that no field reads.
+    /// Finds the columns of the fields, checks their types, and returns the plan that decodes them.
+    /// `first` is the first file of the list if this file is a later one. `others` is the rule for
+    /// the columns of a text file that no field reads.
     ///
     /// # Errors
-    /// Returns an error if a column is missing or has a type that does not fit its field.
+    /// Returns an error if a column is missing or if its type does not fit.
     pub(crate) fn plan(
         &self,
         fields: &[Field],

@@ -1,4 +1,4 @@
-//! The decoding of one value of a row by its role, which is the same for every grammar.
+//! The decoding of one value of a row by its role. All grammars share it.
 
 use zillion_feature::raw_value::{
     RawId, ValueError, group_from_bytes, id_from_cell, parse_f64, parse_f64_with_comma,
@@ -11,13 +11,13 @@ use crate::config::Decimal;
 use crate::field::Role;
 use crate::value::{self, Outcome, Refusal};
 
-/// A value as a grammar returns it. Every method returns `None` for a missing value.
+/// A value in the form that a grammar gives it. The methods return `None` if the value is missing.
 pub(super) trait Cell {
     fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>>;
-    /// Appends the ids of a list that are not missing.
+    /// Appends the ids of a list to `list`, without missing ids.
     fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()>;
-    /// Appends the text of the value, in the spelling of an id of type string; returns whether the
-    /// value has one.
+    /// Appends the text of the value to `to`, in the same form as for an id of type string. Returns
+    /// `false` if the value is missing.
     fn text(&self, to: &mut Vec<u8>) -> Outcome<bool> {
         let text = self.id::<RawValue<'static>>(RawType::String)?;
         if let Some(RawValue::Text(text)) = &text {
@@ -29,7 +29,7 @@ pub(super) trait Cell {
     fn label(&self) -> Outcome<Option<f32>>;
     fn group(&self) -> Outcome<Option<u64>>;
     fn time(&self) -> Outcome<Option<i64>>;
-    /// Returns the text of the value for messages.
+    /// Returns the value as text for messages.
     fn format(&self) -> Vec<u8>;
 }
 
@@ -98,7 +98,7 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
     Ok(())
 }
 
-/// A value that is written as a text, with the settings by which it is read.
+/// A cell of text, with the settings that determine its meaning.
 #[derive(Clone, Copy)]
 pub(super) struct TextCell<'a> {
     pub(super) text: &'a [u8],

@@ -1,4 +1,4 @@
-//! The decoding of CSV and TSV: records of cells to columns.
+//! The decoding of CSV and TSV, whose rows are records of cells.
 
 use super::cell::{TextCell, push};
 use super::decode::{Decoding, RowPlan, TextBlock};
@@ -8,13 +8,13 @@ use super::settings::TextSettings;
 use crate::block::Column;
 use crate::field::{Field, Role};
 
-/// The plan for CSV and TSV: the cells of a record that are decoded.
+/// The plan for CSV and TSV: the cells of each record that are decoded, and their fields.
 #[derive(Debug)]
 pub(super) struct CellPlan {
     pub(super) dialect: Dialect,
-    /// The number of cells of every record.
+    /// The number of cells that each record must have.
     pub(super) width: usize,
-    /// The pairs of cell and field, ascending.
+    /// The index of a cell and the index of the field that reads it, sorted by cell.
     pub(super) cells: Vec<(usize, usize)>,
 }
 
@@ -27,7 +27,7 @@ impl RowPlan for CellPlan {
     }
 }
 
-/// The records of a chunk.
+/// A cursor over the records of a chunk.
 struct CellRows<'a> {
     records: Records<'a>,
     chunk: &'a [u8],

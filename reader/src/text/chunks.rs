@@ -1,8 +1,8 @@
-//! The division of a source of bytes into chunks of whole records.
+//! The division of a stream of bytes into chunks of whole records.
 //!
-//! This part of reading text must be sequential; cells are split and decoded in parallel, chunk by
-//! chunk. Memory is bounded: a chunk has [`CHUNK`] bytes, or the bytes of one longer record, up to
-//! [`MAX_RECORD`].
+//! This part of reading text is sequential. The records of different chunks are split into cells
+//! and decoded in parallel. Memory is bounded: a chunk has at most [`CHUNK`] bytes, or one longer
+//! record of at most [`MAX_RECORD`] bytes.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,18 @@ use super::records::{Dialect, Records, Step, last_record_end};
 use super::settings::Grammar;
 use crate::error::{Near, Place, ReaderError, Result};
 
-/// The number of bytes of a chunk.
+/// The target number of bytes of a chunk.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// The maximum number of bytes of a record. In a longer record, a quote was probably never closed.
+/// The maximum number of bytes of a record. A longer record is an error, because probably a quote
+/// was never closed.
 const MAX_RECORD: usize = 16 << 20;
 
-/// The number of rows at the beginning of a file without a header that determine its columns.
+/// The number of rows at the start of a file from which its columns are determined if the file has
+/// no header.
 pub(super) const FIRST_ROWS: usize = 1000;
 
-/// Returns the message about a column that the first rows of a file do not have.
+/// Returns the message about a row with a column that is missing in the first rows of the file.
 pub(super) fn beyond_first_rows(column: &str) -> String {
     format!(
         "the row has a column `{column}` that none of the first {FIRST_ROWS} rows of the file has, so its values \
@@ -30,26 +32,26 @@ pub(super) fn beyond_first_rows(column: &str) -> String {
     )
 }
 
-/// A piece of a text file that holds whole records.
+/// A part of a text file that contains whole records.
 #[derive(Debug)]
 pub struct Chunk {
     /// The bytes of the records.
     pub bytes: Vec<u8>,
-    /// The byte of the decompressed text at which the chunk starts.
+    /// The position in the decompressed text of the first byte of the chunk.
     pub offset: u64,
 }
 
-/// A reader of a source of bytes that returns chunks of whole records.
+/// A reader that divides a source of bytes into chunks of whole records.
 pub struct Chunks {
     source: Bytes,
     path: PathBuf,
     grammar: Grammar,
-    /// The bytes that were read and not yet returned, and the position in the decompressed text at
-    /// which they start.
+    /// The bytes that have been read but not returned yet. `offset` is the position in the
+    /// decompressed text of their first byte.
     buffer: Vec<u8>,
     offset: u64,
     at_end: bool,
-    /// Whether no row has been returned yet.
+    /// Whether no chunk has been returned yet.
     fresh: bool,
 }
 
@@ -63,7 +65,7 @@ impl std::fmt::Debug for Chunks {
 }
 
 impl Chunks {
-    /// Returns the chunks of `source` from its beginning. `path` is its name in messages.
+    /// Opens a source at its beginning. `path` is the name of the source in messages.
     ///
     /// # Errors
     /// Returns an error if the source cannot be read, has no bytes, or begins with the byte order
@@ -92,7 +94,8 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Removes the first record and returns its cells as the names of the columns.
+    /// Removes the first record, which is the header, and returns its cells as the names of the
+    /// columns.
     ///
     /// # Errors
     /// Returns an error if the source cannot be read, has no record, or is not UTF-8.
@@ -126,12 +129,12 @@ impl Chunks {
         }
     }
 
-    /// Returns whether the next chunk is the first chunk of data.
+    /// Returns whether the next chunk contains the first row of the data.
     pub fn is_at_first_row(&self) -> bool {
         self.fresh
     }
 
-    /// Returns whether there is another record.
+    /// Returns whether there is at least one more record.
     ///
     /// # Errors
     /// Returns an error if the source cannot be read.
@@ -146,8 +149,8 @@ impl Chunks {
         }
     }
 
-    /// Returns the number of bytes before the first record if the buffer holds no record yet, and
-    /// `None` if it holds one.
+    /// Returns the number of bytes without a row at the front of the buffer (empty lines, and in
+    /// some formats comments), or `None` if the buffer contains a row.
     fn blank_front(&self) -> Option<usize> {
         if let Grammar::Cells(_) = self.grammar {
             let blank = self.buffer.iter().take_while(|&&b| b == b'\n' || b == b'\r').count();
@@ -169,8 +172,8 @@ impl Chunks {
         })
     }
 
-    /// Returns the columns that `of` finds in the first rows of a file without a header. The rows
-    /// stay in the buffer. A file without a row has no columns.
+    /// Returns the columns of a file without a header. The function `of` finds the columns in the
+    /// bytes of the first rows. These rows stay in the buffer. A file without rows has no columns.
     ///
     /// # Errors
     /// Returns an error if the source or its first rows cannot be read.
@@ -201,7 +204,7 @@ impl Chunks {
         })
     }
 
-    /// Reads the next chunk; returns `None` at the end.
+    /// Returns the next chunk, or `None` at the end.
     ///
     /// # Errors
     /// Returns an error if the source cannot be read, or if a record is too long.

@@ -1,4 +1,4 @@
-//! The counting of the rows of a chunk without decoding them.
+//! The counting of the rows of a chunk, without decoding them.
 
 use zillion_device::simd::vectorised;
 
@@ -30,8 +30,8 @@ pub fn count_rows(chunk: &Chunk, grammar: Grammar) -> usize {
     rows
 }
 
-/// Returns the number of lines that are not empty, which is the number of records if nothing is
-/// quoted. A carriage return or a line feed alone ends a line too.
+/// Returns the number of lines that are not empty. If no cell is quoted, this is the number of
+/// records. A carriage return or a line feed ends a line.
 fn lines_of_cells(bytes: &[u8]) -> usize {
     let is_end = |byte: u8| (byte == b'\n') | (byte == b'\r');
     let first = bytes.first().map_or(0, |&byte| usize::from(!is_end(byte)));

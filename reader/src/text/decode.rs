@@ -1,4 +1,4 @@
-//! The decoding of a chunk of rows to a block of columns: one loop for all grammars.
+//! The decoding of a chunk of rows to a block of columns. All grammars share one loop.
 
 use std::fmt;
 
@@ -10,25 +10,25 @@ use crate::field::Field;
 use crate::policy::{Draw, Kept, Picker};
 use crate::rejects::LINE;
 
-/// The plan by which the rows of a text file are decoded; each grammar has its own implementation.
+/// A plan by which the rows of a text file are decoded. Each grammar implements this trait.
 pub(crate) trait RowPlan: fmt::Debug + Send + Sync {
-    /// Decodes the rows of a chunk.
+    /// Decodes the rows of a chunk to a block.
     ///
     /// # Errors
-    /// Returns the first bad row that must not be left out.
+    /// Returns the first bad row that may not be left out.
     fn decode(&self, task: &Decoding<'_>) -> Result<TextBlock, BadRow>;
 }
 
-/// The treatment of columns that no field reads, in formats whose rows name their own columns.
+/// The rule for columns that no field reads, in formats in which each row names its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherColumns {
-    /// Such columns are skipped.
+    /// Such columns are ignored.
     PassOver,
     /// A row with such a column is an error, because its values would be lost.
     Refuse,
 }
 
-/// A decoded chunk, and the bad rows that were left out of it.
+/// The block of a decoded chunk, and the bad rows that were left out.
 #[derive(Debug)]
 pub(crate) struct TextBlock {
     pub(crate) block: Block,
@@ -39,17 +39,18 @@ pub(crate) struct TextBlock {
 pub(crate) struct Decoding<'a> {
     pub(super) chunk: &'a Chunk,
     pub(super) fields: &'a [Field],
-    /// The number of rows at the beginning that are skipped.
+    /// The number of rows at the beginning of the chunk that are skipped.
     pub(super) skip: usize,
-    /// The number of the chunk's first row in the file; used only if rows are sampled.
+    /// The index in the file of the chunk's first row. It is used only if rows are sampled.
     pub(super) first: u64,
     pub(super) picker: &'a Picker,
     pub(super) settings: &'a TextSettings,
 }
 
 impl Decoding<'_> {
-    /// Decodes the rows. `row_bytes` is an estimate of the number of bytes of a row, which is right
-    /// within a factor of two for most logs; only the reserved memory depends on it.
+    /// Decodes the rows of the chunk. `row_bytes` is an estimate of the mean number of bytes of a
+    /// row, which is right within a factor of two for most logs. It determines only how much memory
+    /// is reserved.
     pub(super) fn run<R: Rows>(&self, mut rows: R, row_bytes: usize) -> Result<TextBlock, BadRow> {
         let Self { chunk, fields, picker, .. } = *self;
         let capacity = chunk.bytes.len() / (row_bytes + 1) + 1;
@@ -104,16 +105,17 @@ impl Decoding<'_> {
     }
 }
 
-/// The draw among the rows with label 0.
+/// The draw that decides which rows with label 0 are kept.
 struct NegativeDraw {
     field: usize,
     draw: Draw,
-    /// A column that holds the label of the current row.
+    /// A column that is used to decode the label of the current row.
     label: Column,
 }
 
 impl NegativeDraw {
-    /// Returns whether a row is kept; its label is decoded before anything else of the row.
+    /// Returns whether the current row is kept. Decodes only the label of the row. `number` is the
+    /// index of the row in the file.
     fn keeps<R: Rows>(&mut self, number: u64, rows: &mut R, fields: &[Field]) -> bool {
         if self.draw.keeps(number) {
             return true;
@@ -126,7 +128,7 @@ impl NegativeDraw {
     }
 }
 
-/// Returns the text of a record without the empty lines before it and without its line end.
+/// Returns the text of a record, without the line ends before it and after it.
 fn without_line_ends(record: &[u8]) -> &[u8] {
     let is_text = |&byte: &u8| byte != b'\n' && byte != b'\r';
     let start = record.iter().position(is_text).unwrap_or(record.len());

@@ -1,4 +1,4 @@
-//! The text file or stream whose columns are known.
+//! A text file or a text stream after its columns have been determined.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::field::Field;
 use crate::format::{Compression, TextFormat};
 use crate::header;
 
-/// A text file whose columns are known.
+/// A text file or a text stream after its columns have been determined.
 #[derive(Debug)]
 pub struct TextFile {
     path: PathBuf,
@@ -29,16 +29,17 @@ pub struct TextFile {
     has_rows: bool,
 }
 
-/// The bytes of a text file.
+/// The source of the bytes of a text.
 #[derive(Debug)]
 enum Origin {
     File(Compression),
-    /// A stream after its header, until a pass takes it.
+    /// A stream that is positioned after its header. `None` after a pass has taken it.
     Stream(Mutex<Option<Chunks>>),
 }
 
 impl TextFile {
-    /// Opens a file, reads its header or its first rows, and checks whether it has rows.
+    /// Opens a file, determines its columns from the header or the first rows, and checks whether
+    /// it has rows.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, is empty or not UTF-8, or if its first rows
@@ -53,7 +54,7 @@ impl TextFile {
         Ok(Self::read_start(source, path, Origin::File(compression), config, format)?.0)
     }
 
-    /// Opens a stream, which can be read once. `name` is its name in messages.
+    /// Opens a stream, which can be read only once. Messages call it `name`.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`TextFile::open`].
@@ -71,8 +72,8 @@ impl TextFile {
         Ok(file)
     }
 
-    /// Reads the names of the columns, checks whether there are rows, and returns the file and its
-    /// chunks from the first row on.
+    /// Determines the columns and checks whether there are rows. Returns the file and its chunks,
+    /// starting with the first row.
     fn read_start(
         source: Bytes,
         path: &Path,
@@ -98,7 +99,7 @@ impl TextFile {
         &self.path
     }
 
-    /// Returns the names of the columns, which the header or the first rows have.
+    /// Returns the names of the columns from the header, the settings or the first rows.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
@@ -108,32 +109,32 @@ impl TextFile {
         self.settings.grammar
     }
 
-    /// Returns the settings by which the rows are decoded.
+    /// Returns the settings that determine how the rows are decoded.
     pub(crate) fn settings(&self) -> &TextSettings {
         &self.settings
     }
 
-    /// Returns whether a cell stands for a missing value.
+    /// Returns whether the text of a cell means a missing value.
     pub fn is_missing(&self, cell: &[u8]) -> bool {
         self.settings.rules.is_missing(cell)
     }
 
-    /// Returns whether there is a row.
+    /// Returns whether there is at least one row.
     pub fn has_rows(&self) -> bool {
         self.has_rows
     }
 
-    /// Returns whether the text is a stream, which can be read once.
+    /// Returns whether the text is a stream, which can be read only once.
     pub fn is_stream(&self) -> bool {
         matches!(self.origin, Origin::Stream(_))
     }
 
-    /// Returns whether the text is a file that is not compressed.
+    /// Returns whether the text is a file without compression.
     pub(crate) fn is_plain_file(&self) -> bool {
         matches!(self.origin, Origin::File(Compression::None))
     }
 
-    /// Opens the chunks from the first data row on.
+    /// Returns the chunks of the text, starting with the first row of the data.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, or if the stream has been read before.
@@ -154,7 +155,7 @@ impl TextFile {
         Ok(chunks)
     }
 
-    /// Finds the column of each field and returns the plan that decodes the rows.
+    /// Finds the columns of the fields and returns the plan that decodes the rows.
     ///
     /// # Errors
     /// Returns an error if a column is missing or does not fit its field.
@@ -186,7 +187,7 @@ impl TextFile {
         })
     }
 
-    /// Checks that the first rows of a file without a header have a field's column.
+    /// Checks that the first rows of a file without a header contain the column of a field.
     fn find_in_rows(&self, field: &Field) -> Result<()> {
         let found = header::find(&self.columns, field, &self.path, None);
         found.map(drop).map_err(|error| match error {

@@ -1,7 +1,9 @@
-//! The format of JSON lines: one object in each line, with keys as columns.
+//! The format of JSON lines: each line holds one object, and the keys of the objects are the
+//! columns.
 //!
-//! The visitors of serde write the values of a line into one flat row, so that no tree is built and
-//! missing keys are known. The value of a key that no field reads is skipped and not converted.
+//! The visitors of serde write the values of a line directly into a flat row. This avoids a tree of
+//! values and shows which keys are missing. The value of a key that no field reads is skipped
+//! without conversion.
 
 mod cell;
 mod row;
@@ -18,16 +20,16 @@ use super::settings::{Grammar, TextSettings};
 use crate::field::Field;
 use cell::JsonCell;
 
-/// The plan for JSON lines: the keys of an object that are decoded.
+/// The plan for JSON lines: the keys that are decoded, and their fields.
 #[derive(Debug)]
 pub(super) struct JsonPlan {
     keys: JsonKeys,
-    /// The number of each field's key.
+    /// The number of the key that each field reads.
     key_of: Vec<usize>,
 }
 
 impl JsonPlan {
-    /// Returns the plan that decodes the column of each field.
+    /// Returns the plan that decodes the fields. `others` is the rule for keys that no field reads.
     pub(super) fn new(fields: &[Field], others: OtherColumns) -> Self {
         let mut keys =
             JsonKeys { refuses_others: others == OtherColumns::Refuse, ..JsonKeys::default() };
@@ -63,17 +65,17 @@ impl LinePlan for JsonPlan {
     }
 }
 
-/// The keys of objects that are read, each with a number.
+/// The keys of objects whose values are read. The keys are numbered from 0.
 #[derive(Clone, Debug, Default)]
 pub struct JsonKeys {
     names: Vec<String>,
     numbers: HashMap<String, usize>,
-    /// Whether an object with a key that has no number is refused.
+    /// Whether an object is refused if it has a key outside this set.
     refuses_others: bool,
 }
 
 impl JsonKeys {
-    /// Returns the number of a key; a new key gets the next number.
+    /// Returns the number of a key. Adds the key with the next number if it is new.
     pub fn add(&mut self, name: &str) -> usize {
         if let Some(&number) = self.numbers.get(name) {
             return number;
@@ -88,18 +90,18 @@ impl JsonKeys {
         self.names.len()
     }
 
-    /// Returns whether no key is read.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Returns the name of a key.
+    /// Returns the name of the key with this number.
     pub fn name(&self, number: usize) -> &str {
         &self.names[number]
     }
 
-    /// Returns the number of a key. The number `guess` is tried first, because the keys of most
-    /// lines have the same order.
+    /// Returns the number of a key, or `None` if the key has no number. The number `guess` is tried
+    /// first, because the keys of most lines have the same order.
     #[inline]
     fn find(&self, name: &str, guess: usize) -> Option<usize> {
         if self.names.get(guess).is_some_and(|known| known == name) {
@@ -109,11 +111,11 @@ impl JsonKeys {
     }
 }
 
-/// Returns the keys of all objects in a text, in order of first appearance. A line that cannot be
-/// read is skipped if another line can be read.
+/// Returns the keys of all objects in a text, in the order in which they first appear. A line that
+/// cannot be read is ignored if any other line can be read.
 ///
 /// # Errors
-/// Returns the problem of the first line if no line can be read.
+/// Returns the problem of the first line if none of the lines can be read.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
     let mut keys = JsonKeys::default();
     read_some(Grammar::Json, text, |line| row::keys_of(line, &mut keys))?;

@@ -1,4 +1,4 @@
-//! The decoding of rows that are lines (JSON lines, libsvm) to columns.
+//! The decoding of rows that are lines, as in JSON lines and libsvm.
 
 use super::cell::{Cell, push};
 use super::lines::Lines;
@@ -7,23 +7,23 @@ use super::settings::TextSettings;
 use crate::block::Column;
 use crate::field::{Field, Role};
 
-/// The plan for a grammar whose rows are lines, which reads a line and finds the value of each
-/// field.
+/// A plan for a grammar in which each row is one line. The plan parses a line and finds the value
+/// of each field.
 pub(super) trait LinePlan {
-    /// The type of a line that has been read; the memory is reused for the next line.
+    /// The type of a parsed line. Its memory is reused for the next line.
     type Row<'a>: Default;
-    /// The type of a value of a row.
+    /// The type of a value in a row.
     type Cell<'a>: Cell
     where
         Self: 'a;
 
-    /// Reads a line.
+    /// Parses a line into `row`.
     ///
     /// # Errors
     /// Returns a message with the problem and the remedy if the line does not follow the grammar.
     fn read<'a>(&self, row: &mut Self::Row<'a>, line: &'a [u8]) -> Result<(), String>;
 
-    /// Checks that a row has the form of the first rows of its file.
+    /// Checks that a row has the same form as the first rows of its file.
     ///
     /// # Errors
     /// Returns a message with the problem and the remedy if the row has another form.
@@ -31,7 +31,7 @@ pub(super) trait LinePlan {
         Ok(())
     }
 
-    /// Returns the value that a field reads.
+    /// Returns the value in a row that a field reads.
     fn cell<'a>(
         &'a self,
         row: &'a Self::Row<'_>,
@@ -40,7 +40,7 @@ pub(super) trait LinePlan {
     ) -> Self::Cell<'a>;
 }
 
-/// The rows of a chunk of lines.
+/// A cursor over the lines of a chunk that hold a row.
 pub(super) struct LineRows<'a, P: LinePlan> {
     lines: Lines<'a>,
     line: &'a [u8],

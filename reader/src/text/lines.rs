@@ -1,8 +1,9 @@
-//! The lines of a chunk, for the grammars whose rows are lines: JSON lines and libsvm.
+//! The lines of a chunk, for the grammars in which each row is one line: JSON lines and libsvm.
 
 use super::settings::Grammar;
 
-/// An iterator over the lines of a chunk that hold a row, without their line ends.
+/// A cursor over the lines of a chunk that hold a row. The lines are returned without their line
+/// ends.
 #[derive(Clone, Debug)]
 pub struct Lines<'a> {
     grammar: Grammar,
@@ -12,18 +13,18 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Returns the lines of a chunk.
+    /// Returns a cursor over the lines of a chunk.
     pub fn new(grammar: Grammar, input: &'a [u8]) -> Self {
         Self { grammar, input, start: 0, end: 0 }
     }
 
-    /// Returns the byte at which the line that [`Lines::advance`] returned last starts.
+    /// Returns the position in the chunk of the line that [`Lines::advance`] returned last.
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// Returns the next line that holds a row. Lines of white space and comments of libsvm are
-    /// skipped.
+    /// Returns the next line that holds a row, or `None` at the end. Lines of white space are
+    /// skipped, and in libsvm also comment lines.
     #[inline]
     pub fn advance(&mut self) -> Option<&'a [u8]> {
         while self.end < self.input.len() {
@@ -48,11 +49,11 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Calls `read` with each line of a text that holds a row. A line that cannot be read is skipped if
-/// another line can be read.
+/// Calls `read` with each line of a text that holds a row. A line that cannot be read is ignored if
+/// any other line can be read.
 ///
 /// # Errors
-/// Returns the problem of the first line if no line can be read.
+/// Returns the problem of the first line if none of the lines can be read.
 pub(super) fn read_some<'a>(
     grammar: Grammar,
     text: &'a [u8],
@@ -69,7 +70,7 @@ pub(super) fn read_some<'a>(
     if readable { Ok(()) } else { result }
 }
 
-/// Returns whether a line holds no row.
+/// Returns whether a line holds no row, because it is blank or a comment.
 pub(super) fn is_blank(grammar: Grammar, line: &[u8]) -> bool {
     match line.trim_ascii_start() {
         [] => true,

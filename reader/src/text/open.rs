@@ -1,4 +1,4 @@
-//! The opening of text files and streams, which are decompressed while they are read.
+//! The opening of text files and streams, with decompression while they are read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,13 +9,13 @@ use flate2::read::MultiGzDecoder;
 use crate::error::{ReaderError, Result};
 use crate::format::Compression;
 
-/// A stream of decompressed bytes.
+/// A source of decompressed bytes.
 pub(super) type Bytes = Box<dyn Read + Send>;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// Opens a file with a known compression.
+/// Opens a file whose compression is known.
 pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> {
     let failed = ReaderError::io("open the file", path);
     let file = File::open(path).map_err(failed)?;
@@ -26,12 +26,12 @@ pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> 
     decompress(Box::new(file), compression).map_err(failed)
 }
 
-/// Opens a stream of text; the compression is recognised from the first bytes. `path` is the name
-/// of the stream in messages.
+/// Opens a stream of text, and decompresses it if its first bytes show a known compression. `path`
+/// is the name of the stream in messages.
 ///
 /// # Errors
-/// Returns an error if the stream cannot be read, or if it is Parquet or Arrow, whose metadata is
-/// at the end of the file.
+/// Returns an error if the stream cannot be read, or if it is a Parquet or Arrow file, because the
+/// metadata of such a file is at its end.
 pub fn open_stream(mut stream: Box<dyn Read + Send>, path: &Path) -> Result<Box<dyn Read + Send>> {
     let failed = ReaderError::io("read", path);
     let mut start = Vec::new();

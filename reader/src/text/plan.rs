@@ -11,7 +11,7 @@ use super::rows::BadRow;
 use crate::field::Field;
 use crate::policy::Picker;
 
-/// A text file and the plan by which its rows are decoded.
+/// A text file, with the plan that decodes its rows.
 #[derive(Debug)]
 pub(crate) struct TextPlan {
     pub(crate) file: Arc<TextFile>,
@@ -24,11 +24,11 @@ impl TextPlan {
         count_rows(chunk, self.file.grammar())
     }
 
-    /// Decodes a chunk without its first `skip` rows. The first row of the chunk is row `first` of
-    /// its file, counted from 0; `first` is used only if rows are sampled.
+    /// Decodes a chunk without its first `skip` rows. `first` is the index in the file of the
+    /// chunk's first row; it is used only if rows are sampled.
     ///
     /// # Errors
-    /// Returns the first bad row that must not be left out.
+    /// Returns the first bad row that may not be left out.
     pub(crate) fn decode(
         &self,
         chunk: &Chunk,

@@ -1,7 +1,7 @@
-//! The division of bytes into records and cells, by the automaton of csv-core.
+//! The division of bytes into records and cells, by the state machine of csv-core.
 //!
-//! Empty lines are skipped, as in csv-core. Therefore a file with a single column must write an
-//! empty cell as `""`, and not as an empty line.
+//! Empty lines are skipped, as in csv-core. In a file with a single column, an empty cell must
+//! therefore be written as `""`, because an empty line would not count as a record.
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
@@ -10,16 +10,17 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 pub struct Dialect {
     /// The character between cells.
     pub delimiter: u8,
-    /// The character around cells that hold delimiters, or `None` if quotes have no meaning.
+    /// The character around cells that contain delimiters, or `None` if no character quotes cells.
     pub quote: Option<u8>,
 }
 
-/// A reader of the records of one chunk, which starts at the start of a record.
+/// A reader of the records of a chunk. The chunk must begin at the start of a record.
 pub struct Records<'a> {
     reader: Reader,
     input: &'a [u8],
     consumed: usize,
-    /// The unquoted text of the current record's cells, and the end of each cell in it.
+    /// The text of all cells of the current record without quotes. `ends` holds the end of each
+    /// cell in it.
     text: Vec<u8>,
     ends: Vec<usize>,
     cells: usize,
@@ -30,16 +31,16 @@ pub struct Records<'a> {
 pub enum Step {
     /// A record that ends with a line end.
     Record,
-    /// A record that ends with the chunk, without a line end.
+    /// A record that ends at the end of the chunk, without a line end.
     LastRecord,
     /// The end of the chunk.
     End,
-    /// The end of the chunk in an open quote.
+    /// The end of the chunk inside an open quote.
     OpenQuote,
 }
 
 impl<'a> Records<'a> {
-    /// Returns the records of a chunk.
+    /// Returns a reader of the records of a chunk.
     pub fn new(dialect: Dialect, input: &'a [u8]) -> Self {
         let mut builder = ReaderBuilder::new();
         builder.delimiter(dialect.delimiter);
@@ -55,12 +56,12 @@ impl<'a> Records<'a> {
         Self { reader, input, consumed: 0, text: vec![0; 1024], ends: vec![0; 64], cells: 0 }
     }
 
-    /// Returns the number of bytes of the chunk that the records so far have consumed.
+    /// Returns the number of bytes of the chunk that have been consumed by the records so far.
     pub fn consumed(&self) -> usize {
         self.consumed
     }
 
-    /// Reads the next record.
+    /// Reads the next record and returns the result.
     pub fn advance(&mut self) -> Step {
         let (mut written, mut ended) = (0, 0);
         loop {
@@ -98,7 +99,7 @@ impl<'a> Records<'a> {
         self.cells
     }
 
-    /// Returns a cell of the current record.
+    /// Returns the cell of the current record at this index.
     #[inline]
     pub fn cell(&self, index: usize) -> &[u8] {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
@@ -106,7 +107,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Returns the end of the last whole record of `input`, or `None` if no record ends there.
+/// Returns the position after the last whole record of `input`, or `None` if `input` contains no
+/// whole record.
 pub(super) fn last_record_end(dialect: Dialect, input: &[u8]) -> Option<usize> {
     if dialect.quote.is_none_or(|quote| !input.contains(&quote)) {
         // Without quotes every line end ends a record.

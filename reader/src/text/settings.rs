@@ -1,4 +1,4 @@
-//! The settings by which the text files of a dataset are read.
+//! The settings that determine how text files are decoded.
 
 use super::records::Dialect;
 use crate::arrays::TextRules;
@@ -16,7 +16,7 @@ pub enum Grammar {
     Svm,
 }
 
-/// The settings by which the text files of a dataset are read.
+/// The settings that determine how text files are decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct TextSettings {
     pub(crate) grammar: Grammar,
@@ -25,7 +25,8 @@ pub(crate) struct TextSettings {
 }
 
 impl TextSettings {
-    /// Returns the settings of a job for files of a format.
+    /// Returns the settings for the files of one format, as the `[data]` section of a job sets
+    /// them.
     pub(crate) fn new(config: &DataConfig, format: TextFormat) -> Self {
         Self {
             grammar: match format {

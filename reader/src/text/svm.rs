@@ -1,8 +1,9 @@
 //! The formats libsvm (`label [qid:N] index:value ..`) and libffm (`label field:index:value ..`).
 //!
-//! A row is one sparse vector. Its entries are a list column called `features`, with the index as
-//! id and the value as weight. In libffm there is one such column for each field, `field_0` and so
-//! on. The other columns are `label` and, if the rows have it, `qid`. `#` begins a comment.
+//! Each row is one sparse vector. In libsvm, the entries of the vector form one list column,
+//! `features`: the index of an entry is the id, and its value is the weight. In libffm, there is
+//! one such column for each field: `field_0`, `field_1` and so on. The other columns are `label`
+//! and, if the rows contain it, `qid`. The character `#` begins a comment.
 
 mod cell;
 mod row;
@@ -24,7 +25,7 @@ use crate::value;
 use cell::SvmCell;
 use row::{FEATURES, FIELD, LABEL, QUERY};
 
-/// The plan for libsvm and libffm: the column that each field reads.
+/// The plan for libsvm and libffm: the columns of the file that the fields read.
 #[derive(Clone, Debug)]
 pub(super) struct SvmPlan {
     /// Whether the entries of the first rows have fields, as in libffm.
@@ -34,10 +35,11 @@ pub(super) struct SvmPlan {
 }
 
 impl SvmPlan {
-    /// Returns the plan for the fields.
+    /// Returns the plan that decodes the fields. `others` is the rule for columns that no field
+    /// reads.
     ///
     /// # Errors
-    /// Returns an error if the role of a field does not fit the kind of its column.
+    /// Returns an error if the role of a field does not fit the column that it reads.
     pub(super) fn new(
         columns: &[String],
         fields: &[Field],
@@ -76,7 +78,7 @@ impl SvmPlan {
         Ok(Self { with_fields, reads, others })
     }
 
-    /// Refuses a row with a column that no field reads.
+    /// Returns an error message if a row has a column that no field reads.
     fn refuse_others(&self, row: &SvmRow<'_>) -> Result<(), String> {
         let is_read = |read: SvmColumn| self.reads.contains(&read);
         let refuse = |what: String| Err(beyond_first_rows(&what));
@@ -137,11 +139,11 @@ impl LinePlan for SvmPlan {
     }
 }
 
-/// Returns the columns of the rows of a text. A row that cannot be read is skipped if another row
+/// Returns the columns of the rows in a text. A row that cannot be read is ignored if any other row
 /// can be read.
 ///
 /// # Errors
-/// Returns the problem of the first row if no row can be read.
+/// Returns the problem of the first row if none of the rows can be read.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
     let mut with_query = false;
     // The first entry shows whether there are fields; rows of the other form are refused when they

@@ -1,4 +1,4 @@
-//! The same rows in any format make the same batches.
+//! Tests that the same rows make the same batches in every format.
 
 use std::sync::Arc;
 
@@ -142,7 +142,8 @@ fn text(rows: &[Row]) -> String {
     header.to_owned() + &rows.iter().map(line).collect::<String>()
 }
 
-/// Writes rows as JSON lines; a missing value is null in one row and absent in the next.
+/// Writes rows as JSON lines. A missing value is null in some rows, and its key is absent in
+/// others.
 fn json(rows: &[Row]) -> String {
     let line = |(i, r): (usize, &Row)| {
         let value = serde_json::json!({
@@ -194,7 +195,7 @@ fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-/// Returns the same values in other encodings.
+/// Returns the columns of the same rows in other Arrow encodings.
 fn encoded(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     let mut words = LargeListBuilder::new(StringDictionaryBuilder::<Int8Type>::new());
     let mut tags = LargeListBuilder::new(Int64Builder::new());

@@ -1,4 +1,4 @@
-//! Everything that does not fit is refused with the file, the place and a remedy.
+//! Tests of bad input: it is refused with the file, the place and a remedy.
 
 use std::sync::Arc;
 

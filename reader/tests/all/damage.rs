@@ -1,4 +1,4 @@
-//! A damaged file is an error like any other: it never panics, and never hangs.
+//! Tests of damaged files: each is an error, and never a panic or an endless loop.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ fn file() -> Vec<u8> {
     std::fs::read(folder.path("a.parquet")).unwrap()
 }
 
-/// Writes an Arrow file with a list and a dictionary, of which there is one for all record batches.
+/// Returns the bytes of an Arrow file with a list column and a dictionary column. All record
+/// batches share the dictionary.
 fn arrow_file(compression: Option<CompressionType>) -> Vec<u8> {
     let mut columns = columns();
     let tags = (0..500).map(|i| Some((0..i % 3).map(|j| Some(i + j)).collect::<Vec<_>>()));

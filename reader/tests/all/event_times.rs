@@ -1,4 +1,4 @@
-//! Event times with a unit, and what a pass counts of bytes and bad rows.
+//! Tests of event times with a unit, and of the counts of bytes and bad rows.
 
 use std::sync::Arc;
 

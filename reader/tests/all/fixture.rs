@@ -1,4 +1,4 @@
-//! Files, schemas and readers for the tests.
+//! Fixtures of the tests: files, schemas and readers.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +15,7 @@ use zillion_device::Workers;
 use zillion_feature::{Batch, Cursor, Schema, Statistics};
 use zillion_reader::{BatchOrder, DataConfig, Dataset, ReaderError};
 
-/// A folder of data files with a `[data]` section that reads them.
+/// A temporary folder of data files, with the `[data]` settings that read them.
 pub(crate) struct Folder {
     folder: tempfile::TempDir,
     pub(crate) config: DataConfig,
@@ -28,7 +28,7 @@ impl Folder {
         Self { folder, config }
     }
 
-    /// Makes a folder with further settings of the `[data]` section.
+    /// Makes a folder with additional `[data]` settings.
     pub(crate) fn with(settings: &str) -> Self {
         let mut folder = Self::new();
         folder.config = data_config(settings).unwrap();
@@ -56,7 +56,7 @@ impl Folder {
         zstd::stream::copy_encode(bytes, file, 1).unwrap();
     }
 
-    /// Writes a Parquet file; `group` rows a row group.
+    /// Writes a Parquet file with `group` rows in each row group.
     pub(crate) fn write_parquet(&self, name: &str, columns: Vec<(&str, ArrayRef)>, group: usize) {
         write_parquet(&self.path(name), columns, group, true);
     }
@@ -66,8 +66,8 @@ impl Folder {
         Dataset::open(&self.config, &files, schema)
     }
 
-    /// Returns the message of the first error between opening and the last row, without the
-    /// folder's name.
+    /// Opens and reads the files and returns the message of the first error, without the name of
+    /// the folder.
     pub(crate) fn error(&self, files: &[&str], schema: &Schema) -> String {
         let error = match self.open(files, schema) {
             Err(error) => error,
@@ -78,7 +78,7 @@ impl Folder {
         error.to_string().replace(&format!("{}/", self.folder.path().display()), "")
     }
 
-    /// Returns all rows of the files in file order, as texts.
+    /// Returns all rows of the files in file order, each as a text.
     pub(crate) fn rows(&self, files: &[&str], schema: &Schema) -> Vec<String> {
         let dataset = self.open(files, schema).unwrap();
         rows(&read(&dataset, PLAIN, Cursor::default(), 2).unwrap())
@@ -108,7 +108,7 @@ pub(crate) fn write_parquet(
     writer.close().unwrap();
 }
 
-/// Writes an Arrow IPC file; `batch` rows a record batch.
+/// Writes an Arrow IPC file with `batch` rows in each record batch.
 pub(crate) fn write_ipc(
     path: &Path,
     columns: Vec<(&str, ArrayRef)>,
@@ -142,7 +142,7 @@ pub(crate) fn workers(threads: usize) -> Arc<Workers> {
     Arc::new(Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap())
 }
 
-/// Returns all batches from a position to the end of its epoch.
+/// Returns all batches from the position `from` to the end of its epoch.
 pub(crate) fn read(
     dataset: &Dataset,
     order: BatchOrder,
@@ -152,7 +152,7 @@ pub(crate) fn read(
     dataset.batches(order, from, workers(threads))?.collect()
 }
 
-/// Returns the rows of batches as texts: easy to compare, sort and print.
+/// Returns each row of the batches as a text, which is easy to compare, sort and print.
 pub(crate) fn rows(batches: &[(Batch, Cursor)]) -> Vec<String> {
     batches.iter().flat_map(|(batch, _)| (0..batch.rows).map(|row| row_text(batch, row))).collect()
 }

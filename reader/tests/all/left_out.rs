@@ -1,5 +1,7 @@
-//! Rows that are left out, because they are bad or not drawn: the same ones whatever the threads,
-//! formats and places where reading is taken up again, and no others.
+//! Tests of rows that are left out because they are bad or not sampled.
+//!
+//! The number of threads and the position at which reading resumes do not change which rows are
+//! left out. All other rows are read.
 
 use std::sync::Arc;
 
@@ -10,15 +12,15 @@ use zillion_reader::{BatchOrder, Dataset, ReaderError, statistics, vocabulary};
 
 use crate::fixture::{Folder, PLAIN, read, rows, schema, workers};
 
-/// The fault that a row is given.
+/// The fault in a row of the test data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// A negative number for an id declared u64.
+    /// The id has the type `u64` and is negative.
     Negative,
     Label,
     NoLabel,
-    /// Text only: too few cells. In Parquet a missing number instead.
+    /// In text, the row has too few cells. In Parquet, a number is missing.
     Short,
 }
 
@@ -39,7 +41,7 @@ fn job() -> Schema {
     )
 }
 
-/// Row `i` of the data: its number is its id, every third one is labelled 1.
+/// A row of the data. The id of a row is its number, and every third row has the label 1.
 struct Row {
     user: i64,
     tags: String,
@@ -70,7 +72,7 @@ fn line(i: usize, fault: Fault) -> String {
     }
 }
 
-/// Writes files of rows, in Parquet or CSV, numbered through all of them.
+/// Writes files in Parquet or CSV. The rows are numbered across all files.
 fn write(folder: &Folder, files: &[(bool, Vec<Fault>)], group: usize) -> Vec<String> {
     let mut next = 0;
     let mut names = Vec::new();
@@ -126,8 +128,8 @@ fn table(dataset: &Dataset, name: &str) -> TableId {
     TableId(tables.iter().position(|table| table == name).unwrap() as u16)
 }
 
-/// Batches, each with the cursor behind it and the bad rows passed on the way; and those behind the
-/// last.
+/// The result of a pass. The first part holds the batches, each with the cursor after it and the
+/// bad rows that were passed during it. The second part holds the bad rows after the last batch.
 type Pass = (Vec<(Batch, Cursor, Vec<u64>)>, Vec<u64>);
 
 fn pass(dataset: &Dataset, order: BatchOrder, from: Cursor, rejected: u64, threads: usize) -> Pass {

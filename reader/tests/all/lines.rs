@@ -1,4 +1,5 @@
-//! JSON lines and libsvm: what rows mean, and what is said about rows that mean nothing.
+//! Tests of JSON lines and libsvm: the meaning of rows, and the messages about rows that cannot be
+//! read.
 
 use proptest::prelude::*;
 use zillion_feature::{Cursor, FeatureKey, KeyColumn};

@@ -1,4 +1,5 @@
-//! The reader from outside: files on disk to batches, one behaviour a module.
+//! Tests of the public interface of the reader, from files to batches. Each module tests one
+//! behaviour.
 
 mod agreement;
 mod bad_input;

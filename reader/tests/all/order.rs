@@ -1,4 +1,5 @@
-//! The order of rows: a permutation, resumable anywhere, the same for every number of threads.
+//! Tests of the order of rows: it is a permutation, reading can resume at any position, and the
+//! number of threads changes nothing.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ fn job() -> Schema {
     schema("[features.user]\nkind='id'\n[features.tags]\nkind='ids'\n[labels.label]")
 }
 
-/// Writes numbered rows over several files of the given formats and sizes.
+/// Writes numbered rows to several files and opens them. Each entry of `files` tells whether the
+/// file is Parquet (otherwise CSV), and its number of rows. Also returns the number of all rows.
 fn dataset(files: &[(bool, usize)], group: usize, window: usize) -> (Folder, Dataset, usize) {
     let folder = Folder::with(&format!("shuffle_window = {window}"));
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Every column type that Parquet writers produce decodes to what its values mean.
+//! Tests that every column type of Parquet writers is decoded correctly.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use zillion_feature::{Batch, Cursor, FeatureKey, Schema};
 
 use crate::fixture::{Folder, PLAIN, read, schema, write_parquet};
 
-/// Reads one column named `x` of three rows beside a label.
+/// Writes a Parquet file with the column `x` and a label, and returns its first batch. The file is
+/// written with and without dictionaries, and both batches must be equal.
 fn batch(feature: &str, column: ArrayRef) -> Batch {
     let job: Schema = schema(&format!("[features.x]\n{feature}\n[labels.label]"));
     let mut batches = Vec::new();

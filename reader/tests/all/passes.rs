@@ -1,4 +1,4 @@
-//! Statistics and vocabularies of first passes against naive ones.
+//! Tests of the first passes: statistics and vocabularies are compared with simple computations.
 
 use std::sync::Arc;
 

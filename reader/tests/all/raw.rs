@@ -1,5 +1,5 @@
-//! Rows as requests have them: encoding them gives the batches that training reads out of the same
-//! files.
+//! Tests of rows in the form of requests: if they are encoded, they become the batches that
+//! training reads from the same files.
 
 mod generator;
 
@@ -27,21 +27,21 @@ fn blocks(mut rows: RawRows, limit: usize) -> Result<Vec<RawBlock>, ReaderError>
     Ok(blocks)
 }
 
-/// Returns all rows in one block.
+/// Returns all rows of the files as one block.
 fn block(folder: &Folder, names: &[&str], schema: &Schema) -> RawBlock {
     let rows = RawRows::open_labelled(&folder.config, &files(folder, names), schema).unwrap();
     blocks(rows, 1000).unwrap().remove(0)
 }
 
-/// Returns the message of the first error, without the folder's name.
+/// Reads the files and returns the message of the first error, without the name of the folder.
 fn error(folder: &Folder, names: &[&str], schema: &Schema) -> String {
     let rows = RawRows::open(&folder.config, &files(folder, names), schema);
     let error = rows.and_then(|rows| blocks(rows, 2)).unwrap_err();
     error.to_string().replace(&folder.path("").display().to_string(), "")
 }
 
-/// Holds what encoded blocks are against the batches of the same files: `Eq` and, because it does
-/// not tell zeros apart, the bits of numbers.
+/// Checks that the encoded blocks of files are equal to the batches of the same files. Floats are
+/// also compared bit by bit, because `Eq` does not distinguish 0 from -0.
 fn compare(folder: &Folder, names: &[&str], schema: &Schema, limit: usize) {
     let paths = files(folder, names);
     let dataset = Dataset::open(&folder.config, &paths, schema).unwrap();

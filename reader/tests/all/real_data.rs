@@ -1,4 +1,4 @@
-//! Real files, where they are: below `shared/data` beside the checkout.
+//! Tests with real data sets. They run only if the data lies in `shared/data` beside the checkout.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,8 +8,8 @@ use zillion_reader::{BatchOrder, DataConfig, Dataset, vocabulary};
 
 use crate::fixture::{read, schema, workers};
 
-/// Returns the training file of a real data set; where it is absent, says that `test` skips, in the
-/// words that CI compares with the list of allowed skips.
+/// Opens the training file of a real data set. If the data set is absent, returns `None` and prints
+/// that `test` is skipped, in the words that CI compares with the list of allowed skips.
 fn open(test: &str, set: &str, job: &Schema) -> Option<Dataset> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(set);
     if !root.exists() {

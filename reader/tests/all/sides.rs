@@ -1,4 +1,5 @@
-//! Side tables, sequences and crosses: joined rows are the rows of a file that holds everything.
+//! Tests of side tables, sequences and crosses. Joined rows must be equal to the rows of a file
+//! that already contains the joined columns.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::fixture::{Folder, PLAIN, read, rows, schema, workers};
 const ROWS: u64 = 3000;
 const USERS: u64 = 40;
 
-/// Returns every kind of feature, read from a side table or from the data itself.
+/// Returns a schema with all kinds of features. If `side` is true, some of them read a side table.
 fn job(side: bool) -> Schema {
     let from = if side { "side = 'users'\nby = 'who'" } else { "" };
     let table = match side {
@@ -76,7 +77,7 @@ fn user(id: u64) -> User {
     }
 }
 
-/// Users of the rows; some are in no side table, and some rows have none.
+/// Returns the user of a row. Some rows have no user, and some users are not in the side table.
 fn who(row: u64) -> Option<u64> {
     let draw = mix64(row);
     (!draw.is_multiple_of(11)).then_some(draw % (USERS + 4))
@@ -141,7 +142,8 @@ fn write_parquet(folder: &Folder) {
     folder.write_parquet("users.parquet", columns, 16);
 }
 
-/// Returns the data three times: joined by hand, and to be joined, as text and as Parquet.
+/// Returns three datasets with the same rows: one file that was joined in advance, and two files
+/// that the reader joins with a side table, as text and as Parquet.
 fn datasets() -> (Folder, [Dataset; 3]) {
     let folder = Folder::new();
     folder.write("users.csv", users_csv());

@@ -1,4 +1,4 @@
-//! Rows from a stream, with and without labels.
+//! Tests of streams, with and without labels.
 
 use std::io::Cursor as Bytes;
 

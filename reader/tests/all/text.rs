@@ -1,4 +1,4 @@
-//! CSV and TSV against a simple model.
+//! Tests that compare the reading of CSV and TSV with a simple model.
 
 use proptest::prelude::*;
 use zillion_feature::{FeatureKey, Schema};
@@ -12,7 +12,7 @@ fn strings(columns: usize) -> Schema {
     schema(&format!("{features}[labels.label]"))
 }
 
-/// Returns the keys of cells as the reader must see them: an empty cell is missing.
+/// Returns the keys that the reader must return for the cells. An empty cell is a missing value.
 fn expected(cells: &[Vec<String>]) -> Vec<Vec<FeatureKey>> {
     let key = |(i, cell): (usize, &String)| match cell.as_str() {
         "" => FeatureKey::missing(&format!("c{i}")),
@@ -29,7 +29,8 @@ fn found(folder: &Folder, name: &str, columns: usize) -> Vec<Vec<FeatureKey>> {
     batches.iter().flat_map(|(b, _)| (0..b.rows).map(move |r| row(b, r))).collect()
 }
 
-/// Writes RFC 4180 with a choice: cells that need no quotes may have them.
+/// Writes a CSV file in the form of RFC 4180. If `quote_all` is true, cells that need no quotes are
+/// quoted too.
 fn write_csv(cells: &[Vec<String>], line_end: &str, quote_all: bool, last_end: bool) -> String {
     let columns = cells[0].len();
     let mut text: String = (0..columns).map(|i| format!("c{i},")).collect();

@@ -1,5 +1,5 @@
-//! Conversions against the definitions of the types, for every bit pattern and on every instruction
-//! set.
+//! Tests that compare the conversions with the definitions of the types, for every bit pattern and
+//! on every instruction set.
 
 use proptest::prelude::*;
 use zillion_device::simd::{Level, vectorised_at};
@@ -7,8 +7,8 @@ use zillion_feature::random::mix64;
 
 use super::*;
 
-/// The number of 16 bits with `significand` stored bits of significand, by the definition of IEEE
-/// 754.
+/// Returns the value of a 16-bit pattern by the definition of IEEE 754, in a type whose significand
+/// has `significand` stored bits.
 fn defined(half: u16, significand: i32) -> f64 {
     let exponent_bits = 15 - significand;
     let bias = (1 << (exponent_bits - 1)) - 1;
@@ -22,7 +22,8 @@ fn defined(half: u16, significand: i32) -> f64 {
     sign * (whole + fraction) * 2f64.powi(exponent - bias)
 }
 
-/// The nearest of the type's finite numbers, by looking for it.
+/// Returns the finite number of the type that is nearest to `x`, found by a search in the sorted
+/// list of all numbers.
 fn nearest_defined(x: f64, finite: &[(f64, u16)]) -> u16 {
     let above = finite.partition_point(|&(y, _)| y < x);
     if above == finite.len() {
@@ -104,8 +105,8 @@ fn every_bf16_is_the_upper_half_of_an_f32() {
     check_type::<Bf16>(7);
 }
 
-/// Returns how often `x` is rounded up, over random bits of which the upper ones take every value
-/// once.
+/// Returns the share of random values with which `x` is rounded up. The upper `bits` bits of the
+/// random values take every value once, and the lower bits are zero.
 fn share_up<H: Half>(x: f32, bits: u32) -> f64 {
     let below = H::stochastic(x, 0);
     let ups = (0..1u32 << bits).filter(|&top| H::stochastic(x, top << (32 - bits)) != below);
@@ -235,7 +236,8 @@ proptest! {
     }
 }
 
-/// Every resumed run of a table with 16-bit weights depends on these bits.
+/// Checks the random bits of rounding against fixed values, because every resumed run of a table
+/// with 16-bit weights depends on these bits.
 #[test]
 fn golden_vectors_pin_the_rounding() {
     let row = Rounding::new(42).step(7).row(0x0123_4567_89ab_cdef);

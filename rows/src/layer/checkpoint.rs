@@ -1,5 +1,5 @@
 //! The conversion of a checkpoint into a base. The parts of a checkpoint are already sorted by key,
-//! so that no table is loaded.
+//! so no table has to be loaded.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use crate::shape::RowShape;
 use crate::spec::TableSpec;
 
 /// Writes every row of the checkpoint in the folder `checkpoint` as a layer into `folder`. `parts`
-/// are the entries of the checkpoint's manifest. The bytes are those that the live tables would
-/// have written as a base at the time of the checkpoint. Specs must agree in names and dimensions;
-/// their optimizers do not matter.
+/// are the entries of the checkpoint's manifest. At the time of the checkpoint, the live tables
+/// would have written a base with the same bytes. The specs must agree with the checkpoint in names
+/// and dimensions; their optimizers do not matter.
 ///
-/// The workers first hash and check all parts, without pauses. The memory is one part of the layer,
-/// and the pages of the checkpoint that are being read.
+/// The workers first hash and check all parts, without pauses of the throttle. The memory is one
+/// part of the layer, and the pages of the checkpoint that are being read.
 ///
 /// # Errors
 /// Returns [`Error::Part`](crate::Error::Part) with the file and the fault if a part is damaged or
@@ -53,7 +53,7 @@ pub fn layer_of_checkpoint(
     writer.finish()
 }
 
-/// Yields the rows of parts in key order.
+/// Yields the rows of parts in key order: the key, the part, and the row's index in the part.
 fn rows_of(parts: &[RowPart]) -> impl Iterator<Item = (FeatureKey, &RowPart, usize)> {
     parts.iter().flat_map(|part| (0..part.len()).map(move |row| (part.key(row), part, row)))
 }

@@ -1,5 +1,5 @@
-//! The delta between two states, found by comparing every row. It serves where the tables did not
-//! record their changes.
+//! The delta between two states of the tables, found by comparing every row. It is used if the
+//! tables have not recorded their changes.
 
 use std::path::Path;
 
@@ -13,12 +13,14 @@ use super::{Layer, LayerManifest, LayerWriter, Throttle};
 use crate::error::Result;
 use crate::layout::TableLayout;
 
-/// Writes the delta that leads from `old` (oldest first, a base and its deltas) to `new`, which
-/// must have every row. The delta has the rows that are new or that differ in any bit of their
-/// weights or in their count, and tombstones for the removed keys.
+/// Writes the delta that leads from the state `old` to the state `new`. `old` is a base and its
+/// deltas, oldest first, and `new` is a layer with every row. The delta has the rows that are new
+/// or that differ in their count or in any bit of their weights, and tombstones for the removed
+/// keys.
 ///
-/// All layers are read twice, the first time to count rows: an upper bound of the rows would divide
-/// a small delta into many small files. The memory is one part of the result.
+/// All layers are read twice. The first pass counts the rows of the delta, because without the
+/// exact count a small delta would be divided into many small files. The memory is one part of the
+/// result.
 ///
 /// # Errors
 /// Returns an error if a file cannot be written.
@@ -60,8 +62,8 @@ pub fn difference(
     writer.finish()
 }
 
-/// Compares both states in key order. Yields the change of each key that either state has, and
-/// `None` for a key without a change.
+/// Compares both states in key order. Yields the change of each key that either state has. The
+/// change is `None` if the key has the same row in both states.
 fn compare<'a>(
     old: &[&'a Layer],
     new: &'a Layer,
@@ -85,7 +87,8 @@ fn compare<'a>(
     })
 }
 
-/// Returns whether two rows agree in every bit: zeros of different signs differ.
+/// Returns whether two rows have the same count and the same bits of all weights. Zeros of
+/// different signs differ.
 fn is_same(a: LayerRow<'_>, b: LayerRow<'_>) -> bool {
     let bits = bytemuck::cast_slice::<f32, u32>;
     a.count == b.count && bits(a.weights) == bits(b.weights)

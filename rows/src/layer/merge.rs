@@ -1,5 +1,5 @@
-//! The merge of several layers of a version into one: linear, in key order. The newest row of a key
-//! wins.
+//! The merge of several layers of a version into one layer, in one pass in key order. If several
+//! layers have a key, the newest one counts.
 
 use std::path::Path;
 
@@ -12,10 +12,11 @@ use crate::error::Result;
 use crate::layout::TableLayout;
 
 /// Merges `layers` (oldest first) and writes the files of the result into `folder`. If the oldest
-/// layer is a base (`is_base`), tombstones hide nothing and are dropped.
+/// layer is a base (`is_base`), the result has no tombstones, because there is no older row to
+/// hide.
 ///
-/// The memory is one part of the result, [`PART_BYTES`](super::PART_BYTES), and the pages of the
-/// inputs that the merge is reading.
+/// The memory is one part of the result ([`PART_BYTES`](super::PART_BYTES)), and the pages of the
+/// layers that the merge is reading.
 ///
 /// # Errors
 /// Returns an error if a file cannot be written.
@@ -44,8 +45,8 @@ pub fn merge_layers(
     writer.finish()
 }
 
-/// Yields the entries of a table in several layers (oldest first), in key order. Of equal keys, it
-/// yields the newest entry only.
+/// Yields the entries of a table in several layers (oldest first), in key order. If several layers
+/// have a key, only the entry of the newest one is yielded.
 pub(super) fn merged<'a>(
     layers: impl IntoIterator<Item = &'a Layer>,
     table: usize,

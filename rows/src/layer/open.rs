@@ -1,9 +1,9 @@
 //! The opening of a layer of a version: it reads the directory and the footers of the files,
 //! without a pass over the rows.
 //!
-//! Files are hashed once, when they arrive. The opening maps them and finds their columns, which
-//! takes the same time for ten rows and for ten million. [`verify_layer`] reads every byte of the
-//! files.
+//! Files are hashed once, when they arrive. Opening a layer maps its files and finds their columns,
+//! which takes the same time for ten rows and for ten million rows. [`verify_layer`] reads every
+//! byte of the files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,16 +41,16 @@ impl<F: Fn(&str) -> PathBuf> Places for F {
 
 const REMEDY: &str = "fetch the layer again, or publish a new base";
 
-/// A layer of a version with mapped files. A clone is cheap; the mappings live as long as the last
-/// clone.
+/// A layer of a version, whose files are mapped. A clone is cheap. The mappings exist until the
+/// last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub(super) tables: Arc<[TableRows]>,
 }
 
 impl Layer {
-    /// Opens the layer whose files lie at the paths that `places` returns. `layouts` are the tables
-    /// of the version's job.
+    /// Opens the layer whose files are at the paths that `places` returns. `layouts` are the
+    /// layouts of the tables of the version's job.
     ///
     /// # Errors
     /// Returns [`Error::Part`] with the file and the fault if a file is missing, damaged, or does
@@ -103,7 +103,8 @@ impl Layer {
         self.tables.get(table).map_or(0, |rows| rows.rows() as u64)
     }
 
-    /// Returns the number of mapped bytes of a table: its rows and their entries in the directory.
+    /// Returns the number of mapped bytes of a table: those of its rows and of their entries in the
+    /// directory.
     pub fn bytes(&self, table: usize) -> u64 {
         self.tables.get(table).map_or(0, |rows| rows.bytes() as u64)
     }
@@ -114,8 +115,8 @@ impl Layer {
     }
 }
 
-/// Verifies every byte of a layer: the hashes of the files, the order of the keys, and the
-/// directory against the keys.
+/// Verifies every byte of a layer: checks the hashes of the files, the order of the keys, and the
+/// entries of the directory against the keys.
 ///
 /// # Errors
 /// Returns [`Error::Part`] with the first damaged file and the row if a check fails.
@@ -180,7 +181,7 @@ fn verify_file(
     Ok(())
 }
 
-/// Checks that no narrow row is a tombstone and that no key has rows of both widths.
+/// Checks that no narrow row is a tombstone, and that no key has both a full row and a narrow row.
 fn verify_narrow(table: &LayerTable, rows: &TableRows) -> Result<(), (LayerFile, String)> {
     let listed = table.narrow.iter().flat_map(|narrow| &narrow.parts);
     for (part, listed) in rows.narrow.parts.iter().zip(listed) {
@@ -229,7 +230,7 @@ fn verify_rows(rows: &WidthRows, index: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Compares the manifest with the job before any file is opened.
+/// Checks the manifest against the layouts of the job, before any file is opened.
 fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<(), String> {
     if manifest.tables.len() != layouts.len() {
         let (found, wanted) = (manifest.tables.len(), layouts.len());
@@ -267,8 +268,8 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
     Ok(())
 }
 
-/// Checks that narrow rows have the segments of the job: with other segments, a reader would put
-/// floats in wrong places.
+/// Checks that narrow rows have the segments that the job gives them. Otherwise, a reader would put
+/// floats into wrong places.
 fn check_narrow(table: &LayerTable, layout: &TableLayout) -> Result<(), String> {
     let Some(narrow) = &table.narrow else { return Ok(()) };
     let wanted = layout.narrow.iter().flatten().map(|s| (s.name.clone(), s.dim));
@@ -296,7 +297,7 @@ fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<S
     })
 }
 
-/// The parts of one width of a table, as the manifest lists them.
+/// The parts with rows of one width of a table, as the manifest lists them.
 struct Listed<'a> {
     table: &'a str,
     parts: &'a [LayerPart],

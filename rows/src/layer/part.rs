@@ -1,4 +1,4 @@
-//! The mapped rows of a table in a layer: the search for a key and the reading of its row.
+//! The mapped rows of a table in a layer, and the search for the row of a key.
 
 use std::borrow::Cow;
 
@@ -20,11 +20,11 @@ pub(super) struct TableRows {
 #[derive(Clone, Debug)]
 pub(super) struct WidthRows {
     pub(super) width: usize,
-    /// The parts in key order: a power of two of them, or none.
+    /// The parts in key order. Their number is a power of two, or 0.
     pub(super) parts: Vec<PartColumns>,
 }
 
-/// The columns of one part and its entries in the directory.
+/// The columns of one part, and the part's entries in the directory.
 #[derive(Clone, Debug)]
 pub(super) struct PartColumns {
     pub(super) bits: u32,
@@ -44,7 +44,7 @@ pub(super) struct Place {
     pub(super) is_narrow: bool,
 }
 
-/// The entry of a key in a layer.
+/// The entry of a key in a layer: a row or a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found<'a> {
     /// The key has this row in the layer.
@@ -56,7 +56,7 @@ pub enum Found<'a> {
 /// A row of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerRow<'a> {
-    /// The weights of all segments; for a narrow row, only the floats that the row has (see
+    /// The weights of all segments. A narrow row has only some of the floats (see
     /// [`LayerSource::whole`](super::LayerSource::whole)).
     pub weights: &'a [f32],
     /// The number of pushes of the row in training.
@@ -66,7 +66,7 @@ pub struct LayerRow<'a> {
 /// A row of a layer with all its floats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WholeRow<'a> {
-    /// The weights of all segments; the floats that a narrow row lacks are those of the initial row
+    /// The weights of all segments. The floats that a narrow row lacks are those of the initial row
     /// of its key.
     pub weights: Cow<'a, [f32]>,
     /// The number of pushes of the row in training.
@@ -87,8 +87,8 @@ impl TableRows {
         }
     }
 
-    /// Prefetches the cache lines of the keys near `key`. The cache lines of the directory should
-    /// have arrived before.
+    /// Prefetches the cache lines of the keys that a lookup of `key` will read. This reads the
+    /// directory, so the cache lines of the directory should have been prefetched earlier.
     #[inline(always)]
     pub(super) fn prefetch_keys(&self, key: FeatureKey) {
         self.full.prefetch_keys(key);
@@ -113,8 +113,8 @@ impl TableRows {
         }
     }
 
-    /// Returns the entry at a position. A position outside of the part, which only a damaged file
-    /// can give, reads as a tombstone.
+    /// Returns the entry at a position. A position outside of the part reads as a tombstone; only a
+    /// damaged file can lead to such a position.
     #[inline(always)]
     pub(super) fn at(&self, place: Place) -> Found<'_> {
         self.of_width(place.is_narrow).at(place)
@@ -129,7 +129,8 @@ impl TableRows {
         self.full.rows() + self.narrow.rows()
     }
 
-    /// Returns the number of bytes of the columns and of the entries of the directory.
+    /// Returns the number of mapped bytes: those of the columns and of the entries of the
+    /// directory.
     pub(super) fn bytes(&self) -> usize {
         self.full.bytes() + self.narrow.bytes()
     }

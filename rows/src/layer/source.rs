@@ -1,4 +1,4 @@
-//! The rows of a version, read from a few layers, as a [`RowSource`].
+//! The rows of a version as a [`RowSource`], which reads a few layers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::shape::RowShape;
 use crate::source::{LookupReport, RowSource, lookup_tables};
 use crate::spec::TableSpec;
 
-/// The largest number of layers that a lookup searches; a version with more layers is merged first.
+/// The largest number of layers of a source. A version with more layers must be merged first.
 pub const MAX_LAYERS: usize = 4;
 
 /// The number of keys that are looked up together, so that their cache misses overlap.
 const BLOCK: usize = 32;
 
-/// The smallest number of keys of a table for which the workers share a lookup.
+/// The smallest number of keys of a table for which a lookup uses all workers.
 const SHARED_KEYS: usize = 4096;
 
-/// A source of the rows of one version. A clone is cheap and reads the same mappings.
+/// A source of the rows of one version. A clone is cheap and uses the same mapped files.
 #[derive(Clone, Debug)]
 pub struct LayerSource {
     layouts: Arc<[TableLayout]>,
@@ -35,8 +35,8 @@ pub struct LayerSource {
 }
 
 impl LayerSource {
-    /// Makes a source of `layers`, oldest first. `specs` declare the row of an unknown key; their
-    /// optimizers do not matter.
+    /// Creates a source of `layers`, oldest first. `specs` declare the row that an unknown key
+    /// reads; their optimizers do not matter.
     ///
     /// # Errors
     /// Returns an error if there are more than [`MAX_LAYERS`] layers, or if a spec is not valid.
@@ -58,8 +58,8 @@ impl LayerSource {
         &self.layers
     }
 
-    /// Returns all floats of a row of a layer. The floats that a narrow row lacks are those of the
-    /// initial row of its key.
+    /// Returns all floats of a row that a layer holds. The floats that a narrow row lacks are those
+    /// of the initial row of its key.
     pub fn whole<'a>(&self, table: usize, key: FeatureKey, row: LayerRow<'a>) -> Cow<'a, [f32]> {
         match self.shapes.get(table) {
             Some(shape) if row.weights.len() < shape.width => {
@@ -72,8 +72,8 @@ impl LayerSource {
         }
     }
 
-    /// Yields every row of a table in key order, without the removed keys. Of equal keys, it yields
-    /// the newest row only.
+    /// Yields every row of a table in key order. Removed keys are left out. If several layers have
+    /// a key, only the newest row is yielded.
     pub fn rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, LayerRow<'_>)> {
         merged(self.layers.iter(), table).filter_map(|(key, found)| match found {
             Found::Row(row) => Some((key, row)),
@@ -81,14 +81,15 @@ impl LayerSource {
         })
     }
 
-    /// Yields the same rows as [`LayerSource::rows_of`] with all floats of each row.
+    /// Yields the same rows as [`LayerSource::rows_of`], each with all its floats.
     pub fn whole_rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, WholeRow<'_>)> {
         self.rows_of(table).map(move |(key, row)| {
             (key, WholeRow { weights: self.whole(table, key, row), count: row.count })
         })
     }
 
-    /// Returns the row that a key reads as if no layer has it.
+    /// Returns the row that a key reads if no layer has the key, or `None` if there is no table
+    /// with this index.
     pub fn default_row(&self, table: usize, key: FeatureKey) -> Option<Vec<f32>> {
         let shape = self.shapes.get(table)?;
         let mut row = vec![0.0; shape.stride()];
@@ -97,7 +98,7 @@ impl LayerSource {
         Some(row)
     }
 
-    /// Fills the rows of `keys`. Returns the number of keys that no layer has.
+    /// Writes the rows of `keys` to `out`, and returns the number of keys that have no row.
     fn read(&self, table: usize, keys: &[FeatureKey], out: &mut [f32]) -> u64 {
         let shape = &self.shapes[table];
         let stride = shape.stride();
@@ -109,8 +110,9 @@ impl LayerSource {
         missing
     }
 
-    /// Reads one block, layer by layer. A key that a newer layer has is not searched in older
-    /// layers.
+    /// Reads the rows of one block of keys, from the newest layer to the oldest. A key that is
+    /// found in one layer is not searched in older layers. Returns the number of keys that have no
+    /// row.
     fn read_block(
         &self,
         shape: &RowShape,
@@ -160,7 +162,7 @@ impl LayerSource {
         missing
     }
 
-    /// Does the work of [`LayerSource::read`] on all threads.
+    /// Does the same as [`LayerSource::read`], with all workers if there are many keys.
     fn read_shared(&self, table: usize, keys: &[FeatureKey], out: &mut [f32]) -> u64 {
         let threads = self.workers.threads();
         if keys.len() < SHARED_KEYS || threads == 1 {
@@ -181,7 +183,8 @@ impl LayerSource {
     }
 }
 
-/// Writes the floats of a narrow row over the initial row of its key, including the padding.
+/// Writes the initial row of a key, including the padding, and then the floats of its narrow row
+/// over it.
 #[cold]
 fn fill_narrow(shape: &RowShape, key: FeatureKey, weights: &[f32], target: &mut [f32]) {
     shape.fill_initial(key, target);

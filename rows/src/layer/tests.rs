@@ -1,4 +1,4 @@
-//! Layers against a model: maps of rows, written, merged, looked up.
+//! Tests that compare layers with a model: maps of rows are written, merged and looked up.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -16,7 +16,7 @@ use crate::layout::TableLayout;
 use crate::spec::TableSpec;
 use crate::{InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
 
-/// The entries of a table: a row of floats, or a tombstone.
+/// The entries of a table by key: the floats of a row, or `None` for a tombstone.
 type Model = BTreeMap<u64, Option<Vec<f32>>>;
 
 fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
@@ -65,7 +65,8 @@ fn source(layers: Vec<Layer>) -> LayerSource {
     LayerSource::new(&specs(), layers, workers).unwrap()
 }
 
-/// Returns the state that layers, oldest first, add up to.
+/// Returns the state of the tables after all layers, given oldest first, have been put on top of
+/// each other.
 fn stacked(layers: &[[Model; 2]]) -> [Model; 2] {
     let mut sum = [Model::new(), Model::new()];
     for layer in layers {
@@ -147,7 +148,8 @@ proptest! {
         check(&mut source(vec![base]), &expected);
     }
 
-    /// Laid over the old state it is the new one, and there is nothing in it that did not change.
+    /// Checks that a difference on top of the old state gives the new state, and that it has no
+    /// entry for a key that did not change.
     #[test]
     fn a_difference_leads_from_one_state_to_the_other(
         old in prop::collection::vec(models(), 0..4), new in models(), kept in 0u64..4,
@@ -197,7 +199,8 @@ proptest! {
         prop_assert_eq!(a.unwrap(), b.unwrap());
     }
 
-    /// Whatever is done to a file, opening and reading it ends in an error or in some row.
+    /// Checks that opening and reading a damaged file gives an error or a wrong row, and never a
+    /// fault.
     #[test]
     fn damage_is_refused_by_name_and_never_a_fault(
         models in models(), which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),

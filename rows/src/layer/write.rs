@@ -1,5 +1,5 @@
-//! The writer of a layer of a version: rows arrive in key order, and files are written part by
-//! part.
+//! The writer of a layer of a version. Rows arrive in key order, and each part is written when it
+//! is complete.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::arrow_writer::{Hashed, write_batch};
 use crate::error::{Error, Result};
 use crate::layout::{SegmentLayout, TableLayout};
 
-/// The number of bytes that are written and hashed between two calls of [`Throttle::piece`], which
+/// The number of bytes that are written and hashed between two calls of [`Throttle::piece`]. This
 /// takes about 0.1 ms.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -30,8 +30,8 @@ pub(super) const PIECE_ROWS: usize = 512;
 /// A writer of the files of a layer into a folder.
 ///
 /// The caller must begin the tables in the order of the schema, and add the rows of each table in
-/// ascending order of their keys, full and narrow ones mixed. A part stays in memory until it is
-/// complete; at most one part of each width is in memory.
+/// ascending order of their keys. Full and narrow rows are added in one sequence. A part stays in
+/// memory until it is complete; at most one part of each width is in memory.
 pub struct LayerWriter<'a> {
     files: &'a Files,
     folder: &'a Path,
@@ -45,13 +45,13 @@ pub struct LayerWriter<'a> {
 struct OpenTable {
     last: Option<u64>,
     full: OpenRows,
-    /// The narrow rows, if rows of the table can be narrow.
+    /// The narrow rows; `None` if the rows of the table cannot be narrow.
     narrow: Option<OpenRows>,
     name: String,
     tombstones: u64,
 }
 
-/// The rows of one width of the open table.
+/// The rows of one width of the table to which rows are being added.
 struct OpenRows {
     is_narrow: bool,
     segments: Vec<(String, usize)>,
@@ -60,7 +60,7 @@ struct OpenRows {
     rows: Rows,
     /// The largest number of rows in a part.
     room: usize,
-    /// The number of the part that `rows` belongs to.
+    /// The index of the part that `rows` belongs to.
     part: usize,
     done: Vec<LayerPart>,
 }
@@ -75,13 +75,14 @@ struct Rows {
 }
 
 impl<'a> LayerWriter<'a> {
-    /// Begins a layer without tables. `folder` must exist; the caller syncs its name.
+    /// Creates a writer of a layer that has no table yet. `folder` must exist, and the caller must
+    /// sync the folder above it.
     pub fn new(files: &'a Files, folder: &'a Path, throttle: &'a mut dyn Throttle) -> Self {
         Self { files, folder, throttle, starts: Vec::new(), tables: Vec::new(), open: None }
     }
 
-    /// Ends the current table and begins the next one, with `parts` parts: the number that
-    /// [`part_count`] returns, 0 for a table without rows. All rows of the table are full.
+    /// Ends the current table and begins the next one. `parts` is the number of parts that
+    /// [`part_count`] returns, or 0 for a table without rows. All rows of the table are full.
     ///
     /// # Errors
     /// Returns an error if the last part of the current table cannot be written.
@@ -89,8 +90,8 @@ impl<'a> LayerWriter<'a> {
         self.begin(layout, parts, 0)
     }
 
-    /// Begins a table as [`LayerWriter::table`] does. The table will have at most `full` full rows
-    /// and tombstones, and at most `narrow` narrow rows.
+    /// Ends the current table and begins the next one, as [`LayerWriter::table`] does. The table
+    /// will have at most `full` full rows and tombstones, and at most `narrow` narrow rows.
     ///
     /// # Errors
     /// Returns an error if the last part of the current table cannot be written.
@@ -112,12 +113,12 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Adds a row, or a tombstone if `weights` is `None`. A row with the width of a narrow row is a
-    /// narrow row.
+    /// Adds a row, or a tombstone if `weights` is `None`. The number of weights says whether the
+    /// row is narrow.
     ///
     /// # Errors
-    /// Returns an error if the key is not above the key before it, if the row has a wrong width, if
-    /// the table was begun without parts, or if a file cannot be written.
+    /// Returns an error if the key is not greater than the previous key, if the row has a wrong
+    /// width, if the table was begun without parts, or if a file cannot be written.
     pub fn push(&mut self, key: FeatureKey, weights: Option<&[f32]>, count: u32) -> Result<()> {
         let Some(open) = &mut self.open else {
             return Err(Error::misuse("a row was added before its table; begin the table first"));
@@ -166,12 +167,12 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Calls the throttle after rows that were read but not added.
+    /// Calls the throttle after some rows that were read but not added.
     pub(super) fn pause(&mut self) {
         self.throttle.piece();
     }
 
-    /// Writes the last part and the directory.
+    /// Writes the last part and the directory, and returns the manifest of the layer.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.
@@ -217,7 +218,7 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Writes one file under the name of its hash.
+    /// Writes one file, whose name is its hash.
     fn write(
         &mut self,
         schema: &Arc<Schema>,
@@ -242,7 +243,7 @@ impl<'a> LayerWriter<'a> {
 }
 
 impl OpenTable {
-    /// Returns the open rows of one width, or the full ones if the table has no narrow rows.
+    /// Returns the open rows of one width, or the full rows if the table has no narrow rows.
     fn rows_of(&mut self, is_narrow: bool) -> &mut OpenRows {
         match &mut self.narrow {
             Some(narrow) if is_narrow => narrow,
@@ -279,8 +280,8 @@ impl OpenRows {
 }
 
 impl Rows {
-    /// Reserves the memory of a whole part at once: growing would copy megabytes between two
-    /// pauses. Memory that is reserved and not yet written is not mapped.
+    /// Reserves the memory of a whole part at once, because growing would copy megabytes between
+    /// two pauses. Reserved memory takes no physical memory until it is written.
     fn reserve(&mut self, rows: usize, width: usize) {
         self.keys.reserve_exact(rows);
         self.weights.reserve_exact(rows.saturating_mul(width));
@@ -312,7 +313,7 @@ impl Rows {
     }
 }
 
-/// Appends the entries of a part to the directory: the number of the first row of each entry.
+/// Appends the entries of a part to the directory. An entry is the index of its first row.
 fn list_entries(
     keys: &[u64],
     parts: usize,
@@ -366,7 +367,8 @@ fn part_schema(table: &str, open: &OpenRows) -> Arc<Schema> {
     Arc::new(schema)
 }
 
-/// Returns the text that names a part's place among the parts of its table.
+/// Returns a text for the metadata of a part: its position among the parts of its table, and its
+/// width.
 pub(super) fn part_label(part: usize, parts: usize, is_narrow: bool) -> String {
     format!("{part} of {parts}{}", if is_narrow { " narrow" } else { "" })
 }
@@ -377,7 +379,8 @@ fn schema(what: &str, fields: Vec<Field>) -> Arc<Schema> {
     Arc::new(Schema::new(fields).with_metadata(std::collections::HashMap::from(metadata)))
 }
 
-/// A writer that hashes the bytes it passes on, in small pieces.
+/// A writer that passes its bytes on in small pieces, hashes them, and calls the throttle after
+/// each piece.
 struct Throttled<'a> {
     hashed: Hashed<'a>,
     throttle: &'a mut dyn Throttle,

@@ -1,4 +1,4 @@
-//! Files of the keys that wait for admission.
+//! The files of the keys that wait for admission, with their counts.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::candidate::Candidate;
 use crate::error::Result;
 use crate::shape::RowShape;
 
-/// A verified and mapped file of candidates, in key order.
+/// A verified and mapped file of candidates, which are in key order.
 #[derive(Debug)]
 pub struct StoredCandidates {
     pub(super) keys: ScalarBuffer<u64>,
@@ -31,7 +31,7 @@ impl StoredCandidates {
         (before(slots.start)..before(slots.end)).map(|row| self.row(row))
     }
 
-    /// Returns the candidate of a key.
+    /// Returns the candidate of a key, or `None` if the file does not have the key.
     pub fn find(&self, key: FeatureKey) -> Option<Candidate> {
         self.keys.binary_search(&key.0).ok().map(|row| self.row(row).1)
     }
@@ -51,7 +51,7 @@ pub(super) fn candidate_fields() -> Vec<Field> {
     ]
 }
 
-/// Writes and syncs one file of candidates, which must arrive in key order.
+/// Writes and syncs one file of candidates. The candidates must be in key order.
 pub fn write_candidates(
     files: &Files,
     folder: &Path,

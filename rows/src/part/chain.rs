@@ -1,14 +1,15 @@
-//! The rows of a table, read from a chain of checkpoints: a whole checkpoint, and the later ones
+//! The rows of a table, read from a chain of checkpoints: a whole checkpoint, and later checkpoints
 //! that hold only changes.
 //!
-//! A [`RowPart`] behaves as one whole part. Without a chain, it has one file. With a chain, the
-//! files are merged in key order when they are opened: the newest row of a key wins, and evicted
-//! keys are left out. The merge stores the position of each row in 8 bytes; the rows themselves
-//! stay in the mapped files.
+//! A [`RowPart`] behaves as one whole part. Without a chain, it has one file. With a chain, opening
+//! the part merges the files in key order: the newest row of a key is taken, and evicted keys are
+//! left out. The merge stores the position of each row in 8 bytes. The rows themselves stay in the
+//! mapped files.
 //!
 //! # Invariants
-//! * A table has the parts of a whole checkpoint of the same moment, or more parts with fewer slots
-//!   each, so that whole parts can be joined into a new division by row counts.
+//! * A table has the same parts that a whole checkpoint of the same moment would have, or a
+//!   multiple of them with fewer slots each. So a new division by numbers of rows can join whole
+//!   parts.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,17 +27,17 @@ use crate::error::{Error, Result};
 use crate::row::{RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// The rows of some slots, read from one file or from several.
+/// The rows of a range of slots, read from one file or from several files.
 #[derive(Debug)]
 pub struct RowPart {
     slots: Range<usize>,
     /// The files, oldest first; at least one.
     files: Vec<Arc<StoredPart>>,
-    /// The position of each row, in key order; absent if one file has all rows.
+    /// The position of each row, in key order; absent if there is only one file.
     picks: Option<Vec<Pick>>,
 }
 
-/// The position of a row: its file and its number there.
+/// The position of a row: the index of its file, and the index of the row in the file.
 #[derive(Clone, Copy, Debug)]
 struct Pick {
     file: u32,
@@ -44,7 +45,7 @@ struct Pick {
 }
 
 impl RowPart {
-    /// Makes a part of the rows of one file.
+    /// Creates a part that has the rows of one file.
     pub(super) fn of_file(slots: Range<usize>, file: StoredPart) -> Self {
         Self { slots, files: vec![Arc::new(file)], picks: None }
     }
@@ -61,7 +62,7 @@ impl RowPart {
         }
     }
 
-    /// Returns the rows whose keys lie in `slots`.
+    /// Returns the range of rows whose keys lie in `slots`.
     pub fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
         let Some(picks) = &self.picks else { return self.files[0].rows_in(slots) };
         let slot = |pick: &Pick| self.files[pick.file as usize].key(pick.row as usize).slot();
@@ -74,12 +75,12 @@ impl RowPart {
         self.picks.as_ref().map_or_else(|| self.files[0].len(), Vec::len)
     }
 
-    /// Returns whether there is no row.
+    /// Returns whether the part has no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the slots to which the rows belong.
+    /// Returns the range of slots of the part.
     pub fn slots(&self) -> Range<usize> {
         self.slots.clone()
     }
@@ -96,7 +97,7 @@ impl RowPart {
         file.weights(row)
     }
 
-    /// Returns a row with its state and metadata.
+    /// Returns a row with its weights, optimizer state and metadata.
     pub fn stored(&self, row: usize) -> StoredRow<'_> {
         let (file, row) = self.place(row);
         file.stored(row)
@@ -107,7 +108,7 @@ impl RowPart {
         self.files[0].uses.is_some()
     }
 
-    /// Returns the row number of a key.
+    /// Returns the index of a key's row, or `None` if the part does not have the key.
     pub fn find(&self, key: FeatureKey) -> Option<usize> {
         match &self.picks {
             None => self.files[0].find(key),
@@ -123,8 +124,8 @@ struct Link<'a> {
     gone: &'a [PartInfo],
 }
 
-/// Opens and verifies the rows of each table; `tables[i]` belongs to `shapes[i]`. The workers share
-/// the hashing and merging.
+/// Opens and verifies the rows of each table. `tables[i]` is the entry of the table with the shape
+/// `shapes[i]`. The workers share the work of hashing and merging.
 pub fn open_rows(
     workers: &Workers,
     folder: &Path,
@@ -166,16 +167,17 @@ pub fn open_rows(
     Ok(merged)
 }
 
-/// The opened files of one table in one checkpoint: its rows and its evicted keys.
+/// The opened files of one table in one checkpoint: the files of its rows and the files of its
+/// evicted keys.
 type Opened = (Vec<Arc<StoredPart>>, Vec<StoredGone>);
 
-/// Returns the number of full rows. If there are more narrow rows than rows, it returns a number
-/// that no file has.
+/// Returns the number of full rows that an entry lists. If it lists more narrow rows than rows,
+/// returns a number that no file can have.
 fn full_rows(listed: &TableParts) -> u64 {
     listed.full_rows().unwrap_or(u64::MAX)
 }
 
-/// Returns the chain of one table, the whole checkpoint first. No file is opened.
+/// Returns the chain of one table, beginning with the whole checkpoint. The function opens no file.
 fn links_of<'a>(folder: &Path, shape: &RowShape, listed: &'a TableParts) -> Result<Vec<Link<'a>>> {
     let Some(changes) = &listed.changes else {
         check_names(folder, shape, ROWS, &listed.parts, full_rows(listed))?;
@@ -209,7 +211,7 @@ fn links_of<'a>(folder: &Path, shape: &RowShape, listed: &'a TableParts) -> Resu
     Ok(links)
 }
 
-/// Merges the files of one table.
+/// Merges the files of one table into parts.
 fn merge(workers: &Workers, chain: Vec<Opened>) -> Vec<RowPart> {
     let count = chain.iter().map(|(parts, _)| parts.len()).max().unwrap_or(0);
     if let [(parts, _)] = chain.as_slice() {
@@ -240,7 +242,8 @@ fn merge(workers: &Workers, chain: Vec<Opened>) -> Vec<RowPart> {
     })
 }
 
-/// Merges the rows of the whole file with the later changes.
+/// Merges the rows of a file of the whole checkpoint with the later changes. Returns the position
+/// of each row.
 fn overlaid(
     whole: &StoredPart,
     slots: &Range<usize>,

@@ -1,5 +1,5 @@
-//! Files of the filters in which keys without a row are counted: the blocks with a counter above
-//! zero.
+//! The files of the filters in which keys without a row are counted. A file has the blocks that
+//! have a counter above zero.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,11 +18,11 @@ use crate::error::Result;
 use crate::filter::{BLOCK_WORDS, FilterShape};
 use crate::shape::RowShape;
 
-/// The metadata key of the description of the filter, so that counters are never read as those of
-/// another filter.
+/// The metadata key under which a file describes its filter. Readers compare the description, so
+/// that they never read the counters of another filter.
 const SHAPE: &str = "zillion.filter";
 
-/// A verified and mapped file of blocks, sorted by slot and then by number.
+/// A verified and mapped file of blocks, sorted by slot and by the index of the block in its slot.
 #[derive(Debug)]
 pub struct StoredFilter {
     slots: ScalarBuffer<u32>,
@@ -31,7 +31,8 @@ pub struct StoredFilter {
 }
 
 impl StoredFilter {
-    /// Yields the blocks of `slots`: the slot, the number in the slot, and the contents of each.
+    /// Yields the blocks whose slots lie in `slots`: the slot, the index of the block in the slot,
+    /// and the words of the block.
     pub fn in_slots(&self, slots: &Range<usize>) -> impl Iterator<Item = (usize, usize, &[u64])> {
         let before = |slot: usize| self.slots.partition_point(|&s| (s as usize) < slot);
         (before(slots.start)..before(slots.end)).map(|row| {
@@ -53,7 +54,8 @@ fn filter_fields() -> Vec<Field> {
     ]
 }
 
-/// Writes and syncs one file of blocks, which must arrive sorted by slot and number.
+/// Writes and syncs one file of blocks. The blocks must be sorted by slot and by their index in the
+/// slot.
 pub fn write_filter(
     files: &Files,
     folder: &Path,

@@ -1,8 +1,7 @@
-//! Files of tombstones: the keys whose rows were evicted since the checkpoint below this one.
+//! The files of tombstones: the keys whose rows were evicted since the checkpoint below this one.
 //!
-//! These files lie beside the parts of the changed rows, one file for each part, with the same
-//! slots. A key is in at most one of the two files: an evicted key that got a row again is not a
-//! tombstone.
+//! Each part of changed rows has one such file beside it, with the same slots. A key is in at most
+//! one of the two files: a key that was evicted and got a row again is not a tombstone.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,14 +19,14 @@ use super::{GONE, PartInfo};
 use crate::error::Result;
 use crate::shape::RowShape;
 
-/// A verified and mapped file of keys in ascending order.
+/// A verified and mapped file of evicted keys in ascending order.
 #[derive(Debug)]
 pub(super) struct StoredGone {
     keys: ScalarBuffer<u64>,
 }
 
 impl StoredGone {
-    /// Returns the keys that lie in `slots`.
+    /// Returns the keys whose slots lie in `slots`.
     pub(super) fn in_slots(&self, slots: &Range<usize>) -> &[u64] {
         let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
         &self.keys[before(slots.start)..before(slots.end)]
@@ -38,7 +37,7 @@ fn gone_fields() -> Vec<Field> {
     vec![Field::new("key", DataType::UInt64, false)]
 }
 
-/// Writes and syncs one file of keys, which must be in ascending order.
+/// Writes and syncs one file of evicted keys. The keys must be in ascending order.
 pub fn write_gone(
     files: &Files,
     folder: &Path,

@@ -8,25 +8,25 @@ use super::{ListedParts, PartInfo, TableParts};
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// The part of a table's entry that says which rows its files hold: only those that changed since
-/// the checkpoint below this one.
+/// The details of a table's entry whose parts hold only the rows that changed since the checkpoint
+/// below.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangedParts {
     /// The number of rows in the parts.
     pub rows: u64,
-    /// The keys that were evicted since the checkpoint below, with the same slots as the parts;
-    /// absent if rows are never evicted.
+    /// The files of the keys that were evicted since the checkpoint below. They have the same slots
+    /// as the parts. Absent if the table never evicts rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<ListedParts>,
-    /// The files with the unchanged rows, the whole checkpoint first. The manifest does not store
-    /// them: the code that opens a chain of checkpoints fills them in (see
-    /// [`TableParts::stand_on`]).
+    /// The files that hold the unchanged rows, beginning with those of the whole checkpoint. The
+    /// manifest does not store this list. The code that opens a chain of checkpoints fills it in
+    /// (see [`TableParts::stand_on`]).
     #[serde(skip)]
     pub below: Vec<PartsBelow>,
 }
 
-/// The files of one table in a checkpoint on which another checkpoint depends.
+/// The files of one table in a checkpoint that another checkpoint needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartsBelow {
     /// The folder of the checkpoint.
@@ -35,14 +35,15 @@ pub struct PartsBelow {
     pub rows: u64,
     /// The parts of the table.
     pub parts: Vec<PartInfo>,
-    /// The evicted keys; absent in a whole checkpoint, and if rows are never evicted.
+    /// The files of the evicted keys; absent in a whole checkpoint, and in a table that never
+    /// evicts rows.
     pub gone: Option<ListedParts>,
 }
 
 impl TableParts {
-    /// Records the files with the unchanged rows: those of the checkpoint in `folder`, whose entry
-    /// for this table is `parent`, and those of the checkpoints below it. Does nothing if the parts
-    /// hold all rows.
+    /// Records the files that hold the unchanged rows: the files of the checkpoint in `folder`, and
+    /// those of the checkpoints below it. `parent` is the entry for this table in that checkpoint.
+    /// Does nothing if the parts hold all rows.
     pub fn stand_on(&mut self, folder: &Path, parent: &Self) {
         let Some(changes) = &mut self.changes else { return };
         let (own, gone) = match &parent.changes {
@@ -54,7 +55,7 @@ impl TableParts {
         changes.below.push(PartsBelow { folder, rows: own, parts, gone });
     }
 
-    /// Yields every file of this table in the checkpoint's own folder.
+    /// Yields every file of this table in the folder of this checkpoint.
     pub fn files(&self) -> impl Iterator<Item = &PartInfo> {
         let gone = self.changes.iter().filter_map(|changes| changes.gone.as_ref());
         let others = gone.chain(&self.narrow).chain(&self.candidates).chain(&self.filter);
@@ -68,7 +69,7 @@ impl TableParts {
     }
 }
 
-/// Returns the checkpoint's entry for each table, in the order of the tables.
+/// Returns the entry of each table in a checkpoint, in the order of `shapes`.
 ///
 /// # Errors
 /// Returns [`Error::Mismatch`] if the checkpoint and the job have different tables, or if the

@@ -1,8 +1,8 @@
-//! The narrow rows of a checkpoint, which have parts of their own.
+//! The narrow rows of a checkpoint, which are stored in parts of their own.
 //!
-//! A table whose rows grow is written whole in every checkpoint: a row may become full between two
-//! checkpoints, so that changes of one width would have to remove rows of the other width. So the
-//! parts of narrow rows are never merged with those of a checkpoint below.
+//! A table whose rows grow is written whole in every checkpoint. A row may become full between two
+//! checkpoints, and a checkpoint of changes would then have to remove its narrow row and add its
+//! full row. So the parts of narrow rows are never merged with those of a checkpoint below.
 
 use std::path::Path;
 
@@ -15,8 +15,9 @@ use super::{NARROW, TableParts};
 use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
-/// Opens and verifies the narrow rows of the tables that have any; `tables[i]` belongs to
-/// `shapes[i]`. A key with a row of each width is found later, when the table is assembled.
+/// Opens and verifies the narrow rows of the tables that have files of them. `tables[i]` is the
+/// entry of the table with the shape `shapes[i]`. This function does not check whether a key has
+/// both a full row and a narrow row; restoring the table finds that.
 pub fn open_narrow(
     workers: &Workers,
     folder: &Path,

@@ -87,7 +87,7 @@ impl Opening<'_> {
         read(&file).or_else(|what| self.refuse(format!("{what}; {REMEDY}")))
     }
 
-    /// Maps a file and checks that it has the bytes that were written.
+    /// Maps a file, and checks that its bytes have the size and the hash that the manifest lists.
     pub(super) fn verified(&self, info: &PartInfo) -> Result<Buffer> {
         let bytes = mmap::map(&self.path)?;
         if bytes.len() as u64 != info.bytes {
@@ -107,7 +107,7 @@ impl Opening<'_> {
         Ok(Buffer::from(bytes))
     }
 
-    /// Finds the one record batch of a file.
+    /// Finds the only record batch of a file.
     pub(super) fn arrow<'b>(&self, buffer: &'b Buffer) -> Result<ArrowFile<'b>> {
         ArrowFile::open(buffer).or_else(|what| {
             self.refuse(format!("the file is not a valid part of a checkpoint: {what}; {REMEDY}"))
@@ -147,7 +147,8 @@ impl Opening<'_> {
         read().or_else(|what: String| self.refuse(format!("{what}; {REMEDY}")))
     }
 
-    /// Checks the names and types of the columns. Returns the width of the optimizer state.
+    /// Checks the names and types of the columns. Returns the number of floats of the optimizer
+    /// state of a row.
     fn check_fields(&self, schema: &Schema) -> Result<usize> {
         let mut state_width = self.shape.state_width;
         let dtype = self.shape.spec.dtype;
@@ -297,7 +298,8 @@ fn describe_type(field: &Field) -> String {
     format!("{}{nulls}", field.data_type())
 }
 
-/// Parses `name:dim:optimizer,…` into names and dimensions.
+/// Parses `name:dim:optimizer,…` into the names and dimensions of the segments. Returns `None` if
+/// the text has another form.
 fn names_and_dims(segments: &str) -> Option<Vec<(String, usize)>> {
     let segment = |text: &str| {
         let mut fields = text.split(':');

@@ -1,4 +1,4 @@
-//! The reading of opened parts of a checkpoint: the search for a key and its row.
+//! The opened files of a checkpoint, and the search for the row of a key.
 
 use std::ops::Range;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(super) struct StoredPart {
     pub(super) is_narrow: bool,
 }
 
-/// The weights of a part, flat, in the number type of the table.
+/// The weights of all rows of a part, one row after another, in the number type of the table.
 #[derive(Debug)]
 pub(super) enum StoredWeights {
     F32(ScalarBuffer<f32>),
@@ -45,7 +45,7 @@ pub(super) enum StoredWeights {
 }
 
 impl StoredPart {
-    /// Returns the rows whose keys lie in `slots`.
+    /// Returns the range of rows whose keys lie in `slots`.
     pub(super) fn rows_in(&self, slots: &Range<usize>) -> Range<usize> {
         let before = |slot: usize| self.keys.partition_point(|&key| FeatureKey(key).slot() < slot);
         before(slots.start)..before(slots.end)
@@ -86,7 +86,8 @@ impl StoredPart {
         }
     }
 
-    /// Returns the row of a key, found by interpolation.
+    /// Returns the index of a key's row, found by interpolation, or `None` if the part does not
+    /// have the key.
     pub(super) fn find(&self, key: FeatureKey) -> Option<usize> {
         search(key, &self.slots, self.keys.len(), |row| self.keys[row])
     }
@@ -95,9 +96,9 @@ impl StoredPart {
 /// The columns that a reader needs from a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The weights only: the job may have other optimizers.
+    /// Only the weights. The job may have other optimizers than the checkpoint.
     Weights,
-    /// The weights and the optimizer state: the job must have the optimizers of the checkpoint.
+    /// The weights and the optimizer state. The job must have the optimizers of the checkpoint.
     State,
 }
 
@@ -117,7 +118,7 @@ pub fn open_candidates(
     })
 }
 
-/// Returns the files of one kind of each table, with checked names.
+/// Returns, for each table, its files of one kind, after their names have been checked.
 pub(super) fn listed_files<'a>(
     folder: &Path,
     shapes: &[&RowShape],
@@ -133,7 +134,7 @@ pub(super) fn listed_files<'a>(
     files.collect()
 }
 
-/// Opens the files of every table. The workers share the files.
+/// Opens the files of every table with `open`. The workers share the files.
 pub(super) fn open_files<T: Send>(
     workers: &Workers,
     tables: Vec<&[PartInfo]>,

@@ -1,11 +1,12 @@
-//! The search for a key among sorted keys, by interpolation.
+//! The search for a key among sorted keys by interpolation.
 
 use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
 
-/// Returns the position of a key among `len` sorted keys of some slots. Keys are mixed, so that the
-/// key itself gives its position up to an error of about the square root of `len`.
+/// Returns the index of a key among `len` sorted keys, or `None` if the key is not among them. All
+/// keys lie in `slots`, and `at` returns the key at an index. Keys are mixed, so the index can be
+/// guessed from the key itself with an error of about the square root of `len`.
 #[inline]
 pub(super) fn search(
     key: FeatureKey,

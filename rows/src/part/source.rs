@@ -1,4 +1,4 @@
-//! The parts of a checkpoint as a [`RowSource`]: mapped, verified, and searched in place.
+//! The parts of a checkpoint as a [`RowSource`]. They are mapped, verified, and searched in place.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use crate::shape::RowShape;
 use crate::source::{LookupReport, RowSource, lookup_tables};
 use crate::spec::TableSpec;
 
-/// A source of the rows of a checkpoint, which are read from the mapped files. An unknown key reads
-/// as its table declares.
+/// A source of the rows of a checkpoint, which reads the mapped files. An unknown key reads the row
+/// that its table declares.
 ///
 /// The specs must agree with the checkpoint in names and dimensions; their optimizers do not
 /// matter.
@@ -26,15 +26,15 @@ pub struct PartSource {
 #[derive(Debug)]
 struct StoredTable {
     shape: RowShape,
-    /// The parts in slot order: a power of two of them.
+    /// The parts of full rows in slot order. Their number is a power of two.
     parts: Vec<RowPart>,
-    /// The parts of narrow rows; none if all rows are full.
+    /// The parts of narrow rows in slot order; empty if all rows are full.
     narrow: Vec<RowPart>,
 }
 
 impl PartSource {
-    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. The workers share the
-    /// hashing and checking of all parts.
+    /// Opens the checkpoint in `folder`, whose manifest lists `parts`. The workers share the work
+    /// of hashing and checking the parts.
     ///
     /// # Errors
     /// Returns [`Error::Part`](crate::Error::Part) with the file and the fault if a part is damaged
@@ -73,7 +73,7 @@ pub(crate) fn open_weights(
 }
 
 impl StoredTable {
-    /// Fills the rows of a plan. Returns the number of keys without a row.
+    /// Writes the rows of a table's plan to `rows`, and returns the number of keys without a row.
     fn read(&self, plan: &TablePlan, rows: &mut TableRows) -> u64 {
         let width = self.shape.width;
         let mut missing = 0;
@@ -96,8 +96,8 @@ impl StoredTable {
         missing
     }
 
-    /// Fills a narrow row over the initial row of its key. Returns whether the key has a narrow
-    /// row.
+    /// Writes the initial row of a key and then the floats of its narrow row over it. Returns
+    /// `false` and writes nothing if the key has no narrow row.
     fn read_narrow(&self, key: FeatureKey, target: &mut [f32]) -> bool {
         let Some(part) = self.narrow.get(key.slot() * self.narrow.len() / zillion_feature::SLOTS)
         else {

@@ -1,4 +1,4 @@
-//! The writing of a part of a checkpoint.
+//! The writing of the parts of a checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::error::Result;
 use crate::row::{RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// The metadata key of the name of a number type that Arrow does not have.
+/// The metadata key under which a field names a number type that Arrow does not have.
 const DTYPE: &str = "zillion.dtype";
 
-/// The rows of a part in columns, in key order.
+/// The columns of the rows of a part, which are in key order.
 #[derive(Debug)]
 pub struct PartRows {
     pub(super) keys: Vec<u64>,
@@ -37,7 +37,7 @@ pub struct PartRows {
 }
 
 impl PartRows {
-    /// Makes an empty part with memory for `rows` rows.
+    /// Creates columns without rows, with memory for `rows` rows.
     pub fn with_capacity(rows: usize, shape: &RowShape) -> Self {
         Self {
             keys: Vec::with_capacity(rows),
@@ -50,18 +50,18 @@ impl PartRows {
         }
     }
 
-    /// Returns the number of bytes that a row of a table takes in these columns.
+    /// Returns the number of bytes that one row takes in these columns.
     pub fn row_bytes(shape: &RowShape) -> usize {
         let floats = (shape.width + shape.state_width) * size_of::<f32>();
         floats + 2 * size_of::<u64>() + 2 * size_of::<u32>()
     }
 
-    /// Returns the keys of all rows so far.
+    /// Returns the keys of all rows that have been added.
     pub fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// Adds the next row, in key order.
+    /// Adds a row. Its key must be greater than the key of the previous row.
     pub fn push(&mut self, key: FeatureKey, row: StoredRow<'_>) {
         self.keys.push(key.0);
         self.weights.append(row.weights);
@@ -75,7 +75,7 @@ impl PartRows {
     }
 }
 
-/// The weights of all rows, flat, in the number type of the table.
+/// The weights of all rows, one row after another, in the number type of the table.
 #[derive(Debug)]
 pub(super) enum WeightColumn {
     F32(Vec<f32>),
@@ -92,7 +92,7 @@ impl WeightColumn {
         }
     }
 
-    /// Adds a row. The row and the column must have the same type, which is the table's.
+    /// Adds the weights of a row, which must have the type of the column.
     fn append(&mut self, row: RowWeights<'_>) {
         match (self, row) {
             (Self::F32(all), RowWeights::F32(row)) => all.extend_from_slice(row),
@@ -139,8 +139,8 @@ fn list_type(dtype: Dtype, width: usize) -> DataType {
     DataType::FixedSizeList(item(dtype), width as i32)
 }
 
-/// Returns the field of an item of a list. Arrow has no bf16: its bits are stored as u16, and the
-/// metadata of the field name the type.
+/// Returns the Arrow field of one number in a list of weights. Arrow has no bf16, so bf16 weights
+/// are stored as u16, and the metadata of the field name the type.
 fn item(dtype: Dtype) -> Arc<Field> {
     let (data_type, metadata) = match dtype {
         Dtype::F32 => (DataType::Float32, None),
@@ -151,7 +151,8 @@ fn item(dtype: Dtype) -> Arc<Field> {
     Arc::new(field.with_metadata(metadata.into_iter().collect::<BTreeMap<_, _>>()))
 }
 
-/// Returns the number type of the weights of a file, given by the type of their column.
+/// Returns the number type of the weights of a file by the type of their column, or `None` if the
+/// column has another type.
 pub(super) fn dtype_of(weights: &DataType) -> Option<Dtype> {
     let DataType::FixedSizeList(found, _) = weights else { return None };
     Dtype::ALL.into_iter().find(|&dtype| *found == item(dtype))
@@ -189,8 +190,8 @@ fn columns(rows: PartRows, shape: &RowShape) -> Result<Vec<ArrayRef>, ArrowError
     Ok(columns)
 }
 
-/// Writes and syncs one part of full rows or of narrow rows below `folder`, whose sub-folders must
-/// exist; `shape` is the shape of the table. The folder itself is not synced.
+/// Writes and syncs one part of full rows or of narrow rows below `folder`. `shape` is the shape of
+/// the table. The sub-folders of `folder` must exist. The function does not sync the folders.
 pub fn write_rows(
     files: &Files,
     folder: &Path,
@@ -206,8 +207,8 @@ pub fn write_rows(
     write_file(files, folder, shape, (place, kind), content, || columns(rows, shape))
 }
 
-/// Writes and syncs a file of a table below `folder`, with these columns. Every file has metadata
-/// about its place; `more` is one further entry.
+/// Writes and syncs a file of a table below `folder`, with these columns. The metadata of every
+/// file name its format, its table and its slots; `more` is one further entry.
 pub(super) fn write_file(
     files: &Files,
     folder: &Path,

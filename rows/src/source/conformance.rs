@@ -6,11 +6,11 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId, TablePlan, Tab
 
 use super::RowSource;
 
-/// The rows that a source must have, by table and key: the weights without padding.
+/// The rows that a source must have: for each table, the weights of each key without padding.
 pub type ExpectedRows = Vec<BTreeMap<FeatureKey, Vec<f32>>>;
 
-/// Makes a plan that looks up these keys, for tests. The plan has the unique keys in slot order
-/// with their occurrences, and no columns.
+/// Creates a plan that looks up the given keys of each table, for tests. The plan has the unique
+/// keys in slot order with their occurrences, and no columns.
 pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
     let tables = keys.iter().enumerate().map(|(table, keys)| {
         let mut seen = std::collections::BTreeSet::new();
@@ -37,11 +37,11 @@ pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
     LookupPlan { rows: 0, tables: tables.collect(), columns: Vec::new() }
 }
 
-/// Checks a source against the rows that it must have. `absent` has keys of each table that the
-/// source must not have, and `default` returns the row that such a key must read as.
+/// Compares a source with the rows that it must have. `absent` lists keys of each table that the
+/// source must not have. `default` returns the row that a lookup of such a key must give.
 ///
 /// # Errors
-/// Returns a description of the first difference if the source does not have the expected rows.
+/// Returns a description of the first difference if the source does not give the expected rows.
 pub fn check(
     source: &mut dyn RowSource,
     expected: &ExpectedRows,

@@ -1,4 +1,4 @@
-//! The admission of keys: the condition for a key to get a row.
+//! The admission of keys: the condition under which a key gets a row.
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::random::combine;
@@ -7,43 +7,45 @@ use super::eviction::power;
 use crate::candidate;
 use crate::filter;
 
-/// The condition for a key to get a row. In a job file:
-/// `admission = { kind = "count", at_least = 5 }`.
+/// The condition under which a key gets a row. In a job file: `admission = { kind = "count",
+/// at_least = 5 }`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Admission {
-    /// The first push of a key makes its row.
+    /// The first push of a key creates its row.
     #[default]
     All,
-    /// The push that brings the occurrences of the key in the training data (values, not steps) to
-    /// a threshold makes the row. Until then the key reads as its initial row, and its gradients
-    /// are dropped and counted.
+    /// A key gets a row after a number of occurrences in the training data. The push that reaches
+    /// the threshold creates the row. An occurrence is a value in the data, so a key can occur
+    /// several times in a step. Before the threshold, the key reads as its initial row, and its
+    /// gradients are dropped and counted.
     Count {
         /// The threshold: a number of occurrences from 1 to 4096.
         at_least: u32,
     },
-    /// A counting Bloom filter counts the occurrences of keys (Bloom 1970; Fan et al. 2000; blocks
-    /// of a cache line after Putze, Sanders, Singler 2007). The size of the filter depends only on
-    /// the expected keys and the error. No key waits longer than with exact counts; some keys are
-    /// admitted early. All counts are halved when more keys came than were expected.
+    /// A counting Bloom filter counts the occurrences of keys (Bloom 1970; Fan et al. 2000; with
+    /// blocks of one cache line as in Putze, Sanders, Singler 2007). The size of the filter depends
+    /// only on the expected number of keys and on the error. A key never waits longer than with
+    /// exact counts, unless counts were halved, and some keys are admitted too early. All counts
+    /// are halved when more keys occur than expected.
     Bloom {
         /// The threshold: a number of occurrences from 1 to 255.
         at_least: u32,
-        /// The number of keys that wait at the same time.
+        /// The expected number of keys that wait at the same time.
         keys: u64,
-        /// The share of keys whose count is too large when `keys` keys wait.
+        /// The share of keys whose count is too large at the time when `keys` keys wait.
         error: f64,
     },
-    /// Each occurrence admits the key with a probability. The draw is a function of the table's
-    /// seed, the key and the step.
+    /// Each occurrence admits the key with a given probability. The random draw is a function of
+    /// the table's seed, the key and the step.
     Probability {
         /// The probability of admission at one occurrence, above 0 and at most 1.
         p: f64,
     },
 }
 
-/// Returns whether at least one of `times` occurrences of a key in a step is drawn, each with
-/// probability `p`. One random number decides for all occurrences.
+/// Returns whether `times` occurrences of a key in one step admit the key, if each of them does so
+/// with probability `p`. One random number decides for all of these occurrences together.
 pub fn is_drawn(p: f64, seed: u64, key: u64, step: u32, times: u32) -> bool {
     let bits = combine(combine(seed, key), u64::from(step)) >> 11;
     let unit = bits as f64 / (1u64 << 53) as f64;
@@ -56,12 +58,13 @@ impl Admission {
         *self == Self::All
     }
 
-    /// Returns whether waiting keys are counted exactly, so that their keys are stored.
+    /// Returns whether waiting keys are counted exactly, which requires that the keys are stored.
     pub fn counts_exactly(&self) -> bool {
         matches!(self, Self::Count { .. })
     }
 
-    /// Returns the first setting that is out of range: its key and the allowed values.
+    /// Returns the key and the allowed values of the first setting that is out of range, or `None`
+    /// if all settings are valid.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         const { assert!(candidate::LARGEST_THRESHOLD == 4096, "the text below names this number") };
         const { assert!(filter::LARGEST_THRESHOLD == 255, "the text below names this number") };

@@ -1,4 +1,5 @@
-//! Amounts of memory in a job file: `"4 GiB"`, `"512 MB"`, or a number of bytes.
+//! The type for amounts of memory in a job file, such as `"4 GiB"`, `"512 MB"`, or a number of
+//! bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// The names and sizes of the units, the largest binary ones first: an amount is written in the
-/// first binary unit that divides it.
+/// The names of the units and their sizes in bytes. The binary units come first, in descending
+/// order, because an amount is written in the first binary unit that divides it.
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),

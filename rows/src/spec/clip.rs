@@ -1,23 +1,25 @@
-//! The clip of a row's gradient and the bounds of its weights, as a job sets them.
+//! The settings for the clip of a row's gradient and for the bounds of its weights.
 
 use serde::{Deserialize, Serialize};
 
-/// The limits of a row's gradient, which are applied before the optimizer. In a job file:
-/// `clip = { norm = 1.0 }`.
+/// The limits of the gradient of a row's segment, which are applied before the optimizer. In a job
+/// file: `clip = { norm = 1.0 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClipSpec {
-    /// The largest Euclidean length of the gradient of a row's segment. A longer gradient is scaled
-    /// down to this length.
+    /// The largest Euclidean length of the gradient of one segment of a row; absent if the length
+    /// has no limit. A longer gradient is scaled down to this length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm: Option<f32>,
-    /// The largest magnitude of each number of the gradient, applied before the length is computed.
+    /// The largest absolute value of each number of the gradient; absent if the numbers have no
+    /// limit. This limit is applied before the length is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f32>,
 }
 
 impl ClipSpec {
-    /// Returns the first setting that is out of range: its key and the allowed values.
+    /// Returns the key and the allowed values of the first setting that is out of range, or `None`
+    /// if all settings are valid.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         let illegal = |limit: Option<f32>| limit.is_some_and(|x| !(x.is_finite() && x > 0.0));
         if self.norm.is_none() && self.value.is_none() {
@@ -44,7 +46,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the reason why the bounds are not valid.
+    /// Returns the reason why the bounds are not valid, or `None` if they are valid.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         let finite = self.low.is_finite() && self.high.is_finite();
         (!finite || self.low > self.high).then_some(

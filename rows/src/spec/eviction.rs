@@ -1,40 +1,42 @@
-//! The eviction of rows: the condition for the removal of a row, and the statistics of use that the
-//! condition may need.
+//! The eviction of rows: the condition under which a row is removed, and the statistics of use that
+//! the condition may need.
 
 use serde::{Deserialize, Serialize};
 
-/// The condition for the removal of a row. In a job file:
-/// `eviction = { kind = "unseen", steps = 10000 }`.
+/// The condition under which a row is removed. In a job file: `eviction = { kind = "unseen", steps
+/// = 10000 }`.
 ///
 /// If the table has a limit (`max_rows`, `max_bytes`), every kind but `never` makes room at the
-/// limit: it removes the rows with the lowest priority. With `below`, an eviction also removes rows
-/// on schedule: when a slot has its turn, its rows with a lower value than `below` are removed.
+/// limit by removing the rows with the lowest priority. If `below` is set, rows are also removed on
+/// schedule: in its turn, a slot loses the rows whose value is lower than `below`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Eviction {
     /// Rows are never removed. A table at its limit refuses new keys.
     #[default]
     Never,
-    /// A row is removed when its last push is more than `steps` steps ago, and a waiting key is
-    /// forgotten by the same rule. Every step visits some of the slots, so that each slot is
-    /// visited once in `steps` steps, or in 4096 if that is fewer. A key that occurs again is a new
-    /// key. At the limit, the rows with the oldest last push are removed first.
+    /// A row is removed when its last push is more than `steps` steps ago. The count of a waiting
+    /// key is dropped by the same rule. Every step visits some of the slots: each slot is visited
+    /// once in `steps` steps, or once in 4096 steps if `steps` is larger. A removed key that occurs
+    /// again is treated as a new key. At the limit, the rows with the oldest last push are removed
+    /// first.
     Unseen {
         /// The number of steps, at least 1.
         steps: u64,
     },
     /// At the limit, the rows with the oldest last push are removed first.
     Lru,
-    /// The least used rows are removed first. The count of pushes is halved for every `half_life`
-    /// steps since the last push.
+    /// The rows with the fewest pushes are removed first. For this comparison, the count of pushes
+    /// is halved for every `half_life` steps since the last push.
     Lfu {
-        /// The number of steps in which a count is halved, at least 1.
+        /// The number of steps after which a count is halved, at least 1.
         half_life: u64,
-        /// The aged count below which rows are removed on schedule.
+        /// The value of the aged count below which rows are removed on schedule; absent if no row
+        /// is removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once, at most 4096; if
-        /// it is absent, 4096.
+        /// The number of steps in which every row is compared with `below` once. If it is absent or
+        /// above 4096, it counts as 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
@@ -45,36 +47,39 @@ pub enum Eviction {
         show_weight: f64,
         /// The weight of a click, at least 0.
         click_weight: f64,
-        /// The score below which rows are removed on schedule.
+        /// The score below which rows are removed on schedule; absent if no row is removed on
+        /// schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once, at most 4096; if
-        /// it is absent, 4096.
+        /// The number of steps in which every row is compared with `below` once. If it is absent or
+        /// above 4096, it counts as 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
-    /// The rows whose weights have the smallest L2 norm, over all segments, are removed first.
+    /// The rows with the smallest L2 norm of their weights, over all segments, are removed first.
     L2 {
-        /// The norm below which rows are removed on schedule.
+        /// The norm below which rows are removed on schedule; absent if no row is removed on
+        /// schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once, at most 4096; if
-        /// it is absent, 4096.
+        /// The number of steps in which every row is compared with `below` once. If it is absent or
+        /// above 4096, it counts as 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
 }
 
-/// The statistics of shows and clicks of each row, decayed by periods. In a job file:
-/// `statistics = { decay = 0.98, every_steps = 5000 }`.
+/// The settings of the statistics of shows and clicks that each row has. The statistics decay by
+/// periods. In a job file: `statistics = { decay = 0.98, every_steps = 5000 }`.
 ///
-/// Periods are counted in steps and not in time: the metadata of a row already have the step of its
-/// last push, so that decay needs no clock and no further word per row, and a repeated run decays
-/// in the same way. A day corresponds to the number of steps that a day's data take.
+/// Periods are counted in steps and not in time. The metadata of a row already have the step of its
+/// last push, so decay needs no clock and no further word per row, and a repeated run decays in the
+/// same way. To let a period be a day, set it to the number of steps that the data of a day take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UseStatistics {
-    /// The share of shows and clicks that is left after a period, above 0 and at most 1.
+    /// The factor by which shows and clicks are multiplied after each period, above 0 and at most
+    /// 1.
     pub decay: f32,
     /// The number of steps of a period, at least 1.
     pub every_steps: u32,
@@ -88,7 +93,8 @@ impl UseStatistics {
         (self.every_steps == 0).then_some(("every_steps", "must be at least 1"))
     }
 
-    /// Returns the factor of the decay from step `last` to step `step`, by whole periods.
+    /// Returns the factor by which shows and clicks decay from step `last` to step `step`. Only
+    /// whole periods count.
     #[inline(always)]
     pub fn left(&self, last: u32, step: u32) -> f32 {
         let periods = (step / self.every_steps).saturating_sub(last / self.every_steps);
@@ -157,12 +163,14 @@ impl Eviction {
         }
     }
 
-    /// Returns the value below which rows are removed on schedule, for the kinds that rank rows.
+    /// Returns the value below which rows are removed on schedule, or `None` if no such value is
+    /// set or the kind has no such setting.
     pub fn below(&self) -> Option<f64> {
         self.schedule().0
     }
 
-    /// Returns `below` and `every` of the kinds that have these settings.
+    /// Returns the settings `below` and `every`. Both are `None` for a kind that does not have
+    /// them.
     pub fn schedule(&self) -> (Option<f64>, Option<u64>) {
         match *self {
             Self::Never | Self::Unseen { .. } | Self::Lru => (None, None),
@@ -172,7 +180,7 @@ impl Eviction {
         }
     }
 
-    /// Returns whether rows are removed even if the table has no limit.
+    /// Returns whether the eviction removes rows in a table without a limit.
     pub fn is_scheduled(&self) -> bool {
         matches!(self, Self::Unseen { .. }) || self.schedule().0.is_some()
     }

@@ -1,34 +1,35 @@
-//! The growth of rows: a row becomes full after a number of pushes.
+//! The growth of rows: a row begins narrow and becomes full after a number of pushes.
 //!
-//! Most keys of a real stream are rare, and a rare key learns little more than one number. Until a
-//! row has had enough pushes, it has only some of its floats (multi-dimension embeddings, as in XDL
-//! and Monolith). The floats that it lacks read as those of the initial row of the key, so that
-//! growing changes no lookup.
+//! Most keys of a real stream are rare, and a rare key learns little more than one number. So a row
+//! has only some of its floats until it has had enough pushes (multi-dimension embeddings, as in
+//! XDL and Monolith). The floats that a narrow row lacks read as those of the initial row of its
+//! key. So a lookup gives the same numbers before and after a row grows.
 
 use serde::{Deserialize, Serialize};
 
 use super::{SegmentSpec, TableSpec};
 use crate::layout::{SegmentLayout, TableLayout};
 
-/// The largest number of pushes that a job may set. A larger number is refused as a mistake,
-/// because the counts of rows stop at the largest `u32`.
+/// The largest number of pushes that a job may set. A larger number is refused, because it must be
+/// a mistake: the counts of rows stop at the largest `u32`.
 const MOST: u32 = 1 << 31;
 
 /// The growth of the rows of a table. In a job file: `grow = { at = 20 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Growth {
-    /// The number of pushes that make a row full. The push that reaches this number is the last
-    /// push of the narrow row.
+    /// The number of pushes after which a row is full. The push that reaches this number still
+    /// updates the narrow row.
     pub at: u32,
-    /// The number of floats of the table's first segment that a narrow row has. If it is absent,
-    /// the number is 0 for rows with further segments (which narrow rows have whole), else 1.
+    /// The number of floats of the table's first segment that a narrow row has. A narrow row has
+    /// all floats of the other segments. If `from` is absent, it is 0 for rows with several
+    /// segments and 1 for rows with one segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<usize>,
 }
 
 impl Growth {
-    /// Returns whether rows are full from their first push.
+    /// Returns whether the setting makes rows full from their first push.
     pub fn is_off(&self) -> bool {
         self.at == 1
     }
@@ -48,14 +49,16 @@ impl TableSpec {
         Some(first.into_iter().chain(others.iter().cloned()).collect())
     }
 
-    /// Returns the spec of the narrow rows as a separate table, or `None` if rows do not grow.
+    /// Returns the spec of a separate table that consists of the narrow rows, or `None` if rows do
+    /// not grow.
     pub fn narrow_spec(&self) -> Option<Self> {
         let segments = self.narrow_segments()?;
         Some(Self { grow: None, segments, ..self.clone() })
     }
 
     /// Returns the number of bytes that a table with `full` full rows and `narrow` narrow rows
-    /// takes in memory on `shards` shards; [`TableSpec::memory`] counts full rows only.
+    /// takes in memory on `shards` shards. [`TableSpec::memory`] is the same calculation for full
+    /// rows only.
     pub fn memory_of_widths(&self, full: u64, narrow: u64, shards: usize) -> u64 {
         let Some(small) = self.narrow_spec() else {
             return self.memory(full + narrow, shards);
@@ -64,7 +67,8 @@ impl TableSpec {
         rows(self, full) + rows(&small, narrow) + self.index_memory(full + narrow)
     }
 
-    /// Returns the places in a full row of the floats that a narrow row has, in their order.
+    /// Returns the parts of the segments that a narrow row has, in the order of its floats, with
+    /// their places in a full row. Returns `None` if rows do not grow.
     pub(crate) fn narrow_layout(&self, full: &[SegmentLayout]) -> Option<Vec<SegmentLayout>> {
         let dim = self.narrow_dim(self.grow?);
         let (first, others) = full.split_first()?;
@@ -72,7 +76,8 @@ impl TableSpec {
         Some(first.into_iter().chain(others.iter().cloned()).collect())
     }
 
-    /// Returns the setting and the reason if the growth is not possible.
+    /// Returns the setting that makes growth impossible and the reason, or `None` if growth is
+    /// possible or not set.
     pub(crate) fn growth_problem(&self) -> Option<(&'static str, String)> {
         let growth = self.grow?;
         let first = self.segments.first()?;

@@ -1,10 +1,11 @@
-//! The optimizer of a segment in a job.
+//! The settings of a segment's optimizer in a job.
 
 use serde::{Deserialize, Serialize};
 
 use super::Scope;
 
-/// The optimizer of a segment. In a job file: `optimizer = { kind = "adam", lr = 0.001 }`.
+/// The optimizer of a segment and its settings. In a job file: `optimizer = { kind = "adam", lr =
+/// 0.001 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum OptimizerSpec {
@@ -13,22 +14,23 @@ pub enum OptimizerSpec {
         /// The learning rate of the rule.
         lr: f32,
     },
-    /// Heavy ball (Polyak 1964) by PyTorch's formulas: `v = momentum * v + g; w -= lr * v`, or with
-    /// `nesterov`, `w -= lr * (g + momentum * v)`.
+    /// The heavy-ball method (Polyak 1964) by PyTorch's formulas: `v = momentum * v + g; w -= lr *
+    /// v`, or with `nesterov`, `w -= lr * (g + momentum * v)`.
     ///
-    /// In a dynamic table the rule is lazy: the velocity changes a row only in steps that touch the
-    /// row. In a `dense` table every step updates every row, unless the job sets
-    /// `scope = "touched"`.
+    /// In a dynamic table the rule is lazy: a row moves by its velocity only in steps that touch
+    /// the row. In a `dense` table every step updates every row, unless the job sets `scope =
+    /// "touched"`.
     Momentum {
         /// The learning rate of the rule.
         lr: f32,
-        /// The share of the velocity that is left after a step.
+        /// The factor by which the velocity is multiplied in each step.
         #[serde(default = "default_momentum")]
         momentum: f32,
         /// Whether the rule uses Nesterov's form, which looks ahead along the velocity.
         #[serde(default, skip_serializing_if = "is_false")]
         nesterov: bool,
-        /// The rows that the rule updates; if it is absent, the kind of the table decides.
+        /// The rows that the rule updates. If the scope is absent, the rule updates all rows in a
+        /// dense table, and the touched rows in a dynamic table.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scope: Option<Scope>,
     },
@@ -44,8 +46,9 @@ pub enum OptimizerSpec {
         #[serde(default = "default_adagrad_eps")]
         eps: f32,
     },
-    /// AdaGrad with one accumulator per row segment, of the *mean* of the squared gradients (as in
-    /// FBGEMM and TorchRec). At sixteen dimensions it has a sixteenth of the optimizer state.
+    /// AdaGrad with one accumulator for each segment of a row (as in FBGEMM and TorchRec). The
+    /// accumulator sums the *mean* of the squared gradients of the segment. With sixteen
+    /// dimensions, the rule needs a sixteenth of AdaGrad's optimizer state.
     RowwiseAdagrad {
         /// The learning rate of the rule.
         lr: f32,
@@ -56,12 +59,12 @@ pub enum OptimizerSpec {
         #[serde(default = "default_adagrad_eps")]
         eps: f32,
     },
-    /// Adam (Kingma, Ba 2015) by PyTorch's formulas. The bias correction counts the steps of the
-    /// *job*, never those of a row.
+    /// Adam (Kingma, Ba 2015) by PyTorch's formulas. The bias correction uses the number of the
+    /// job's step, and not the number of pushes of a row.
     ///
     /// In a dynamic table the rule is lazy: the moments of a row decay only in steps that touch the
-    /// row (TensorFlow's `LazyAdam`, PyTorch's `SparseAdam`). In a `dense` table the rule is exact:
-    /// every step updates every row, unless the job sets `scope = "touched"`.
+    /// row (as in TensorFlow's `LazyAdam` and PyTorch's `SparseAdam`). In a `dense` table the rule
+    /// is exact: every step updates every row, unless the job sets `scope = "touched"`.
     Adam {
         /// The learning rate of the rule.
         lr: f32,
@@ -74,26 +77,29 @@ pub enum OptimizerSpec {
         /// The small number that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps")]
         eps: f32,
-        /// The rows that the rule updates; if it is absent, the kind of the table decides.
+        /// The rows that the rule updates. If the scope is absent, the rule updates all rows in a
+        /// dense table, and the touched rows in a dynamic table.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scope: Option<Scope>,
     },
-    /// FTRL-Proximal (McMahan et al. 2013, "Ad click prediction: a view from the trenches"). Its
-    /// own `l1` and `l2` are part of the proximal step.
+    /// FTRL-Proximal (McMahan et al. 2013, "Ad click prediction: a view from the trenches"). The
+    /// settings `l1` and `l2` of this rule are part of its proximal step, and are not the
+    /// regulariser of the segment.
     Ftrl {
         /// The learning rate, which the paper calls alpha.
         lr: f32,
-        /// The constant that slows the first steps, which the paper calls beta.
+        /// The constant that makes the first steps smaller, which the paper calls beta.
         #[serde(default = "default_ftrl_beta")]
         beta: f32,
-        /// The strength of the L1 term: a weight whose evidence is below it is exactly zero.
+        /// The strength of the L1 term. A weight is exactly zero if the absolute value of its sum
+        /// `z` is not above this strength.
         #[serde(default)]
         l1: f32,
         /// The strength of the L2 term.
         #[serde(default)]
         l2: f32,
-        /// The strength of the group lasso (Yue et al. 2021): a whole segment is exactly zero if
-        /// its evidence after the L1 term is not longer than `l21 * sqrt(dim)`.
+        /// The strength of the group lasso (Yue et al. 2021). A whole segment is exactly zero if
+        /// the length of its sums `z` after the L1 term is at most `l21 * sqrt(dim)`.
         #[serde(default, skip_serializing_if = "is_zero")]
         l21: f32,
     },
@@ -126,12 +132,12 @@ fn default_ftrl_beta() -> f32 {
 }
 
 impl OptimizerSpec {
-    /// Makes row-wise AdaGrad with the usual constants.
+    /// Returns row-wise AdaGrad with its default constants.
     pub fn rowwise_adagrad(lr: f32) -> Self {
         Self::RowwiseAdagrad { lr, initial_accumulator: 0.0, eps: default_adagrad_eps() }
     }
 
-    /// Makes Adam with the usual decays.
+    /// Returns Adam with its default decays.
     pub fn adam(lr: f32) -> Self {
         Self::Adam {
             lr,
@@ -176,8 +182,9 @@ impl OptimizerSpec {
         }
     }
 
-    /// Returns `Some` for a rule that can update rows without a gradient, with the scope that the
-    /// job sets or with `None` if the job sets no scope. Returns `None` for the other rules.
+    /// Returns the scope that the job sets for the rule. The outer `Option` is `None` for a rule
+    /// that never updates rows without a gradient. The inner `Option` is `None` if the job sets no
+    /// scope.
     pub fn scope(&self) -> Option<Option<Scope>> {
         match *self {
             Self::Momentum { scope, .. } | Self::Adam { scope, .. } => Some(scope),
@@ -185,7 +192,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// Returns the initial value of every float of a new row's state.
+    /// Returns the initial value of every float of optimizer state in a new row.
     pub fn initial_state(&self) -> f32 {
         match *self {
             Self::Adagrad { initial_accumulator, .. }
@@ -194,7 +201,8 @@ impl OptimizerSpec {
         }
     }
 
-    /// Returns the first setting that is out of range: its key and the allowed values.
+    /// Returns the key and the allowed values of the first setting that is out of range, or `None`
+    /// if all settings are valid.
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         let positive = |key, x: f32| (key, x.is_finite() && x > 0.0, "must be a positive number");
         let not_negative =

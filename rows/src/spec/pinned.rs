@@ -1,4 +1,4 @@
-//! The ids whose rows are never evicted.
+//! The type for ids whose rows are never evicted.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use zillion_feature::FeatureKey;
 
-/// An id whose row is never evicted, as it occurs in the data.
+/// An id whose row is never evicted, in the form in which it occurs in the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum PinnedId {

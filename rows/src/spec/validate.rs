@@ -3,15 +3,16 @@
 use super::{ByteSize, Eviction, OptimizerSpec, Scope, SegmentSpec, TableSpec};
 use crate::error::{Error, Result};
 
-/// The largest number of floats of a segment; a larger number is refused as a mistake.
+/// The largest number of floats of a segment. A larger number is refused, because it must be a
+/// mistake.
 const MAX_DIM: usize = 1 << 16;
 
 impl TableSpec {
     /// Checks every setting of the table.
     ///
     /// # Errors
-    /// Returns [`Error::Spec`] with the setting (`tables.<table>.<key>`) and the remedy if a
-    /// setting is out of range or contradicts another one.
+    /// Returns [`Error::Spec`] with the path of the setting (`tables.<table>.<key>`) and the
+    /// remedy, if a setting is out of range or contradicts another setting.
     pub fn validate(&self) -> Result<()> {
         if let Some(reason) = name_problem(&self.name) {
             return self.refuse("name", reason);
@@ -40,21 +41,22 @@ impl TableSpec {
         }
     }
 
-    /// Returns the error of a setting of the table.
+    /// Returns the error for a wrong setting of the table.
     fn refuse(&self, key: &str, reason: impl Into<String>) -> Result<()> {
         let key = format!("tables.{}.{key}", self.name);
         Err(Error::Spec { key, reason: reason.into() })
     }
 
-    /// Returns the error of a problem in the section `section` of the table, if there is one.
+    /// Returns the error for a problem in the section `section` of the table. Returns `Ok` if there
+    /// is no problem.
     fn refuse_any(&self, section: &str, problem: Option<(&str, &str)>) -> Result<()> {
         problem.map_or(Ok(()), |(key, reason)| self.refuse(&format!("{section}.{key}"), reason))
     }
 
-    /// Checks that the rows of the table can be stored on disk.
+    /// Checks that the rows of the table can be spilled to disk.
     ///
     /// # Errors
-    /// Returns [`Error::Spec`] with the reason and the remedy if they cannot.
+    /// Returns [`Error::Spec`] with the reason and the remedy if the rows cannot be spilled.
     pub fn check_spill(&self) -> Result<()> {
         let reason = if self.dense {
             "rows of a dense table must stay in memory, because its rules may update every row at every step; make the \
@@ -71,7 +73,7 @@ impl TableSpec {
         Err(Error::Spec { key: format!("run.spill.{}", self.name), reason: reason.to_owned() })
     }
 
-    /// Checks admission and eviction, and the settings on which they depend.
+    /// Checks the settings of admission and eviction, and the settings that they depend on.
     fn validate_life(&self) -> Result<()> {
         if self.dense && !self.admission.is_all() {
             return self.refuse(
@@ -166,8 +168,8 @@ impl TableSpec {
         Ok(())
     }
 
-    /// Checks that the scope of the optimizer is possible in this table and does not contradict the
-    /// regulariser.
+    /// Checks that the scope of the optimizer is possible in this table and agrees with the scope
+    /// of the regulariser.
     fn validate_scope(&self, segment: &SegmentSpec) -> Result<()> {
         let at = |reason: String| self.refuse(&format!("{}.optimizer.scope", segment.name), reason);
         let rule = match segment.optimizer {
@@ -187,7 +189,7 @@ impl TableSpec {
         }
     }
 
-    /// Returns the smallest `max_bytes` that holds a row.
+    /// Returns the smallest `max_bytes` with which the table can hold one row.
     fn least_bytes(&self) -> u64 {
         let enough = |bytes: u64| {
             let spec = Self { max_bytes: Some(ByteSize(bytes)), ..self.clone() };
@@ -201,8 +203,8 @@ impl TableSpec {
     }
 }
 
-/// Returns the reason if a name is not valid. Names become folder names, so only characters that
-/// every file system accepts are allowed.
+/// Returns the reason why a name is not valid, or `None` if it is valid. Names become folder names,
+/// so only characters that every file system accepts are allowed.
 fn name_problem(name: &str) -> Option<&'static str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() {

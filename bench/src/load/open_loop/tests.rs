@@ -1,4 +1,4 @@
-//! The tests of the open loop against servers that misbehave on purpose.
+//! Tests of the open loop with servers that misbehave on purpose.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,8 +8,9 @@ use std::sync::mpsc;
 use super::super::figures::Figures;
 use super::*;
 
-/// Starts a server and returns the target for it. The server answers a request with the text that
-/// `handle` returns for the request's number and body, or closes the connection if that is `None`.
+/// Starts a server and returns the target for requests to it. The server calls `handle` with the
+/// number and the body of each request, and answers with the returned text. If `handle` returns
+/// `None`, the server closes the connection.
 fn server(handle: impl Fn(u64, &[u8]) -> Option<String> + Send + Sync + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,34 +1,35 @@
-//! The candidates of a slot as they were when a snapshot began, while keys are counted further.
+//! The old values of the candidates of a slot. With them, a snapshot can write the candidates as
+//! they were when it began, while training counts more keys.
 //!
-//! Before each change of a candidate, its old value is listed; only the first entry of a key is
-//! used. A list is shortened to one entry for each key whenever it has doubled, so it has at most
-//! twice as many entries as keys were touched.
+//! Before each change of a candidate, its old value is added to a list. Only the first entry of a
+//! key counts. A list is shortened to one entry for each key every time its length has doubled. So
+//! a list has at most twice as many entries as the slot has changed keys.
 
 use zillion_feature::FeatureKey;
 use zillion_rows::Candidate;
 
 use crate::admission::before::Kept;
 
-/// The number of entries that a list may have before it is shortened.
+/// The number of entries below which a list is never shortened.
 const FEWEST: usize = 64;
 
 /// The old values of the candidates of one slot that have changed since a snapshot began.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// The old values in the order of the changes; `None` if the key was no candidate.
+    /// The old values in the order of the changes; `None` for a key that was not a candidate.
     entries: Vec<(FeatureKey, Option<Candidate>)>,
-    /// The number of entries after the list was last shortened.
+    /// The number of entries that were left when the list was last shortened.
     shortened: usize,
 }
 
-/// Keeps the first entry of each key, in key order.
+/// Keeps only the first entry of each key, and sorts the entries by key.
 fn keep_first(entries: &mut Vec<(FeatureKey, Option<Candidate>)>) {
     entries.sort_by_key(|&(key, _)| key);
     entries.dedup_by_key(|(key, _)| *key);
 }
 
 impl Changed {
-    /// Adds the value that a key has before a change to the list.
+    /// Adds the old value of a key to the list, before the value changes.
     pub(super) fn note(&mut self, key: FeatureKey, was: Option<Candidate>) {
         self.entries.push((key, was));
         if self.entries.len() >= FEWEST.max(2 * self.shortened) {
@@ -37,8 +38,8 @@ impl Changed {
         }
     }
 
-    /// Returns the slot's candidates as they were when the snapshot began, computed from the
-    /// present ones; both are in key order.
+    /// Returns the slot's candidates as they were when the snapshot began. `now` are the present
+    /// candidates. Both lists are in key order.
     pub(super) fn restore(
         &self,
         now: Vec<(FeatureKey, Candidate)>,

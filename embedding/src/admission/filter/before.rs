@@ -1,21 +1,23 @@
-//! The old values of the blocks of a filter's slot that have changed since a snapshot began.
+//! The old contents of the blocks of one slot of a filter that have changed since a snapshot began.
 //!
-//! A block is copied before its first change, and a bit of its slot marks it as copied; halving a
-//! slot changes all of its blocks.
+//! A block is copied before its first change, and one bit marks it as copied. The halving of a slot
+//! changes all of its blocks.
 
 use crate::admission::before::Kept;
 use crate::admission::filter::Block;
 
-/// The old values of the blocks of one slot that have changed since a snapshot began.
+/// The old contents of the blocks of one slot that have changed since a snapshot began.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// One bit for each block, set if the block is kept; empty until the first block is kept.
+    /// One bit for each block of the slot. The bit is set if a copy of the block is kept. The list
+    /// is empty until the first block is copied.
     marks: Vec<u64>,
     blocks: Vec<(u32, Block)>,
 }
 
 impl Changed {
-    /// Keeps a copy of a block before it changes; `blocks` is the number of blocks in its slot.
+    /// Keeps a copy of the block with index `number` before it changes. `blocks` is the number of
+    /// blocks in its slot.
     pub(super) fn keep(&mut self, number: usize, blocks: usize, block: Block) {
         if self.marks.is_empty() {
             self.marks = vec![0; blocks.div_ceil(u64::BITS as usize)];
@@ -27,7 +29,7 @@ impl Changed {
         }
     }
 
-    /// Overwrites the changed blocks of the slot with their kept copies.
+    /// Overwrites the changed blocks of the slot with their old contents.
     pub(super) fn restore(&self, blocks: &mut [Block]) {
         for &(number, block) in &self.blocks {
             blocks[number as usize] = block;

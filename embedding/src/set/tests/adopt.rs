@@ -1,4 +1,4 @@
-//! Tests of adoption: rows of one set's layer become the initial rows of another set.
+//! Tests of adoption: the rows of one set's layer become the initial rows of another set.
 
 use zillion_device::Files;
 use zillion_feature::TableId;
@@ -17,7 +17,7 @@ fn spec(segments: &[(&str, usize)]) -> TableSpec {
     table("ids", false, segments)
 }
 
-/// Returns a set that has learned, and its rows as a version holds them.
+/// Returns a set after some training, and its rows as a version.
 fn learned(folder: &std::path::Path, spec: TableSpec) -> (TableSet, LayerSource) {
     let workers = workers(2);
     let mut set = TableSet::new(vec![spec.clone()], shards(3)).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of tables at their limits: every policy is compared with a `BTreeMap`. The module `limits`
-//! tests the effects of limits on larger tables.
+//! Tests of tables at their limits, which compare every policy with a `BTreeMap`. The module
+//! `limits` tests larger tables at their limits.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use zillion_rows::{Admission, Eviction, OptimizerSpec, PinnedId, TableSpec, UseS
 const LR: f32 = 0.25;
 const DIM: usize = 3;
 const STATISTICS: UseStatistics = UseStatistics { decay: 0.5, every_steps: 4 };
-/// The number of ids that are pinned, in tests with pinned ids.
+/// The number of pinned ids, in tests with pinned ids.
 const PINNED: u64 = 3;
 
 pub(crate) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
@@ -33,7 +33,8 @@ pub(crate) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
     }
 }
 
-/// Returns the gradients of one step, with the uses of rows if the table keeps statistics of use.
+/// Returns the gradients of one step. If the table keeps statistics of use, they include the uses
+/// of the rows.
 pub(crate) fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
     let mut raw = gradients(set, plan, step);
     for (rows, table) in raw.tables.iter_mut().zip(&plan.tables) {
@@ -78,7 +79,8 @@ struct Model {
 }
 
 impl Model {
-    /// Returns the worth of a row on a scale whose order does not change with time.
+    /// Returns the worth of a row for eviction, on a scale on which the order of rows does not
+    /// change with time.
     fn worth(spec: &TableSpec, row: &Row) -> f64 {
         let last = f64::from(row.last_step);
         match spec.eviction {
@@ -97,7 +99,7 @@ impl Model {
         }
     }
 
-    /// Returns the worth of a row at a step, on the scale of the settings.
+    /// Returns the worth of a row at a step, on the scale of the job's settings.
     fn value(spec: &TableSpec, row: &Row, step: u32) -> f64 {
         match spec.eviction {
             Eviction::Lfu { half_life, .. } => {
@@ -115,8 +117,8 @@ impl Model {
         }
     }
 
-    /// Runs one step directly from the definitions. Returns the sum of squares of the gradients
-    /// that were applied.
+    /// Does one step in the model, directly from the definitions. Returns the sum of squares of the
+    /// gradients that were applied.
     fn step(&mut self, spec: &TableSpec, step: u32, plan: &LookupPlan, raw: &RowBuffer) -> f64 {
         let table = &plan.tables[0];
         let offsets = &table.occurrences.offsets;
@@ -204,7 +206,7 @@ impl Model {
         self.counters.lapsed += (before.1 - self.candidates.len()) as u64;
     }
 
-    /// Evicts exactly the rows of least worth, as a small table does.
+    /// Evicts the rows of least worth from the model, as a small table does.
     fn make_room(&mut self, spec: &TableSpec, limit: u64, demand: Demand) {
         if spec.eviction.is_never() || limit == u64::MAX {
             return;
@@ -227,7 +229,7 @@ fn is_pinned(spec: &TableSpec, key: FeatureKey) -> bool {
     spec.pinned.iter().any(|id| id.key() == key)
 }
 
-/// Returns the content of the only table of a set.
+/// Returns the content of a set that has one table.
 pub(crate) fn contents(
     set: &TableSet,
 ) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, Candidate>) {

@@ -1,6 +1,6 @@
-//! Tests of checkpoints of changes: a chain of them restores the same tables as a whole checkpoint
-//! of the same moment, and a chain with other contents is refused with an error that names the file
-//! or table.
+//! Tests of checkpoints of changes. A chain of them must restore the same tables as a whole
+//! checkpoint of the same moment. A damaged chain must be refused with an error that names the file
+//! or the table.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,14 @@ use crate::{Order, SnapshotMark, SpillHome, TableSet, TableView};
 use zillion_rows::layer::{Unthrottled, layer_of_checkpoint};
 use zillion_rows::{Admission, Eviction, OptimizerSpec, PartSource, TableParts, TableSpec};
 
-/// The number of rows of a part, so small that tables have several parts.
+/// The largest number of rows of a part. It is so small that tables have several parts.
 const LIMIT: u64 = 60;
-/// The memory of a shard: the initial size of its slabs and a little more, for some dozens of rows.
+/// The memory of a shard in bytes. It is the initial size of its slabs and a little more, for some
+/// dozens of rows.
 const SHARD_MEMORY: u64 = 9 << 10;
 
-/// Returns tables with every rule, with keys that wait and are evicted, one that counts in a
-/// filter, and one at its limit.
+/// Returns tables with every rule. Some of them have keys that wait and rows that are evicted, one
+/// counts keys in a filter, and one is at its limit.
 fn specs() -> Vec<TableSpec> {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
     let filtered = TableSpec {
@@ -53,7 +54,7 @@ fn make(n: usize, home: Option<&SpillHome>) -> TableSet {
 
 type Bytes = BTreeMap<String, Vec<u8>>;
 
-/// Returns every file of a checkpoint's own folder.
+/// Returns every file in the folder of a checkpoint.
 fn bytes(folder: &Path, parts: &[TableParts]) -> Bytes {
     let files = parts.iter().flat_map(TableParts::files);
     files.map(|p| (p.file.clone(), std::fs::read(folder.join(&p.file)).unwrap())).collect()
@@ -74,8 +75,8 @@ struct Saved {
 }
 
 impl Saved {
-    /// Returns the entries of a checkpoint of changes, linked to the checkpoint that has the other
-    /// rows.
+    /// Returns the entries of a checkpoint of changes, after the folders of the unchanged rows have
+    /// been set.
     fn resolved(&self, mut parts: Vec<TableParts>) -> Vec<TableParts> {
         for (own, below) in parts.iter_mut().zip(&self.parts) {
             own.stand_on(&self.folder, below);
@@ -84,13 +85,13 @@ impl Saved {
     }
 }
 
-/// The fate of a checkpoint.
+/// The way in which a checkpoint ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ending {
     Kept,
     /// The checkpoint is abandoned before it is complete.
     Abandoned,
-    /// The checkpoint is complete, and its folder is lost before it is renamed.
+    /// The checkpoint is complete, but its folder is lost before the caller renames it.
     Lost,
 }
 
@@ -100,8 +101,8 @@ struct Round {
     is_whole: bool,
     during: Vec<Act>,
     ending: Ending,
-    /// The number of shards on which one of the sets restarts from the saved checkpoint, if it
-    /// does.
+    /// The number of shards on which one of the sets restarts from the saved checkpoint; `None` if
+    /// it does not restart.
     restart: Option<usize>,
 }
 
@@ -259,8 +260,8 @@ proptest! {
     }
 }
 
-/// Returns a chain of four checkpoints with rows that changed, were removed and came back, and the
-/// whole checkpoint of the same moment.
+/// Returns a chain of four checkpoints and the whole checkpoint of the same moment. In the chain,
+/// rows have changed, have been removed and have been created again.
 fn chain(workers: &Workers) -> (Vec<TempDir>, Vec<TableParts>, TempDir, Vec<TableParts>) {
     let (mut set, mut step) = (make(3, None), 0);
     let keys = |i: u64| Act::Step((0..40).map(|k| key(i * 17 + k % 25)).collect(), false);

@@ -1,5 +1,5 @@
-//! Tests of the lists of changes, and of the layers that are written from them. They are compared
-//! with a `BTreeMap` and with each other, for all numbers of shards and threads.
+//! Tests of the lists of changes, and of the layers that are written from them. The layers are
+//! compared with a `BTreeMap`, and between different numbers of shards and threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,7 +17,7 @@ use zillion_rows::layer::{
 };
 use zillion_rows::{Eviction, OptimizerSpec, TableSpec};
 
-/// The bits of the weights and the number of pushes of each row.
+/// The rows by key, each with the bits of its weights and its number of pushes.
 pub(crate) type Rows = BTreeMap<u64, (Vec<u32>, u32)>;
 
 fn evicting(steps: u64) -> TableSpec {
@@ -26,7 +26,7 @@ fn evicting(steps: u64) -> TableSpec {
     TableSpec { eviction: Eviction::Unseen { steps }, ..table("ids", false, segments) }
 }
 
-/// Pushes these keys, and ends the step.
+/// Pushes gradients for these keys, and ends the step.
 fn step(set: &mut TableSet, workers: &Workers, number: u64, keys: Vec<FeatureKey>) {
     let plan = plan_of(&vec![keys; set.layouts().len()]);
     let raw = gradients(set, &plan, number);
@@ -81,7 +81,7 @@ fn listed(set: &TableSet) -> u64 {
     tables.filter_map(|table| table.changes.as_ref()).map(|changes| changes.listed()).sum()
 }
 
-/// The keys of a step, or the end of an epoch.
+/// One action of a history: a step with some keys, or the end of an epoch.
 #[derive(Clone, Debug)]
 enum Act {
     Step(Vec<FeatureKey>),
@@ -104,8 +104,8 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Checks that a delta has exactly the keys that were pushed or evicted since its epoch, for
-    /// every epoch that the lists reach back to. The old state with the delta on top must be the
-    /// present state, and so must the difference of the two.
+    /// every epoch that the lists include. The state at the epoch with the delta on top of it must
+    /// be the present state. The difference of the two states must be the same delta.
     #[test]
     fn deltas_are_what_happened_since(
         n in 1usize..6,
@@ -168,7 +168,8 @@ proptest! {
     }
 }
 
-/// Returns all deltas and bases of a history of all tables, and the base of a checkpoint.
+/// Returns the manifests of all deltas and bases that a history of all tables writes, and of the
+/// base that is made from its checkpoint.
 fn published(n: usize, threads: usize) -> Vec<LayerManifest> {
     let workers = workers(threads);
     let mut specs = everything();
@@ -274,8 +275,9 @@ fn what_is_not_known_is_not_written() {
     assert_eq!(delta(&set, &workers, 1, folder.path()).unwrap().rows(), 2);
 }
 
-/// Checks that the next push of a row is listed if the row was changed in the epoch in which
-/// tracking began or a checkpoint was taken, although it already has the mark of that epoch.
+/// Checks that the next push of a row is listed even if the row already has the mark of the current
+/// epoch. This happens if the row was changed in the epoch in which tracking began or a checkpoint
+/// was taken.
 #[test]
 fn rows_of_the_epoch_that_tracking_begins_in_are_not_missed() {
     let (workers, folder) = (workers(1), tempfile::tempdir().unwrap());

@@ -18,7 +18,8 @@ fn at(step: u64) -> Update {
     Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
 }
 
-/// Pulls and pushes the same gradient for all weights of some keys in each step.
+/// Trains some keys with the same gradient for all weights in each step. Returns the weights at the
+/// end.
 fn train(set: &mut TableSet, keys: u64, steps: u64, gradient: f32) -> Vec<f32> {
     let workers = workers(1);
     let plan = plan_of(&[(0..keys).map(key).collect()]);
@@ -160,7 +161,7 @@ fn a_base_holds_the_same_numbers_in_f32() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Checks that shards, threads, a stop and a restart change no bit.
+    /// Checks that the number of shards, the number of threads and a restart change no bit.
     #[test]
     fn rounding_is_the_same_for_any_shards_and_threads_and_after_a_restart(
         dtype in prop_oneof![Just(Dtype::F16), Just(Dtype::Bf16)],

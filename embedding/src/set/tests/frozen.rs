@@ -1,5 +1,5 @@
-//! Tests that a frozen table does not change, whatever its rules, limits and evictions are, and
-//! that the other tables are not affected.
+//! Tests of frozen tables. A frozen table must not change under any rule, limit or eviction, and
+//! must not affect the other tables.
 
 use zillion_feature::TableId;
 

@@ -1,5 +1,5 @@
-//! Tests of rows that are narrow until they have been pushed often enough: compared with a
-//! `BTreeMap`, through checkpoints on other shards, and in layers.
+//! Tests of rows that begin narrow and grow after a number of pushes. They are compared with a
+//! `BTreeMap`, restored on other numbers of shards, and read from layers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,8 +25,8 @@ const LR: f32 = 0.25;
 const EPS: f32 = 1e-8;
 const FIRST: f32 = 0.5;
 
-/// The choice of the floats that a narrow row has: the linear weight, the first float of a vector,
-/// or some floats of the vector and the linear weight.
+/// The floats that a narrow row has: the linear weight, the first float of a vector, or some floats
+/// of the vector and the linear weight.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Linear,
@@ -50,7 +50,7 @@ impl Kind {
         growing(at, from, TableSpec { unknown: Unknown::Zero, ..spec })
     }
 
-    /// Returns the positions in a full row of the floats that a narrow row has.
+    /// Returns the positions, in a full row, of the floats that a narrow row has.
     fn narrow(self) -> Vec<usize> {
         match self {
             Self::Linear => vec![6],
@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// A row of the model, which has all floats even while the row is narrow.
+/// A row of the model. It has all floats even while the row of the table is narrow.
 #[derive(Clone, Debug)]
 struct Row {
     weights: Vec<f32>,
@@ -74,7 +74,7 @@ struct Row {
 enum Act {
     Step(Vec<FeatureKey>),
     Publish,
-    /// A checkpoint, and a restart from it on this many shards.
+    /// A checkpoint and a restart from it on this number of shards.
     Restart(usize),
 }
 
@@ -95,11 +95,11 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The rows of a set: the floats that are stored, their state, the number of pushes, and whether
-/// the row is narrow.
+/// The rows of a set by key, each with the floats that are stored, their state, the number of
+/// pushes, and whether the row is narrow.
 type Live = BTreeMap<FeatureKey, (Vec<f32>, Vec<f32>, u32, bool)>;
 
-/// A set and its model.
+/// A set of tables and its model, which go through the same history.
 struct Twin {
     spec: TableSpec,
     shape: TableShape,
@@ -132,7 +132,7 @@ impl Twin {
         row
     }
 
-    /// Runs a step of both.
+    /// Runs a step on the set and on the model.
     fn step(&mut self, workers: &Workers, keys: &[FeatureKey]) -> Result<(), TestCaseError> {
         self.step += 1;
         let step = self.step;
@@ -245,7 +245,7 @@ impl Twin {
         Ok(())
     }
 
-    /// Checks that a layer reads as the table does.
+    /// Checks that the rows of a layer are those of the table.
     fn check_layers(
         &self,
         folder: &Path,
@@ -349,7 +349,8 @@ proptest! {
     }
 }
 
-/// Returns a set with rows of both widths: ids below 20 are pushed twice, the others below 60 once.
+/// Returns a set with full and narrow rows. The ids below 20 are pushed twice, and the other ids
+/// below 60 once.
 fn mixed(workers: &Workers, spec: TableSpec, n: usize) -> TableSet {
     let mut set = TableSet::new(vec![spec], shards(n)).unwrap();
     for (step, ids) in [(1, 0..60), (2, 0..20)] {

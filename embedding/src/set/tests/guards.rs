@@ -1,4 +1,5 @@
-//! Tests of the clips of rows beside the clip of the step, and of rows that move by momentum alone.
+//! Tests of the clips of rows together with the clip of the step, and of rows that change only by
+//! their momentum.
 
 use zillion_feature::{RowBuffer, Step, TableId};
 

@@ -1,4 +1,4 @@
-//! Tests that no result depends on the number of shards and threads.
+//! Tests that results do not depend on the number of shards and threads.
 
 use zillion_feature::RowBuffer;
 
@@ -10,8 +10,8 @@ use zillion_rows::conformance;
 
 const IDS: u64 = 300;
 
-/// Returns the norms of the clipped steps, the bytes of the checkpoint after all steps, and the
-/// bits of the regulariser's loss.
+/// Runs a history on `n` shards. Returns the norms of the clipped steps, the bytes of the final
+/// checkpoint, and the bits of the regulariser's loss.
 fn run(n: usize, threads: usize) -> (Vec<u64>, Vec<Vec<u8>>, u64) {
     let workers = workers(threads);
     let mut set = filled(&workers, n, IDS * 2 / 3);
@@ -167,7 +167,8 @@ fn live_tables_are_a_row_source() {
     }
 }
 
-/// Returns the rows of a set for the ids below 60, read key by key.
+/// Returns the rows of a set for the ids below 60, each read in a plan of its own, and keys of each
+/// table that have no row.
 pub(crate) fn contents(
     set: &mut TableSet,
     workers: &zillion_device::Workers,
@@ -196,7 +197,8 @@ pub(crate) fn contents(
     (expected, absent)
 }
 
-/// Returns the rows that unknown keys of [`everything`] read as.
+/// Returns a function that computes the row that an unknown key of a table of [`everything`] reads
+/// as.
 pub(crate) fn defaults()
 -> impl Fn(zillion_feature::TableId, zillion_feature::FeatureKey) -> Vec<f32> {
     let shapes: Vec<_> =

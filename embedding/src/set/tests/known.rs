@@ -1,5 +1,5 @@
-//! Tests that a push which uses the entries of a pull gives the same result as a push that looks up
-//! its keys itself, whatever happened between pull and push.
+//! Tests of pushes that use the index entries of a pull. Such a push must give the same result as a
+//! push that looks up its keys itself, for any history between the pull and the push.
 
 use proptest::prelude::*;
 use zillion_device::Files;
@@ -13,7 +13,7 @@ use zillion_rows::{Admission, Eviction, OptimizerSpec, TableSpec};
 enum Action {
     /// A pull of one of a few plans.
     Pull(u64),
-    /// A push of one of these plans.
+    /// A push of one of the same plans.
     Push(u64),
     /// The end of a step: rows are evicted, moved or spilled.
     End,
@@ -27,7 +27,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Returns tables whose rows are evicted, grow, wait and spill; the last one spills.
+/// Returns tables whose rows are evicted, grow, or wait for admission. The last table spills.
 fn specs() -> Vec<TableSpec> {
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
     let plain = |name| table(name, false, vec![segment("v", 6, rowwise, 0.0)]);

@@ -1,4 +1,5 @@
-//! Tests of whole-table rules, norms and losses, compared with a direct computation in `f64`.
+//! Tests of whole-table rules, norms and losses, which are compared with a direct computation in
+//! `f64`.
 
 use zillion_feature::{RowBuffer, Step, TableId};
 
@@ -11,7 +12,7 @@ const ROWS: u64 = 40;
 const DIM: usize = 6;
 const L2: f64 = 0.05;
 
-/// Checks exact Adam with whole-table L2 and clipping, which moves every row at every step, as the
+/// Checks exact Adam with whole-table L2 and clipping, which changes every row in every step as the
 /// reference frameworks do.
 #[test]
 fn a_dense_table_learns_as_a_matrix_would() {
@@ -75,8 +76,8 @@ fn a_dense_table_learns_as_a_matrix_would() {
     assert_eq!(counts.iter().map(|&c| c as usize).sum::<usize>(), pushes);
 }
 
-/// Checks the norm and the loss of dynamic tables, which are over the plan's rows, including
-/// unknown ones.
+/// Checks the norm and the loss of dynamic tables. Both are sums over the plan's rows, including
+/// those of unknown keys.
 #[test]
 fn a_dynamic_table_counts_the_rows_of_the_step() {
     let workers = workers(2);

@@ -1,5 +1,5 @@
-//! Tests of admission and eviction: compared with a `BTreeMap`, with restarts on other numbers of
-//! shards, and for the memory that a stream of ever-new keys takes.
+//! Tests of admission and eviction. They compare tables with a `BTreeMap`, restart on other numbers
+//! of shards, and measure the memory that a stream of always new keys takes.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,12 @@ fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// A step with these keys (each as often as it is listed), and the positions of gradients that
-    /// are not finite.
+    /// A step with these keys, which can occur several times, and the positions of the gradients
+    /// that are not finite.
     Step(Vec<FeatureKey>, Vec<usize>),
     /// A number of steps that are skipped.
     Skip(u64),
-    /// A checkpoint and its restoring on this many shards.
+    /// A checkpoint and a restart from it on this number of shards.
     Restart(usize),
 }
 
@@ -69,7 +69,7 @@ struct Model {
 }
 
 impl Model {
-    /// Runs one push and the eviction after it, directly from their definitions.
+    /// Does one push and the eviction after it in the model, directly from the definitions.
     fn step(&mut self, spec: &TableSpec, step: u32, keys: &[(FeatureKey, u32)], raw: &RowBuffer) {
         for (i, &(key, times)) in keys.iter().enumerate() {
             let gradient = &raw.tables[0].row(i)[..DIM + 1];
@@ -127,7 +127,7 @@ fn initial(spec: &TableSpec, key: FeatureKey) -> Vec<f32> {
     row
 }
 
-/// Returns the content of the only table of a set.
+/// Returns the content of a set that has one table.
 fn contents(set: &TableSet) -> (BTreeMap<FeatureKey, Row>, BTreeMap<FeatureKey, Candidate>) {
     stored(set, |row| Row {
         weights: row.weights.to_floats().into_owned(),
@@ -239,8 +239,8 @@ proptest! {
     }
 }
 
-/// Runs steps of ever-new ids and some that come back, calls `look` after each step, and returns
-/// the set.
+/// Runs steps with always new ids and some ids that come back. Calls `look` after each step, and
+/// returns the set.
 fn stream(spec: TableSpec, steps: u64, mut look: impl FnMut(u64, &TableSet)) -> TableSet {
     let workers = workers(1);
     let mut set = TableSet::new(vec![spec], shards(3)).unwrap();
@@ -389,8 +389,8 @@ fn a_flipped_bit_among_candidates_is_refused_by_file_name() {
     }
 }
 
-/// Checks that a file which violates the format is an error and not a panic, even if its hash is
-/// right.
+/// Checks that a file of candidates with wrong content gives an error and never a panic, even if
+/// its hash is right.
 #[test]
 fn candidates_with_any_bytes_are_refused_or_read() {
     let workers = workers(1);

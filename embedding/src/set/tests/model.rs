@@ -1,4 +1,4 @@
-//! Tests that compare random histories with a `BTreeMap`.
+//! Tests that compare tables with a `BTreeMap` after random histories.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const DIM: usize = 5;
 #[derive(Clone, Debug)]
 struct Round {
     keys: Vec<FeatureKey>,
-    /// The positions of gradients that are not finite.
+    /// The positions in the plan of the gradients that are not finite.
     poisoned: Vec<usize>,
 }
 
@@ -35,14 +35,14 @@ fn round() -> impl Strategy<Value = Round> {
         .prop_map(|(keys, poisoned)| Round { keys, poisoned })
 }
 
-/// Returns a step with all factors at 1.
+/// Returns the settings of an optimizer step with all factors at 1.
 fn at(step: u64) -> Update {
     Update { step: Step(step), rates: Rates::default(), scale: 1.0 }
 }
 
 #[derive(Default)]
 struct Model {
-    /// The weights and the number of pushes of each row.
+    /// The rows by key, each with its weights and its number of pushes.
     rows: BTreeMap<FeatureKey, ([f32; DIM], u32)>,
     missing: u64,
     refused: u64,

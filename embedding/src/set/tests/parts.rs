@@ -1,4 +1,5 @@
-//! Tests of parts that do not fit the checkpoint, and of the message with which each is refused.
+//! Tests of parts that do not fit the checkpoint. Each of them must be refused with the right
+//! message.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ fn listing(parts: Vec<PartInfo>) -> Vec<TableParts> {
     }]
 }
 
-/// Writes a part whose entry has the right hash, with whatever content `write` gives it.
+/// Writes a part with the content that `write` gives it. The entry of the part has the right hash.
 fn forge(folder: &Path, write: impl FnOnce(&mut Vec<u8>)) -> Vec<TableParts> {
     let mut bytes = Vec::new();
     write(&mut bytes);
@@ -269,7 +270,7 @@ fn a_refused_checkpoint_leaves_the_tables_as_they_were() {
     assert!(checkpoint(&set, &workers, other.path()).1 == before);
 }
 
-/// Returns the checkpoint of a trained table with every kind of segment.
+/// Returns the checkpoint of a trained table that has every kind of segment.
 fn trained() -> (tempfile::TempDir, Vec<TableParts>) {
     let workers = workers(1);
     let mut set = filled(&workers, 3, 50);
@@ -303,7 +304,7 @@ fn a_flipped_bit_anywhere_is_refused_by_file_name() {
 }
 
 proptest! {
-    /// Checks that arbitrary bytes with the right hash give an error and never a panic.
+    /// Checks that a part with arbitrary bytes and the right hash gives an error and never a panic.
     #[test]
     fn no_bytes_make_a_reader_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in 0usize..40) {
         let folder = tempfile::tempdir().unwrap();
@@ -371,7 +372,7 @@ fn a_checkpoint_is_a_row_source_for_any_optimizer() {
     specs[0].segments.reverse();
     let message = PartSource::open(&workers, folder.path(), specs, &parts).unwrap_err().to_string();
     assert!(
-        message.contains("the job's are `linear:1:ftrl,vector:16:rowwise_adagrad`"),
+        message.contains("those of the job are `linear:1:ftrl,vector:16:rowwise_adagrad`"),
         "{message}"
     );
 }
@@ -484,7 +485,7 @@ fn an_empty_table_has_one_part_without_rows() {
     assert_eq!(again.rows(zillion_feature::TableId(0)), 0);
 }
 
-/// Checks that a part written by the first version of the format is still readable.
+/// Checks that a part of the first version of the format can still be read.
 #[test]
 fn the_bytes_of_the_format_are_pinned() {
     let (_folder, parts) = trained();

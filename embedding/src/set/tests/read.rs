@@ -1,4 +1,4 @@
-//! Tests that a phase which reads in pieces gives the same rows as reading each key alone.
+//! Tests of reading in pieces, which must give the same rows as reading each key alone.
 
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
@@ -8,7 +8,8 @@ use zillion_rows::conformance::plan_of;
 use zillion_rows::{OptimizerSpec, TableSpec};
 
 /// The number of keys of each table. One table has more keys than a thread takes at a time, even in
-/// one shard; the others have few or none, so that threads take several of them together.
+/// a single shard. The others have few keys or none, so that a thread takes several tables
+/// together.
 const KEYS: [u64; 5] = [40, 9000, 0, 1, 300];
 
 fn specs() -> Vec<TableSpec> {
@@ -61,7 +62,7 @@ fn pieces_of_a_plan_are_what_each_key_reads_alone() {
     }
 }
 
-/// Checks that the push of a plan uses the entries that its pull has found in pieces.
+/// Checks that the push of a plan uses the index entries that its pull has found in pieces.
 #[test]
 fn a_push_behind_a_pull_in_pieces_does_what_one_does_that_looks_for_itself() {
     let [mut pulled, mut pushed] = [(); 2].map(|()| TableSet::new(specs(), shards(8)).unwrap());

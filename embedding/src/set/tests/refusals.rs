@@ -1,4 +1,4 @@
-//! Tests of the calls that tables refuse, and of the messages.
+//! Tests of calls that tables must refuse, and of the error messages.
 
 use zillion_feature::{RowBuffer, Step, TableId};
 

@@ -1,5 +1,5 @@
-//! Tests of snapshots that are written while training goes on: they have the bytes of a checkpoint
-//! at their beginning, and they do not change training.
+//! Tests of snapshots that are written while training goes on. Their files must have the bytes of a
+//! checkpoint at the moment of their beginning, and they must not change training.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,10 +18,10 @@ use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::Unthrottled;
 use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableParts, TableSpec};
 
-/// The number of rows of a part, so small that tables have several parts.
+/// The largest number of rows of a part. It is so small that tables have several parts.
 const LIMIT: u64 = 24;
 
-/// Returns tables with every rule, and tables whose keys wait and are evicted.
+/// Returns tables with every rule, and tables with waiting keys and evicted rows.
 pub(crate) fn specs() -> Vec<TableSpec> {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.5, eps: 1e-8 };
@@ -42,11 +42,11 @@ pub(crate) fn specs() -> Vec<TableSpec> {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    /// A step with these keys in every table, clipped or not.
+    /// A step with these keys in every table. The flag says whether the gradients are clipped.
     Step(Vec<FeatureKey>, bool),
-    /// An advance of the snapshot by about this many rows.
+    /// A call that advances the snapshot by about this number of rows.
     Advance(usize),
-    /// A growth of the dense tables' vocabulary.
+    /// An addition of these keys to the vocabulary of the dense tables.
     Prefill(Vec<FeatureKey>),
     EndEpoch,
 }
@@ -71,7 +71,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Carries out an act, unless it concerns only the snapshot.
+/// Performs an action of the history, unless it concerns only the snapshot.
 pub(crate) fn train(set: &mut TableSet, workers: &Workers, step: &mut u64, act: &Act) {
     match act {
         Act::Step(keys, clipped) => {
@@ -116,7 +116,7 @@ fn stopped(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, BTreeMap<Stri
 
 pub(crate) type Rows = BTreeMap<(usize, u64), (Vec<u32>, Vec<u32>, [u32; 3])>;
 
-/// Returns the content of a set, with epochs in place of generations.
+/// Returns the content of a set. The rows have their epochs in place of generations.
 pub(crate) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidate>) {
     let (mut rows, mut candidates) = (Rows::new(), BTreeMap::new());
     for shard in &set.shards {

@@ -1,5 +1,5 @@
-//! Tests of tables that spill: they have the same bytes as tables that do not, for every size of
-//! memory, with damaged files and with disks that fail.
+//! Tests of tables that spill. They must have the same bytes as tables that do not spill, for every
+//! size of memory. Damaged files and failing disks must give errors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::Unthrottled;
 use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableSpec};
 
-/// The memory of a shard: the initial size of its slabs and a little more, for some dozens of rows.
+/// The memory of a shard in bytes. It is the initial size of its slabs and a little more, for some
+/// dozens of rows.
 const SHARD_MEMORY: u64 = 9 << 10;
 
 fn specs() -> Vec<TableSpec> {
@@ -45,17 +46,18 @@ fn spilled(set: &TableSet, table: usize) -> SpillStatistics {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// A step with these keys, clipped or not, and announced before or not.
+    /// A step with these keys. The flags say whether the gradients are clipped, and whether the
+    /// plan is announced before.
     Step(Vec<u64>, bool, bool),
-    /// A lookup of these keys, as evaluation does.
+    /// A lookup of these keys for evaluation.
     Lookup(Vec<u64>),
     /// A calculation of the regulariser's loss over these keys.
     Loss(Vec<u64>),
-    /// An announcement of a plan that is not looked up.
+    /// An announcement of a plan with these keys, which is then not looked up.
     Announce(Vec<u64>),
-    /// The end of an epoch, with a delta that is written.
+    /// The end of an epoch, after a delta has been written.
     Delta,
-    /// A checkpoint and its restoring on this many shards.
+    /// A checkpoint and a restart from it on this number of shards.
     Restart(usize),
 }
 
@@ -94,7 +96,7 @@ fn bits(rows: &RowBuffer) -> Vec<(Vec<u32>, Option<Vec<u32>>)> {
     rows.tables.iter().map(table).collect()
 }
 
-/// Runs a step of training, and returns the bits of everything that the set has returned.
+/// Runs a training step. Returns the bits of everything that the set has returned.
 fn step(set: &mut TableSet, workers: &Workers, ids: &[u64], t: u64, clipped: bool) -> Vec<u64> {
     let plan = plan(ids);
     let mut rows = RowBuffer::default();
@@ -222,7 +224,7 @@ proptest! {
     }
 }
 
-/// Runs steps with `count` ids below `ids` each.
+/// Runs steps. Each step has `count` ids, all of them below `ids`.
 fn churn(set: &mut TableSet, workers: &Workers, steps: std::ops::Range<u64>, ids: u64, count: u64) {
     for t in steps {
         let plan = step_plan(t, 3, ids, count);

@@ -1,5 +1,5 @@
-//! Tests that compare the rows that stay with a sort, and the rows that are written with the old
-//! ones.
+//! Tests of shrinking. They compare the rows that stay with a sort of all rows, and the rows that
+//! are written with the old ones.
 
 use zillion_feature::FeatureKey;
 
@@ -19,7 +19,8 @@ fn spec(at_least: u32) -> TableSpec {
     TableSpec { admission, ..table("ids", false, vec![segment("v", 3, adagrad, 0.0)]) }
 }
 
-/// Returns a table of some hundred rows with many equal counts, and its checkpoint in small parts.
+/// Returns a table of some hundred rows with many equal counts, and its checkpoint with small
+/// parts.
 fn trained(spec: &TableSpec) -> (TableSet, tempfile::TempDir, Vec<TableParts>) {
     let workers = workers(2);
     let mut set = TableSet::new(vec![spec.clone()], shards(3)).unwrap();

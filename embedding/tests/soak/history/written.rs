@@ -1,5 +1,5 @@
-//! The files that a history writes and reads again: checkpoints, written at once and beside
-//! training, and versions.
+//! The files that a history writes and reads again: checkpoints, which are written at once or
+//! beside training, and versions.
 
 use tempfile::TempDir;
 use zillion_rows::TableParts;
@@ -11,17 +11,18 @@ use crate::model::Model;
 use crate::side::files;
 use crate::tables::PINNED;
 
-/// A checkpoint that is being written beside training, and the checkpoint that it must be equal to.
+/// A checkpoint that one side is writing beside training, and the checkpoint of the other side that
+/// must be equal.
 pub(super) struct Beside {
     side: usize,
     folder: TempDir,
     twin: TempDir,
     expected: Vec<TableParts>,
-    /// The number of steps until the checkpoint is finished.
+    /// The number of further steps after which the checkpoint is finished.
     steps: u64,
 }
 
-/// A checkpoint to which the history may go back.
+/// A checkpoint that the history may restore later.
 pub(super) struct Saved {
     folder: TempDir,
     parts: Vec<TableParts>,
@@ -29,18 +30,19 @@ pub(super) struct Saved {
     model: Option<Model>,
 }
 
-/// The last version: the epoch that ended with it, and its rows.
+/// The last published version: the epoch that ended with it, and its rows.
 pub(super) struct Published {
     epoch: u32,
     layer: Layer,
-    /// The number of epochs that have ended since without a version.
+    /// The number of epochs that have ended without a version since then.
     skipped: usize,
-    /// Whether each side has been restored since.
+    /// Whether each side has been restored since then.
     restored: [bool; 2],
 }
 
 impl History {
-    /// Begins a checkpoint of one side beside training, and writes one of the other side at once.
+    /// Begins a checkpoint beside training on one side, and writes a checkpoint at once on the
+    /// other side.
     pub(super) fn begin_beside(&mut self) {
         self.finish_beside();
         let side = self.chance.below(2) as usize;
@@ -73,7 +75,8 @@ impl History {
         assert_eq!(kept, 0, "bytes kept for a checkpoint that is written");
     }
 
-    /// Writes a checkpoint of both sides, checks that they have the same bytes, and returns one.
+    /// Writes a checkpoint of each side, checks that they have the same bytes, and returns one of
+    /// them.
     pub(super) fn checkpoint(&mut self) -> (TempDir, Vec<TableParts>) {
         let (a, b) = (self.folder(), self.folder());
         let parts = self.sides[0].checkpoint(a.path());
@@ -88,8 +91,7 @@ impl History {
         self.saved = Some(Saved { folder, parts, step, model });
     }
 
-    /// Restarts one side from a checkpoint on another number of shards, while the other side
-    /// continues.
+    /// Restarts one side from a checkpoint, on another number of shards. The other side continues.
     pub(super) fn move_over(&mut self) {
         self.finish_beside();
         let (folder, parts) = self.checkpoint();
@@ -101,7 +103,8 @@ impl History {
         }
     }
 
-    /// Restores both sides from the saved checkpoint, even in the middle of writing another one.
+    /// Restores both sides from the saved checkpoint, even while another checkpoint is being
+    /// written.
     pub(super) fn go_back(&mut self) {
         let Some(saved) = &self.saved else { return };
         for side in &mut self.sides {
@@ -122,7 +125,7 @@ impl History {
         }
     }
 
-    /// Publishes all rows as a layer, and the changes since the last layer.
+    /// Publishes a layer with all rows, and a layer with the changes since the last version.
     pub(super) fn publish(&mut self) {
         let [epoch, other] = self.both(|side| side.set.advance_dirty_epoch());
         assert_eq!(epoch, other, "epochs");

@@ -1,4 +1,4 @@
-//! The decoding of JSON values by roles, with the same rules as for text and Parquet.
+//! The decoding of JSON values by roles, with the same rules as for CSV and Parquet.
 
 use zillion_feature::raw_value::{
     RawId, ValueError, group_from_bytes, id_from_flag, id_from_int, id_from_uint,
@@ -11,7 +11,7 @@ use crate::text::cell::{Cell, TextCell};
 use crate::text::settings::TextSettings;
 use crate::value::{self, Outcome, Refusal};
 
-/// A value of a JSON row, with the settings by which a text is read.
+/// A value of a JSON row, with the settings that determine the meaning of texts.
 pub(crate) struct JsonCell<'a> {
     pub(in crate::text) value: JsonValue<'a>,
     pub(in crate::text) row: &'a JsonRow<'a>,
@@ -29,7 +29,7 @@ impl<'a> JsonCell<'a> {
         JsonCell { value, row: self.row, settings: self.settings }
     }
 
-    /// Returns the value for a message, in the form of JSON or close to it.
+    /// Returns the value for a message, in a form that is equal or similar to JSON.
     fn describe(&self) -> String {
         match self.value {
             JsonValue::Missing => "null".to_owned(),

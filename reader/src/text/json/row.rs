@@ -1,4 +1,4 @@
-//! The parser of one line of JSON, which finds the values of its keys.
+//! The parser of a line of JSON, which stores the values of the wanted keys.
 
 use std::fmt;
 
@@ -15,23 +15,24 @@ pub enum JsonValue<'a> {
     Missing,
     /// A boolean, true or false.
     Bool(bool),
-    /// A whole number that an `i64` holds.
+    /// A whole number that fits an `i64`.
     Int(i64),
-    /// A whole number that only a `u64` holds.
+    /// A whole number that fits a `u64` but not an `i64`.
     UInt(u64),
-    /// A number with a fraction or an exponent, or one that 64 bits cannot hold.
+    /// A number with a fraction or an exponent, or a whole number that does not fit 64 bits.
     Float(f64),
-    /// A string without escapes, as it stands in the line.
+    /// A string without escapes, borrowed from the line.
     Text(&'a str),
-    /// A string with escapes: a range of the unescaped texts of the row.
+    /// A string with escapes. The two numbers are its start and end in the unescaped texts of the
+    /// row.
     Unescaped(usize, usize),
-    /// A list: a range of [`JsonRow::items`].
+    /// A list. The two numbers are its start and end in [`JsonRow::items`].
     List(usize, usize),
-    /// An object, whose contents are skipped.
+    /// An object. Its contents are not stored.
     Object,
 }
 
-/// The values of one line, in memory that the next line reuses.
+/// The values of one line. Its memory is reused for the next line.
 #[derive(Debug, Default)]
 pub struct JsonRow<'a> {
     /// The values, one for each key.
@@ -42,10 +43,11 @@ pub struct JsonRow<'a> {
 }
 
 impl<'a> JsonRow<'a> {
-    /// Reads a line as an object.
+    /// Reads a line, which must hold one object.
     ///
     /// # Errors
-    /// Returns a message with the problem and the remedy if the line is not one object.
+    /// Returns a message with the problem and the remedy if the line does not hold exactly one
+    /// object.
     pub fn read(&mut self, line: &'a [u8], keys: &JsonKeys) -> Result<(), String> {
         self.values.clear();
         self.values.resize(keys.len(), JsonValue::Missing);
@@ -56,17 +58,17 @@ impl<'a> JsonRow<'a> {
         parse(line, ObjectSeed { row: self, keys })
     }
 
-    /// Returns the value of the numbered key.
+    /// Returns the value of the key with this number.
     pub fn value(&self, key: usize) -> JsonValue<'a> {
         self.values[key]
     }
 
-    /// Returns the values of a list.
+    /// Returns the values of the list whose start and end [`JsonValue::List`] gives.
     pub fn items(&self, start: usize, end: usize) -> &[JsonValue<'a>] {
         &self.items[start..end]
     }
 
-    /// Returns the text of a string; `None` for other values.
+    /// Returns the text of a string, or `None` if the value is not a string.
     #[inline]
     pub fn text(&self, value: JsonValue<'a>) -> Option<&str> {
         match value {
@@ -83,8 +85,8 @@ fn parse<'de, S: DeserializeSeed<'de, Value = ()>>(line: &'de [u8], seed: S) -> 
     read.map_err(|error| explain(line, &error))
 }
 
-/// Returns the parser's reason with a remedy. The reason has the position in the line instead of
-/// the parser's line number, which is always 1.
+/// Returns the problem that the parser reports, with a remedy. The message names the position in
+/// the line and omits the line number of the parser, which is always 1.
 #[cold]
 fn explain(line: &[u8], error: &serde_json::Error) -> String {
     let reason = error.to_string();
@@ -107,7 +109,7 @@ fn has(line: &[u8], word: &[u8]) -> bool {
     line.windows(word.len()).any(|w| w == word)
 }
 
-/// A seed of serde that reads an object into a row.
+/// A seed for serde that reads an object into a row.
 struct ObjectSeed<'r, 'a> {
     row: &'r mut JsonRow<'a>,
     keys: &'r JsonKeys,
@@ -176,7 +178,7 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 }
 
-/// A seed of serde that reads one value; `depth` is 1 inside of a list.
+/// A seed for serde that reads one value. `depth` is 1 for the elements of a list.
 struct ValueSeed<'r, 'a> {
     row: &'r mut JsonRow<'a>,
     depth: u8,
@@ -249,7 +251,7 @@ impl<'a> Visitor<'a> for ValueSeed<'_, 'a> {
     }
 }
 
-/// Adds the keys of the object in a line.
+/// Adds the keys of the object in a line to `keys`.
 pub(super) fn keys_of(line: &[u8], keys: &mut JsonKeys) -> Result<(), String> {
     struct NameSeed<'k>(&'k mut JsonKeys);
     impl<'de> DeserializeSeed<'de> for NameSeed<'_> {

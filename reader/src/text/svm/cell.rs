@@ -1,4 +1,4 @@
-//! The decoding of values of sparse vectors by roles, with the same rules as for other text.
+//! The decoding of the values of sparse vectors by roles, with the same rules as for other text.
 
 use zillion_feature::RawType;
 use zillion_feature::raw_value::{RawId, id_from_cell};
@@ -9,7 +9,7 @@ use crate::text::cell::{Cell, TextCell};
 use crate::text::settings::TextSettings;
 use crate::value::{Outcome, Refusal};
 
-/// The value of one column of a libsvm row.
+/// A value in one column of a libsvm or libffm row.
 pub(crate) struct SvmCell<'a> {
     pub(in crate::text) read: SvmColumn,
     pub(in crate::text) row: &'a SvmRow<'a>,

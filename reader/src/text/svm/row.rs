@@ -1,4 +1,4 @@
-//! The parser of one line of libsvm or libffm, which finds the label, query and entries.
+//! The parser of a line of libsvm or libffm, which finds the label, the query and the entries.
 
 use crate::value;
 use zillion_feature::raw_value::{parse_f64, parse_i64, parse_u64};
@@ -11,18 +11,19 @@ pub(super) const FIELD: &str = "field_";
 /// A column of a libsvm or libffm file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SvmColumn {
-    /// The label of the row, column `label`.
+    /// The label of the row, in column `label`.
     Label,
-    /// The query or group of the row, column `qid`.
+    /// The query or group of the row, in column `qid`.
     Query,
-    /// The sparse vector of libsvm, column `features`.
+    /// The sparse vector of libsvm, in column `features`.
     Features,
-    /// The sparse vector of one field of libffm, a column such as `field_0`.
+    /// The part of the sparse vector that belongs to one field of libffm, in a column such as
+    /// `field_0`.
     Field(u32),
 }
 
 impl SvmColumn {
-    /// Returns the column of this name.
+    /// Returns the column with this name, or `None` if the formats have no such column.
     pub fn of(column: &str) -> Option<Self> {
         Some(match column {
             LABEL => Self::Label,
@@ -36,27 +37,27 @@ impl SvmColumn {
 /// One entry of a sparse vector.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SvmEntry<'a> {
-    /// The number of the field, in libffm.
+    /// The number of the field in libffm; `None` in libsvm.
     pub field: Option<u32>,
-    /// The index, a whole number as it is written.
+    /// The text of the index, which is a whole number.
     pub index: &'a [u8],
     /// The value, which is finite.
     pub value: f32,
 }
 
-/// The parts of one row, in memory that the next row reuses.
+/// The parts of a parsed row. Its memory is reused for the next row.
 #[derive(Clone, Debug, Default)]
 pub struct SvmRow<'a> {
-    /// The label as it is written; empty if there is none.
+    /// The text of the label; empty if the row has no label.
     pub label: &'a [u8],
-    /// The query as it is written, if there is one.
+    /// The text of the query, or `None` if the row has no query.
     pub query: Option<&'a [u8]>,
     /// The entries of all fields.
     pub entries: Vec<SvmEntry<'a>>,
 }
 
 impl<'a> SvmRow<'a> {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
     /// Returns a message with the problem and the remedy if the line does not follow the grammar.
@@ -84,7 +85,7 @@ impl<'a> SvmRow<'a> {
         Ok(())
     }
 
-    /// Returns the entries of a column.
+    /// Returns the entries of the row that belong to a column.
     pub fn entries_of(&self, read: SvmColumn) -> impl Iterator<Item = &SvmEntry<'a>> {
         let field = match read {
             SvmColumn::Field(number) => Some(number),

@@ -1,4 +1,4 @@
-//! Random rows with every kind of feature, written in every format.
+//! A generator of random rows with all kinds of features, in all formats.
 
 use std::sync::Arc;
 
@@ -14,8 +14,9 @@ use proptest::prelude::*;
 
 use crate::fixture::{Folder, write_ipc, write_parquet};
 
-/// Every kind of feature, of the data and of two side tables; `town`, `recent` and `scale` have
-/// names that are not their columns', `shop` is a feature and a key.
+/// A job with all kinds of features, from the data and from two side tables. The columns of `town`,
+/// `recent` and `scale` have other names than the features. `shop` is a feature and also the key of
+/// a side table.
 pub(super) const JOB: &str = r#"
     [features.user]
     kind = "id"
@@ -188,7 +189,7 @@ pub(super) fn row() -> impl Strategy<Value = Row> {
     )
 }
 
-/// The ends of file names, and the settings of `[data]` that read them.
+/// The file extensions, each with the `[data]` settings that read such a file.
 pub(super) const FORMATS: [(&str, &str); 8] = [
     ("csv", ""),
     ("csv.zst", "delimiter = ';'\ndecimal = ','\nlist_separator = '/'\nnull = ['NA', '-']"),
@@ -233,7 +234,7 @@ struct Dialect {
     quote: &'static str,
     separator: &'static str,
     decimal: &'static str,
-    /// The texts that are written for a missing value, in turn.
+    /// The texts for a missing value, which are used in turn.
     null: [&'static str; 2],
 }
 
@@ -280,7 +281,7 @@ impl Dialect {
         text
     }
 
-    /// Writes a list; missing elements stand in some lists.
+    /// Returns the cell for a list of ids. Some lists contain a missing id.
     fn list<T: ToString>(&self, row: usize, items: Option<&[T]>) -> Option<String> {
         let mut items: Vec<String> = items?.iter().map(ToString::to_string).collect();
         if row % 3 == 1 {
@@ -294,8 +295,8 @@ impl Dialect {
     }
 }
 
-/// Writes rows as JSON lines. A missing value is null in one row, absent in the next and a marker
-/// in the third.
+/// Writes rows as JSON lines. A missing value is null in some rows, absent in others, and a null
+/// marker in the rest.
 fn json(rows: &[Row]) -> String {
     let line = |(at, r): (usize, &Row)| {
         let value = serde_json::json!({
@@ -347,7 +348,7 @@ fn columns(rows: &[Row]) -> Columns {
     ]
 }
 
-/// Returns the same values in other encodings.
+/// Returns the columns of the same rows in other Arrow encodings.
 fn encoded(rows: &[Row]) -> Columns {
     let mut words = LargeListBuilder::new(StringDictionaryBuilder::<Int8Type>::new());
     let mut tags = LargeListBuilder::new(Int64Builder::new());

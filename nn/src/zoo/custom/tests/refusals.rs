@@ -196,8 +196,8 @@ fn the_number_of_inputs_is_checked() {
 
 #[test]
 fn attributes_are_checked_by_their_key() {
-    changed("width = 1", "", "missing key `model.nodes.score.width`");
-    changed("op = 'mlp'", "", "missing key `model.nodes.deep.op`");
+    changed("width = 1", "", "missing key `model.nodes.score.width`; set it");
+    changed("op = 'mlp'", "", "missing key `model.nodes.deep.op`; set it");
     changed("width = 1", "width = 0", "`model.nodes.score.width`: must be 1 to 1048576, found 0");
     changed(
         "width = 1",
