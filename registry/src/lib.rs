@@ -13,9 +13,11 @@ mod error;
 mod model;
 mod numbered;
 mod pointer;
+mod pointer_check;
 mod publish;
 mod side_file;
 mod stack;
+mod trust;
 mod verify;
 mod version;
 
@@ -27,5 +29,6 @@ pub use model::{CANARY, Model, Registry, STABLE};
 pub use pointer::{MoveKind, PointerMove};
 pub use publish::Draft;
 pub use side_file::{read_side, write_side};
+pub use trust::{Signer, Validity};
 pub use verify::Verified;
 pub use version::{Link, Origin, ScoreSettings, VersionFile, VersionId, VersionManifest};
