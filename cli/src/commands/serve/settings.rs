@@ -32,7 +32,7 @@ const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 21] = [
+const FIXED: [&str; 22] = [
     "registry",
     "model_control",
     "http",
@@ -47,6 +47,7 @@ const FIXED: [&str; 21] = [
     "tls_client_ca",
     "insecure",
     "audit_log",
+    "trust",
     "cache",
     "threads",
     "poll_ms",
@@ -104,7 +105,11 @@ impl Settings {
         Ok(settings)
     }
 
-    fn check(&self) -> Result<()> {
+    /// Checks that the settings fit together.
+    ///
+    /// # Errors
+    /// Returns an error if a required setting is missing, or two settings contradict each other.
+    pub(super) fn check(&self) -> Result<()> {
         let missing = |what: &str, options: &str, key: &str| {
             usage_error(format!(
                 "no {what} is given: use {options}, or set `{key}` in the file that --config names"
@@ -115,6 +120,13 @@ impl Settings {
         }
         if self.model.is_empty() && !self.model_control {
             return missing("model", "--model NAME or --model-control", "models");
+        }
+        let newest = self.models().into_iter().find(|(_, follow)| *follow == Follow::Latest);
+        if let (Some(_), Some((name, _))) = (&self.trust, newest) {
+            return usage_error(format!(
+                "`{SECTION}.trust` and model `{name}@latest`: no signature says which version is the newest; \
+                 follow a pointer"
+            ));
         }
         let table = Table::try_from(self)?;
         match NOT_ZERO.iter().find(|key| table.get(**key) == Some(&Value::Integer(0))) {
@@ -346,6 +358,17 @@ mod tests {
         running.take_changeable(&more).expect("plain data");
         assert_eq!((running.max_rows, running.retain), (Some(9), Some(3)));
         assert_eq!(running.compare(&more).expect("plain data"), [change("retain", "4", true)]);
+    }
+
+    #[test]
+    fn signed_models_are_followed_by_a_pointer() {
+        let read = |model| {
+            let more = ["--registry", "r", "--trust", "keys", "--model", model];
+            read(&args(&more), &[]).map(|settings| settings.trust)
+        };
+        let error = read("clicks@latest").expect_err("no signature");
+        assert!(error.to_string().contains("follow a pointer"), "{error}");
+        assert_eq!(read("clicks@canary").expect("settings"), Some("keys".into()));
     }
 
     #[test]
