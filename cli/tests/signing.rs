@@ -1,8 +1,11 @@
 //! Keys, tokens, signed versions and audit logs on the command line, with a registry that earlier
 //! programs wrote without signatures.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -215,4 +218,100 @@ fn a_key_is_a_file_and_is_never_printed() {
     // A validity belongs to a signature.
     let valid_for = ["--valid-for", "1d"];
     place.refused(2, &[&promote[..], &valid_for].concat());
+}
+
+/// A server of the registry of a place that is killed when dropped.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    /// Starts a server with trusted keys, whose audit log is `log`.
+    fn start(place: &Place, log: &str) -> Self {
+        let options = ["--trust", "trusted", "--cache", "cache", "--audit-log", log];
+        let more = ["--http", "127.0.0.1:0", "--poll-ms", "20", "--threads", "1"];
+        let mut command = place.command(&[&["serve"], &MODEL[..], &options, &more].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the binary runs");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+        Self { child, address }
+    }
+
+    /// Returns the answer to a GET request, with its head.
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("the server listens");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+
+    fn is_ready(&self) -> bool {
+        self.get("/v2/models/fixture/ready").starts_with("HTTP/1.1 200")
+    }
+
+    /// Returns whether version 3 answers and no other version is open.
+    fn serves_only_the_signed_version(&self) -> bool {
+        self.is_ready() && self.get("/v2/models/fixture").contains("\"versions\":[\"3\"]")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The server may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until a condition holds.
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_server_follows_only_signed_moves_and_never_back() {
+    let place = Place::new();
+    place.ok(&["key", "new", "--out", "release"]);
+    place.ok(&["key", "trust", "release.pub", "--keys", "trusted"]);
+    let sign = ["--sign", "release.key", "--valid-for", "1d"];
+    let publish = [&["publish", CHECKPOINT, "--parity", "valid.csv"], &MODEL[..], &sign].concat();
+    place.ok(&publish);
+    let server = Server::start(&place, "first.jsonl");
+    wait_for("the signed version answers", || server.serves_only_the_signed_version());
+    let has_refused = |log: &str, reason: &str| {
+        std::fs::read_to_string(place.path(log)).unwrap().contains(reason)
+    };
+
+    // A writer without a key moves the pointer.
+    place.ok(&[&["model", "rollback", "--to", "2"], &MODEL[..]].concat());
+    wait_for("the move is refused", || has_refused("first.jsonl", "untrusted_version"));
+    assert!(server.serves_only_the_signed_version());
+    place.ok(&[&["model", "promote", "3"], &MODEL[..], &sign].concat());
+    let memory = place.path("cache/fixture/pointers/stable.json");
+    wait_for("the new move is taken", || {
+        std::fs::read_to_string(&memory).unwrap().contains("\"number\": 5")
+    });
+
+    // A writer without a key removes the moves after the first signed one.
+    for number in [4, 5] {
+        let name = format!("stable/00000000000000/000/{number:020}.json");
+        std::fs::remove_file(place.path("registry/fixture/pointers").join(name)).unwrap();
+    }
+    wait_for("the old move is refused", || has_refused("first.jsonl", "replayed_move"));
+    assert!(server.serves_only_the_signed_version());
+    drop(server);
+    let server = Server::start(&place, "second.jsonl");
+    wait_for("the old move is refused", || has_refused("second.jsonl", "replayed_move"));
+    assert!(!server.is_ready());
+    place.ok(&["audit", "verify", "second.jsonl"]);
 }

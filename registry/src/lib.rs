@@ -15,6 +15,7 @@ mod numbered;
 mod pointer;
 mod pointer_check;
 mod publish;
+mod rollback;
 mod side_file;
 mod stack;
 mod trust;
