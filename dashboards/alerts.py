@@ -90,7 +90,7 @@ ALERTS = [
           REGISTRY + " --pointer stable",
           # The series counts seconds since 1970, as promtool's clock does: it stands still after a minute.
           test(MODEL, "2m", "10m", (series("zillion_serving_registry_seen_timestamp_seconds", MODEL), "0 60 60x20"))),
-    alert("ZillionVersionNotLoaded", 'sum without (outcome) (increase(zillion_serving_loads_total{outcome=~"store|chain|file|other"}[10m])) > 0', "1m",
+    alert("ZillionVersionNotLoaded", 'sum without (outcome) (increase(zillion_serving_loads_total{outcome=~"store|chain|file|trust|other"}[10m])) > 0', "1m",
           "warning", "lifecycle", "{{ $labels.instance }} cannot load a version of {{ $labels.model }}",
           "The earlier version goes on answering; a server that starts now has none.",
           ["a file of the version is damaged or was collected", "the store does not answer", "the disk of the cache is full"],

@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub use self::line::AuditEvent;
-pub use self::verify::{AuditReport, verify_audit_log};
+pub use self::verify::{AuditReport, verify_audit_log, verify_audit_log_with};
 use crate::error::{Error, Result};
 
 /// The largest number of refused callers that are written in a second. Further ones are counted

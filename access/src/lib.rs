@@ -36,7 +36,7 @@ mod signature;
 mod tls;
 mod token;
 
-pub use audit::{AuditEvent, AuditLog, AuditReport, verify_audit_log};
+pub use audit::{AuditEvent, AuditLog, AuditReport, verify_audit_log, verify_audit_log_with};
 pub use certificate::CertificateNames;
 pub use error::{Error, Result};
 pub use identities::{Credentials, Identities};
@@ -45,7 +45,7 @@ pub use quota::{OpenRequest, Quota, QuotaUse, Usage};
 pub use refusal::Refusal;
 pub use reload::Reloading;
 pub use signature::{
-    KeyId, Signature, SigningKey, TrustedKeys, pointer_statement, version_statement,
+    KeyId, KeyKind, Signature, SigningKey, TrustedKeys, pointer_statement, version_statement,
 };
 pub use tls::{TlsFiles, client_names};
 pub use token::{hash_token, new_token};

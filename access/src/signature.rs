@@ -11,7 +11,7 @@ mod key;
 mod statement;
 mod trust;
 
-pub use key::{KeyId, Signature, SigningKey};
+pub use key::{KeyId, KeyKind, Signature, SigningKey};
 pub use statement::{pointer_statement, version_statement};
 pub use trust::TrustedKeys;
 

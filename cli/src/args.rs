@@ -1,6 +1,7 @@
 //! The definition of the command line. Parsing has no side effects; the module `commands` resolves
 //! the arguments and acts.
 
+mod access;
 mod data;
 mod doctor;
 mod explain;
@@ -18,7 +19,7 @@ use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
-    data::*, doctor::*, explain::*, job::*, manual::*, model::*, predict::*, publish::*,
+    access::*, data::*, doctor::*, explain::*, job::*, manual::*, model::*, predict::*, publish::*,
     quickstart::*, serve::*, table::*, telemetry::*,
 };
 
@@ -99,6 +100,15 @@ Exit codes: 0 every request was answered (with --check: correctly), 1 otherwise.
     /// model's nodes
     #[command(subcommand, arg_required_else_help = true)]
     Model(ModelCommand),
+    /// Make keys that sign versions, and choose the keys that are trusted
+    #[command(subcommand, arg_required_else_help = true)]
+    Key(KeyCommand),
+    /// Make the tokens by which callers prove their identity to a server
+    #[command(subcommand, arg_required_else_help = true)]
+    Access(AccessCommand),
+    /// Verify audit logs
+    #[command(subcommand, arg_required_else_help = true)]
+    Audit(AuditCommand),
     /// Show which version wrote a key's row last, and the values of the row
     #[command(after_help = "\
 Example: zillion explain --registry runs/registry --model clicks --table item --key 42")]

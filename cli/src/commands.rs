@@ -1,11 +1,14 @@
 //! The commands: one file for each command, and a folder for each group of commands.
 
+pub(crate) mod access;
+pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod data;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod init;
+pub(crate) mod key;
 pub(crate) mod manual;
 pub(crate) mod model;
 pub(crate) mod predict;

@@ -9,6 +9,7 @@ mod bar;
 mod commands;
 mod ids;
 mod metrics;
+mod operator;
 mod raw_files;
 mod registry;
 mod report;
@@ -51,6 +52,9 @@ fn main() -> ExitCode {
         Command::Serve(args) => done(commands::serve::run(&args)),
         Command::Loadgen(args) => zillion_bench::loadgen::run(&args),
         Command::Model(args) => done(commands::model::run(&args)),
+        Command::Key(args) => done(commands::key::run(&args)),
+        Command::Access(args) => done(commands::access::run(&args)),
+        Command::Audit(args) => done(commands::audit::run(&args)),
         Command::Explain(args) => done(commands::explain::run(&args)),
         Command::Data(args) => done(commands::data::run(&args)),
         Command::Bench(args) => done(zillion_bench::run(&args, commands::init::draft_job)),
@@ -80,6 +84,7 @@ fn only_prints(command: &Command) -> bool {
         Command::Check(_)
             | Command::Table(_)
             | Command::Model(_)
+            | Command::Audit(_)
             | Command::Explain(_)
             | Command::Data(_)
             | Command::Doctor(_)

@@ -110,6 +110,53 @@ pub enum Error {
     /// The contents of a version that do not fit together.
     #[error("{0}")]
     Refused(String),
+    /// A key that cannot be used, or a signature that is missing, unknown or wrong.
+    #[error(transparent)]
+    Access(#[from] zillion_access::Error),
+    /// A pointer move that is older than one that was taken before.
+    #[error(
+        "the registry shows move {number} of pointer `{pointer}` of model `{model}`, but another move with \
+         number {taken} was taken before: an old move was put back, or moves were removed; restore them, or move \
+         the pointer again; if the registry was made anew, remove `{}`",
+        path.display()
+    )]
+    Replayed {
+        /// The name of the model.
+        model: String,
+        /// The name of the pointer.
+        pointer: String,
+        /// The number of the move that was refused.
+        number: u64,
+        /// The number of the last move that was taken.
+        taken: u64,
+        /// The file that remembers the last move.
+        path: PathBuf,
+    },
+    /// A pointer move whose validity has ended.
+    #[error(
+        "the validity of move {number} of pointer `{pointer}` of model `{model}` has ended; sign a new move \
+         with `zillion model promote`"
+    )]
+    Expired {
+        /// The name of the model.
+        model: String,
+        /// The name of the pointer.
+        pointer: String,
+        /// The number of the move.
+        number: u64,
+    },
+    /// A memory of pointer moves that cannot be read.
+    #[error(
+        "`{}`, which remembers the last move of a pointer, cannot be read: {reason}; remove it if the present \
+         moves of the registry are right",
+        path.display()
+    )]
+    Memory {
+        /// The file that remembers the last move.
+        path: PathBuf,
+        /// The problem with the file.
+        reason: String,
+    },
     /// A failure of the machine.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),

@@ -15,12 +15,14 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use zillion_access::TrustedKeys;
 use zillion_device::{Clock, Files};
 use zillion_store::{Store, StoreStop};
 
 use crate::error::{Error, Result};
 use crate::numbered::Numbered;
 use crate::pointer::{MoveKind, PointerLog, PointerMove};
+use crate::trust::{Signer, Trust};
 use crate::version::{Link, VersionId, VersionManifest};
 
 /// The pointer that servers follow by default.
@@ -33,6 +35,7 @@ pub const CANARY: &str = "canary";
 pub struct Registry {
     store: Store,
     clock: Arc<dyn Clock>,
+    trust: Trust,
 }
 
 impl Registry {
@@ -55,7 +58,20 @@ impl Registry {
 
     /// Makes the registry of a store that is open.
     pub fn new(store: Store, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock }
+        Self { store, clock, trust: Trust::default() }
+    }
+
+    /// Returns the same registry with trusted keys: versions and pointer moves that none of them
+    /// signed are refused.
+    #[must_use]
+    pub fn with_trusted_keys(self, keys: TrustedKeys) -> Self {
+        Self { trust: self.trust.with_keys(keys), ..self }
+    }
+
+    /// Returns the same registry with a key that signs its new versions and pointer moves.
+    #[must_use]
+    pub fn with_signer(self, signer: Signer) -> Self {
+        Self { trust: self.trust.with_signer(signer), ..self }
     }
 
     /// Returns the store of the registry.
@@ -74,6 +90,7 @@ impl Registry {
             store: self.store.clone(),
             clock: self.clock.clone(),
             versions: Numbered::new(self.store.clone(), format!("{name}/versions")),
+            trust: self.trust.clone(),
         })
     }
 
@@ -94,6 +111,7 @@ pub struct Model {
     pub(crate) store: Store,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) versions: Numbered,
+    pub(crate) trust: Trust,
 }
 
 impl Model {
@@ -117,7 +135,7 @@ impl Model {
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         let store = self.store.with_stop(stop);
         let versions = Numbered::new(store.clone(), format!("{}/versions", self.name));
-        Self { name: self.name.clone(), store, clock: self.clock.clone(), versions }
+        Self { store, versions, ..self.clone() }
     }
 
     /// Returns the number of the version that was published last.
@@ -128,20 +146,30 @@ impl Model {
         Ok(self.versions.last()?.map(VersionId))
     }
 
-    /// Reads the manifest of a version, and verifies it against its own hash.
+    /// Reads the manifest of a version, and verifies it against its own hash and, if there are
+    /// trusted keys, its signature.
     ///
     /// # Errors
-    /// Returns [`Error::NoVersion`] if there is no such version, or [`Error::Manifest`] if the
-    /// manifest was changed.
+    /// Returns [`Error::NoVersion`] if there is no such version, [`Error::Manifest`] if the
+    /// manifest was changed, or [`Error::Access`] if no trusted key signed it.
     pub fn version(&self, version: VersionId) -> Result<VersionManifest> {
         match self.versions.get(version.0)? {
-            Some(bytes) => {
-                let name = self.versions.name(version.0);
-                VersionManifest::parse(&name, &self.name, version, &bytes)
-            }
+            Some(bytes) => self.parse_version(version, &bytes),
             None if self.latest()?.is_none() => Err(Error::NoModel { model: self.name.clone() }),
             None => Err(Error::NoVersion { model: self.name.clone(), version }),
         }
+    }
+
+    /// Reads a manifest from the bytes of its object, and verifies it.
+    pub(crate) fn parse_version(
+        &self,
+        version: VersionId,
+        bytes: &[u8],
+    ) -> Result<VersionManifest> {
+        let name = self.versions.name(version.0);
+        let manifest = VersionManifest::parse(&name, &self.name, version, bytes)?;
+        self.trust.check_version(&manifest)?;
+        Ok(manifest)
     }
 
     /// Returns up to `limit` versions below `end`, the newest first. The first page has no `end`.
@@ -219,16 +247,27 @@ impl Model {
         Ok(parent)
     }
 
-    /// Returns the last move of a pointer.
+    /// Returns the last move of a pointer. If there are trusted keys, one of them must have signed
+    /// the move, which must still be valid.
     ///
     /// # Errors
-    /// Returns [`Error::NoPointer`] if the pointer was never set.
+    /// Returns [`Error::NoPointer`] if the pointer was never set, [`Error::Access`] if no trusted
+    /// key signed the move, [`Error::Expired`] if its validity has ended, or [`Error::Replayed`] if
+    /// a later move was taken before.
     pub fn pointer(&self, pointer: &str) -> Result<PointerMove> {
+        let last = self.last_move(pointer)?;
+        self.check_last_move(pointer, &last)?;
+        Ok(last)
+    }
+
+    /// Returns the last move of a pointer as it was written.
+    pub(crate) fn last_move(&self, pointer: &str) -> Result<PointerMove> {
         let last = self.pointer_log(pointer)?.last()?;
         last.ok_or_else(|| Error::NoPointer { pointer: pointer.to_owned() })
     }
 
-    /// Returns up to `limit` moves of a pointer before number `end`, the newest first.
+    /// Returns up to `limit` moves of a pointer before number `end`, the newest first, as they were
+    /// written: their signatures are not verified.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -252,11 +291,13 @@ impl Model {
     }
 
     /// Moves a pointer to a version. Returns the move, or the earlier move if the pointer already
-    /// points to the version.
+    /// points to the version. A signer signs a new move then, if the earlier one is not signed with
+    /// its key, or if its moves have an end of their validity.
     ///
     /// # Errors
-    /// Returns an error if the version does not exist, or [`Error::PointerMoved`] if another
-    /// operator moved the pointer at the same time.
+    /// Returns an error if the version does not exist, [`Error::PointerMoved`] if another operator
+    /// moved the pointer at the same time, or [`Error::Access`] if there are trusted keys and none
+    /// of them signed the version or signs the move.
     pub fn promote(
         &self,
         pointer: &str,
@@ -270,9 +311,13 @@ impl Model {
         let to = self.version(version)?.link();
         // A pointer that already points there does not move, so that its log stays a history that a
         // rollback can follow.
-        if let Some(last) = last.as_ref().filter(|last| last.to == to) {
+        let same = last.as_ref().filter(|last| last.to == to);
+        if let Some(last) = same.filter(|last| !self.trust.renews(&self.name, pointer, last)) {
+            self.trust.check_move(&self.name, pointer, last)?;
             return Ok(last.clone());
         }
+        // A renewed move keeps its kind, by which publishers know that a version was rolled back.
+        let kind = same.map_or(kind, |last| last.kind);
         let entry = PointerMove {
             number: 0,
             to,
@@ -281,66 +326,14 @@ impl Model {
             at_ms: self.now_ms(),
             by: by.to_owned(),
             note,
+            expires_ms: None,
+            signatures: Vec::new(),
         };
-        log.append(last.as_ref(), entry)
-    }
-
-    /// Moves a pointer back to `to`, or to the version before the present one.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Model::promote`], or an error if the pointer has no earlier version.
-    pub fn rollback(
-        &self,
-        pointer: &str,
-        to: Option<VersionId>,
-        by: &str,
-        note: Option<String>,
-    ) -> Result<PointerMove> {
-        let now = self.pointer(pointer)?;
-        let to = match to {
-            Some(to) => to,
-            None => self.previous_version(pointer, &now)?,
-        };
-        if to == now.to.version {
-            return Err(Error::Refused(format!(
-                "pointer `{pointer}` of model `{}` already points to version {to}; name an earlier version",
-                self.name
-            )));
-        }
-        self.promote(pointer, to, MoveKind::Rollback, by, note)
-    }
-
-    /// Finds the version to which the pointer pointed before it was moved to the present version.
-    /// Moves by rollbacks do not count, so rolling back twice goes back two versions.
-    fn previous_version(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
-        const PAGE: usize = 64;
-        let mut end = None;
-        loop {
-            let page = self.moves(pointer, end, PAGE)?;
-            let came =
-                |entry: &&PointerMove| entry.to == now.to && entry.kind != MoveKind::Rollback;
-            if let Some(entry) = page.iter().find(came) {
-                return entry.from.ok_or_else(|| self.no_previous_version(pointer, now.to.version));
-            }
-            match page.last() {
-                Some(oldest) if oldest.number > 1 => end = Some(oldest.number),
-                // The pointer was moved to the present version by rollbacks only. Then the parent
-                // is the version before.
-                _ => {
-                    let parent = self.version(now.to.version)?.parent;
-                    let before = parent.map(|parent| parent.version);
-                    return before.ok_or_else(|| self.no_previous_version(pointer, now.to.version));
-                }
-            }
-        }
-    }
-
-    fn no_previous_version(&self, pointer: &str, version: VersionId) -> Error {
-        Error::Refused(format!(
-            "pointer `{pointer}` of model `{}` pointed to no version before version {version}; name the \
-             version to go back to",
-            self.name
-        ))
+        log.append(last.as_ref(), entry, |entry| {
+            self.trust.sign_move(&self.name, pointer, entry);
+            // A move that readers with the same keys would refuse is not written.
+            self.trust.check_move(&self.name, pointer, entry)
+        })
     }
 
     /// Checks that the store has every file of a version and of its ancestors, with the right size.

@@ -2,9 +2,11 @@
 //!
 //! Each move is a small object with the next number, written with create-if-absent. If two
 //! operators move a pointer at the same time, one of them gets an error that names the other. The
-//! last move gives the present version, and all moves together are the audit trail.
+//! last move gives the present version, and all moves together are the audit trail. A move can be
+//! signed, so that readers with trusted keys take no move of another writer.
 
 use serde::{Deserialize, Serialize};
+use zillion_access::{Signature, pointer_statement};
 use zillion_store::Store;
 
 use crate::error::{Error, Result};
@@ -42,6 +44,30 @@ pub struct PointerMove {
     /// A remark of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The end of the move's validity, in milliseconds since 1970; absent: the move is valid for
+    /// ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+    /// The signatures of all other fields, of the model and of the pointer. An unsigned move has
+    /// none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<Signature>,
+}
+
+impl PointerMove {
+    /// Returns the bytes that a signature of the move covers.
+    pub(crate) fn statement(&self, model: &str, pointer: &str) -> Vec<u8> {
+        let unsigned = Self { signatures: Vec::new(), ..self.clone() };
+        let body = serde_json::to_vec(&unsigned)
+            .expect("a move is plain data with text keys, which JSON can always hold");
+        pointer_statement(model, pointer, &body)
+    }
+
+    /// Returns the move as the bytes of its object.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec_pretty(self)
+            .expect("a move is plain data with text keys, which JSON can always hold")
+    }
 }
 
 /// The log of one pointer.
@@ -70,17 +96,17 @@ impl PointerLog {
         self.moves.page(end, limit)?.into_iter().map(|number| self.get(number)).collect()
     }
 
-    /// Writes the next move after `last`.
+    /// Writes the next move after `last`. Calls `sign` when all other fields of the move are set.
     pub(crate) fn append(
         &self,
         last: Option<&PointerMove>,
         next: PointerMove,
+        sign: impl FnOnce(&mut PointerMove) -> Result<()>,
     ) -> Result<PointerMove> {
-        let number = last.map_or(1, |last| last.number + 1);
-        let next = PointerMove { number, from: last.map(|last| last.to.version), ..next };
-        let bytes = serde_json::to_vec_pretty(&next)
-            .expect("a move is plain data with text keys, which JSON can always hold");
-        if self.moves.create(number, bytes)? {
+        let number = last.map_or(1, |last| last.number.saturating_add(1));
+        let mut next = PointerMove { number, from: last.map(|last| last.to.version), ..next };
+        sign(&mut next)?;
+        if self.moves.create(number, next.to_bytes())? {
             return Ok(next);
         }
         let other = self.get(number)?;

@@ -43,11 +43,12 @@ pub struct Draft {
 
 impl Model {
     /// Publishes a version. The version becomes visible when its manifest is written, after all its
-    /// files.
+    /// files. The version is signed if the registry was opened with a signer.
     ///
     /// # Errors
-    /// Returns an error if the parent is missing or has a different schema or run, or if the store
-    /// fails. Returns [`Error::VersionTaken`] if another process published at the same time.
+    /// Returns an error if the parent is missing, has a different schema or run, or lacks the
+    /// signature of a publisher that signs, or if the store fails. Returns
+    /// [`Error::VersionTaken`] if another process published at the same time.
     pub fn publish(&self, draft: Draft) -> Result<VersionManifest> {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
         let schema_hash = hash_schema(&schema);
@@ -74,7 +75,7 @@ impl Model {
         let sides = draft.sides.into_iter().map(|side| put("arrow", side)).collect();
         self.store.put_all(objects)?;
         let version = VersionId(self.latest()?.map_or(1, |last| last.0 + 1));
-        let manifest = VersionManifest {
+        let mut manifest = VersionManifest {
             format: 0,
             model: self.name.clone(),
             version,
@@ -93,9 +94,10 @@ impl Model {
             parity,
             sides,
             origin: draft.origin,
-            signature: None,
+            signatures: Vec::new(),
         }
         .seal();
+        self.trust.sign_version(&mut manifest);
         if self.versions.create(version.0, manifest.to_bytes())? {
             Ok(manifest)
         } else {
@@ -114,6 +116,11 @@ impl Model {
             return refuse(
                 "its hash in the registry differs from the hash of the delta's parent; publish a base"
                     .into(),
+            );
+        }
+        if !self.is_own(&parent) {
+            return refuse(
+                "it has no signature of the key that signs the delta; publish a base".into(),
             );
         }
         if parent.schema_hash != schema_hash {

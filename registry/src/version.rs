@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use zillion_access::Signature;
 use zillion_feature::{Cursor, HASH_ID, Statistics};
 use zillion_rows::layer::{LayerFile, LayerManifest};
 use zillion_rows::{TableLayout, TableSpec};
@@ -63,9 +64,10 @@ pub struct VersionManifest {
     pub sides: Vec<VersionFile>,
     /// The run and the step of the training that made the version.
     pub origin: Origin,
-    /// A signature of the chain hash. Versions are not signed yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signature: Option<String>,
+    /// The signatures of [`version_statement`](zillion_access::version_statement), which the chain
+    /// hash does not include. An unsigned version has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<Signature>,
 }
 
 /// The run and the step of the training that made a version.
@@ -169,7 +171,7 @@ impl VersionManifest {
 
     /// Computes the chain hash of this manifest.
     pub fn chain_hash(&self) -> String {
-        let unsigned = Self { chain: String::new(), signature: None, ..self.clone() };
+        let unsigned = Self { chain: String::new(), signatures: Vec::new(), ..self.clone() };
         let body = serde_json::to_vec(&unsigned)
             .expect("a manifest is plain data with text keys, which JSON can always hold");
         blake3::hash(&body).to_hex().to_string()

@@ -24,6 +24,7 @@ mod metrics;
 mod network;
 pub mod proto;
 mod queue;
+mod refused_version;
 mod repository;
 mod score;
 mod statistics;

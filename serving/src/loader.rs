@@ -23,6 +23,7 @@ use zillion_store::{LAST_WORDS, StoreStop};
 use crate::config::{Follow, ServeConfig};
 use crate::host::{Host, OpenVersions};
 use crate::metrics::Metrics;
+use crate::refused_version::record_refused_version;
 use crate::trace::span;
 
 /// The number of loads between two clean-ups of the cache.
@@ -55,10 +56,10 @@ impl Loader {
         busy: Arc<AtomicUsize>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, Error> {
-        let cache = Cache::open(&config.cache, model.name(), files)?;
+        let cache = Cache::open(&config.cache, model.name(), files.clone())?;
         let stop = Arc::new(AtomicBool::new(false));
         let store_stop = StoreStop::default();
-        let model = model.with_stop(store_stop.clone());
+        let model = model.with_stop(store_stop.clone()).with_memory(&config.cache, files);
         let pace = Slices::new(busy, metrics.clone());
         let poll = config.poll;
         let mut follower = Follower {
@@ -156,6 +157,7 @@ impl Follower {
         if before.problem.as_deref() != Some(problem.as_str()) {
             tracing::error!(model = name, "{problem}");
             self.metrics.record_load_failure(name);
+            record_refused_version(self.config.audit.as_deref(), name, self.model.url(), &error);
         }
         self.host.publish(OpenVersions { problem: Some(problem), ..(*before).clone() });
     }

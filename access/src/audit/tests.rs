@@ -91,3 +91,18 @@ fn long_fields_are_cut() {
     assert!(fs::metadata(&path).unwrap().len() < 1500);
     assert_eq!(verify_audit_log(&path).unwrap().lines, 1);
 }
+
+#[test]
+fn each_valid_line_is_reported_with_its_hash() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let log = AuditLog::open(&path, NOW).unwrap();
+    let empty = verify_audit_log(&path).unwrap().last_hash;
+    log.write(&event("load", "a"), NOW).unwrap();
+    let first = verify_audit_log(&path).unwrap().last_hash;
+    log.write(&event("unload", "a"), NOW).unwrap();
+    let mut seen = Vec::new();
+    let report =
+        verify_audit_log_with(&path, |line, hash| seen.push((line, hash.to_owned()))).unwrap();
+    assert_eq!(seen, [(0, empty), (1, first), (2, report.last_hash)]);
+}

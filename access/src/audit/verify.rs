@@ -36,10 +36,21 @@ struct Head {
 /// # Errors
 /// Returns an error if the file cannot be read.
 pub fn verify_audit_log(path: &Path) -> Result<AuditReport> {
+    verify_audit_log_with(path, |_, _| {})
+}
+
+/// Verifies all lines of an audit log like [`verify_audit_log`], and calls `seen` with the number
+/// and the hash of each valid line. Line 0 stands for the begin of the log: its hash is the one
+/// that an empty log reports.
+///
+/// # Errors
+/// Returns an error if the file cannot be read.
+pub fn verify_audit_log_with(path: &Path, mut seen: impl FnMut(u64, &str)) -> Result<AuditReport> {
     let file = File::open(path).map_err(Error::file("read", path))?;
     let mut reader = BufReader::new(file);
     let mut report =
         AuditReport { lines: 0, last_hash: FIRST.to_owned(), problem: None, torn_bytes: None };
+    seen(0, FIRST);
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -54,6 +65,7 @@ pub fn verify_audit_log(path: &Path) -> Result<AuditReport> {
         match check_line(&line, &report) {
             Some(hash) => {
                 report.lines += 1;
+                seen(report.lines, &hash);
                 report.last_hash = hash;
             }
             None => {

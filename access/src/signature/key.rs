@@ -34,6 +34,33 @@ impl KeyId {
     pub(crate) fn of(public: &[u8; 32]) -> Self {
         Self(to_hex(&blake3::hash(public).as_bytes()[..16]))
     }
+
+    /// Reads the file of a private or a public key, and returns the id of the key and its kind. The
+    /// two files of a key have the same id.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or holds no ed25519 key.
+    pub fn load(path: &Path) -> Result<(Self, KeyKind)> {
+        let text = read_text(path)?;
+        if let Some(public) = parse_public_pem(&text) {
+            return Ok((Self::of(&public), KeyKind::Public));
+        }
+        if from_pem("PRIVATE KEY", &text).is_some() {
+            return Ok((SigningKey::parse(&text, path)?.id(), KeyKind::Private));
+        }
+        let reason = "the file is not an ed25519 key in PEM; `zillion key new` writes a private \
+                      and a public key";
+        Err(Error::invalid(path, reason))
+    }
+}
+
+/// The kind of a key that a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// A private key, which signs.
+    Private,
+    /// A public key, which verifies.
+    Public,
 }
 
 /// A signature, with the id of the key that made it.
@@ -92,8 +119,11 @@ impl SigningKey {
     /// # Errors
     /// Returns an error if the file cannot be read or holds no ed25519 key.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = read_text(path)?;
-        let der = from_pem("PRIVATE KEY", &text)
+        Self::parse(&read_text(path)?, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self> {
+        let der = from_pem("PRIVATE KEY", text)
             .ok_or_else(|| Error::invalid(path, "the file is not a private key in PEM (PKCS#8)"))?;
         Self::from_pkcs8(&der, path)
     }
@@ -115,6 +145,12 @@ impl SigningKey {
     /// Signs a statement.
     pub fn sign(&self, statement: &[u8]) -> Signature {
         Signature { key: self.id(), ed25519: to_hex(self.pair.sign(statement).as_ref()) }
+    }
+
+    /// Returns whether one of the signatures is this key's signature of the statement. An ed25519
+    /// signature follows from the key and the statement, so that no other signature can match.
+    pub fn has_signed(&self, statement: &[u8], signatures: &[Signature]) -> bool {
+        signatures.contains(&self.sign(statement))
     }
 }
 

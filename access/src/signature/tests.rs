@@ -80,3 +80,19 @@ fn statements_with_other_borders_differ() {
     assert_ne!(version_statement("ab", 1, "c"), version_statement("a", 1, "bc"));
     assert_ne!(pointer_statement("ab", "c", b"d"), pointer_statement("a", "bc", b"d"));
 }
+
+#[test]
+fn both_files_of_a_key_have_one_id() {
+    let folder = tempfile::tempdir().unwrap();
+    let (key, public) = create_key(folder.path(), "key");
+    let private = folder.path().join("key.key");
+    assert_eq!(KeyId::load(&public).unwrap(), (key.id(), KeyKind::Public));
+    assert_eq!(KeyId::load(&private).unwrap(), (key.id(), KeyKind::Private));
+    let (other, _) = create_key(folder.path(), "other");
+    let signatures = [other.sign(b"statement"), key.sign(b"statement")];
+    assert!(key.has_signed(b"statement", &signatures));
+    assert!(!key.has_signed(b"another", &signatures));
+    assert!(!key.has_signed(b"statement", &signatures[..1]));
+    std::fs::write(&public, "text").unwrap();
+    assert!(KeyId::load(&public).unwrap_err().to_string().contains("zillion key new"));
+}

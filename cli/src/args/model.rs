@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use zillion_registry::VersionId;
 
+use super::{OperatorArgs, TrustArgs};
+
 /// The registry and the name of a model.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelRef {
@@ -33,7 +35,8 @@ Example: zillion model diff 11 12 --registry runs/registry --model clicks")]
     Diff(DiffArgs),
     /// Move a pointer to a version
     #[command(after_help = "\
-Example: zillion model promote 12 --to stable --registry runs/registry --model clicks")]
+Example: zillion model promote 12 --to stable --registry runs/registry --model clicks
+         zillion model promote 12 --registry runs/registry --model clicks --sign release.key --valid-for 30d")]
     Promote(PromoteArgs),
     /// Move a pointer back to its previous version, or to a given version
     #[command(after_help = "\
@@ -131,6 +134,10 @@ pub(crate) struct PromoteArgs {
     /// Reason of the move, which is kept in the pointer's log
     #[arg(long)]
     pub(crate) note: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
+    #[command(flatten)]
+    pub(crate) operator: OperatorArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -146,12 +153,18 @@ pub(crate) struct RollbackArgs {
     /// Reason of the move, which is kept in the pointer's log
     #[arg(long)]
     pub(crate) note: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
+    #[command(flatten)]
+    pub(crate) operator: OperatorArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
     /// Number of the version; absent: the newest
     #[arg(value_name = "VERSION", conflicts_with = "version")]
     pub(crate) number: Option<VersionId>,
@@ -200,6 +213,8 @@ pub(crate) struct PinArgs {
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
     /// Number of the version; absent: the one that the pointer names
     #[arg(value_name = "VERSION", conflicts_with_all = ["version", "pointer"])]
     pub(crate) number: Option<VersionId>,

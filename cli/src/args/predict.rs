@@ -31,6 +31,8 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "FOLDER", requires = "model")]
     pub(crate) cache: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) trust: super::TrustArgs,
+    #[command(flatten)]
     pub(crate) fetch: super::FetchArgs,
     /// Format of stdin (the format of a file follows from its name)
     #[arg(long, default_value = "csv", value_parser = ["csv", "tsv", "jsonl", "libsvm"])]

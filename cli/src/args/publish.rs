@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use super::ModelRef;
+use super::{ModelRef, OperatorArgs};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PublishArgs {
@@ -30,6 +30,8 @@ pub(crate) struct PublishArgs {
     /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) operator: OperatorArgs,
     /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,

@@ -74,6 +74,10 @@ pub(crate) struct ServeArgs {
     /// File for the audit log of control actions and refused callers
     #[arg(long, value_name = "FILE")]
     pub(crate) audit_log: Option<PathBuf>,
+    /// Folder of trusted public keys; a version or a pointer move that none of them signed is not
+    /// served
+    #[arg(long, env = "ZILLION_TRUST", value_name = "FOLDER")]
+    pub(crate) trust: Option<PathBuf>,
     /// Folder for the versions that are fetched and merged; absent: .cache below a local registry,
     /// zillion/HASH in the user's cache folder for a remote one
     #[arg(long, value_name = "FOLDER")]

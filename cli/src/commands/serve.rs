@@ -18,6 +18,7 @@ use self::reload::Reloader;
 use self::settings::Settings;
 
 use crate::args::ServeArgs;
+use crate::operator;
 
 /// The interval at which the server checks whether every model answers, and reports changes to the
 /// service manager.
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     settings.set_log_filter()?;
     let sockets = systemd::take_sockets()?;
     let registry = open_registry(settings.registry())?;
+    let registry = operator::trust(registry, settings.trust.as_deref())?;
     let config = settings.config(registry.store().is_remote())?;
     let metrics = crate::metrics::registry("server")?;
     let domain = Arc::new(Domain::start(&config, &registry, &durable_files()?, &metrics)?);

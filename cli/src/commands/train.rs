@@ -10,6 +10,7 @@ use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 use crate::args::TrainArgs;
 use crate::metrics;
 use crate::metrics::{Listener, TrainerMetrics};
+use crate::operator::{check_key_path, sign_key_of_environment};
 use crate::report;
 use crate::text::figure;
 use crate::watch::{Choice, Stepper, Watch};
@@ -18,7 +19,11 @@ use crate::watch::{Choice, Stepper, Watch};
 const FETCHED_ROWS: u64 = 5;
 
 pub(crate) fn run(args: &TrainArgs) -> Result<()> {
-    let job = job_file::load_job(&args.job.job, &args.job.set)?;
+    let mut job = job_file::load_job(&args.job.job, &args.job.set)?;
+    if let Some(publish) = &mut job.publish {
+        publish.sign = publish.sign.take().or_else(sign_key_of_environment);
+        check_key_path(publish.sign.as_deref())?;
+    }
     if args.print_config {
         return print_config(&job);
     }

@@ -39,7 +39,9 @@ pub(crate) struct Loading {
 /// - `chain`: a manifest, or a link of the chain, is damaged.
 /// - `file`: a file is missing, or differs from what was published.
 /// - `parity`: the scores of the parity rows differ.
-const OUTCOMES: [&str; 7] = [OK, "absent", "store", "chain", "file", "parity", "other"];
+/// - `trust`: no trusted key signed a version or a pointer move, or the move was replayed or its
+///   validity has ended.
+const OUTCOMES: [&str; 8] = [OK, "absent", "store", "chain", "file", "parity", "trust", "other"];
 
 /// The outcome of an attempt that has succeeded.
 const OK: &str = "ok";
@@ -55,6 +57,10 @@ fn classify_failure(error: &Error) -> &'static str {
             RegistryError::Store(StoreError::Store { .. }) => "store",
             RegistryError::Manifest { .. } | RegistryError::Chain { .. } => "chain",
             RegistryError::File { .. } => "file",
+            RegistryError::Access(_)
+            | RegistryError::Replayed { .. }
+            | RegistryError::Expired { .. }
+            | RegistryError::Memory { .. } => "trust",
             _ => "other",
         },
         _ => "other",

@@ -2,9 +2,10 @@
 //! section does not change what training computes, so a checkpoint does not store it.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zillion_registry::STABLE;
+use zillion_registry::{STABLE, Validity};
 
 /// The settings of the versions that a run publishes: their registry, interval and contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,13 @@ pub struct PublishConfig {
     /// reads all of them.
     #[serde(default = "default_max_deltas")]
     pub max_deltas: u64,
+    /// The file of the private key that signs versions and moves of the pointer; absent: they are
+    /// not signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign: Option<PathBuf>,
+    /// The time for which a signed move of the pointer is valid, as in `30d`; absent: for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_for: Option<Validity>,
 }
 
 impl PublishConfig {
@@ -42,6 +50,8 @@ impl PublishConfig {
             promote: default_promote(),
             parity_rows: default_parity_rows(),
             max_deltas: default_max_deltas(),
+            sign: None,
+            valid_for: None,
         }
     }
 

@@ -27,13 +27,15 @@ pub(super) fn find_step(
     })
 }
 
+/// Finds a wanted version among the newest versions. A publisher that signs finds only the versions
+/// that it signed itself, so that its signature never stands above the rows of another writer.
 fn find(
     model: &Model,
     is_wanted: impl Fn(&VersionManifest) -> bool,
 ) -> Result<Option<VersionManifest>> {
     for version in model.page(None, LOOKED_AT)? {
         let manifest = model.version(version)?;
-        if is_wanted(&manifest) {
+        if is_wanted(&manifest) && model.is_own(&manifest) {
             return Ok(Some(manifest));
         }
     }
@@ -51,7 +53,8 @@ pub(super) fn chain_to_continue(
     let Some(last) = last_of_run(model, run)? else { return Ok(None) };
     let mut parent = last.version;
     if let Some(version) = rolled_back_to(model, pointer, last.published_ms)? {
-        if model.version(version)?.origin.run != run.0 {
+        let target = model.version(version)?;
+        if target.origin.run != run.0 || !model.is_own(&target) {
             return Ok(None);
         }
         parent = version;

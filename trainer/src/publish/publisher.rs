@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use zillion_config::ConfigError;
 use zillion_device::{Clock, Files, Workers};
 use zillion_feature::{Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
@@ -11,7 +12,7 @@ use zillion_ps::{Publishing, Since};
 use zillion_reader::SideTables;
 use zillion_registry::{
     Cache, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
-    ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
+    ScoreSettings, Signer, VersionFile, VersionId, VersionManifest, write_side,
 };
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference, layer_of_checkpoint};
 use zillion_rows::{PartSource, RowSource, TableLayout, TableSpec};
@@ -125,7 +126,7 @@ impl Publisher {
     pub(crate) fn open(opening: Opening<'_>) -> Result<Self> {
         let Opening { job, config, run, run_folder, statistics, sides, files, workers, clock } =
             opening;
-        let registry = Registry::create(&config.registry, files.clone(), clock)?;
+        let registry = open_registry(config, files, clock)?;
         let model = registry.model(config.model.as_deref().unwrap_or(&job.name))?;
         let encoder =
             Encoder::new(&job.schema, statistics, sides.tables()).map_err(Error::Schema)?;
@@ -304,6 +305,21 @@ impl Publisher {
         }
         Ok(())
     }
+}
+
+/// Opens the registry of a publisher, with the key that signs if one is named.
+fn open_registry(config: &PublishConfig, files: &Files, clock: Arc<dyn Clock>) -> Result<Registry> {
+    let signer = match (&config.sign, config.valid_for) {
+        (Some(key), validity) => Some(Signer::load(key, validity)?),
+        (None, None) => None,
+        (None, Some(_)) => {
+            let problem = "only signed moves have an end of their validity; set `publish.sign`, or \
+                           leave this key out";
+            return Err(ConfigError::at("publish.valid_for", problem).into());
+        }
+    };
+    let registry = Registry::create(&config.registry, files.clone(), clock)?;
+    Ok(signer.into_iter().fold(registry, Registry::with_signer))
 }
 
 /// Publishes a checkpoint as a version. `force_base` publishes all rows even if a delta is

@@ -23,7 +23,8 @@ use zillion_rows::TableLayout;
 use zillion_rows::layer::{LayerFile, Unthrottled};
 
 use crate::args::{ExportArgs, ExportPart};
-use crate::registry::{cache_folder, open_model, pointed_version};
+use crate::operator::open_trusted;
+use crate::registry::{cache_folder, pointed_version};
 use crate::text::{bytes, grouped};
 
 /// The version of the format of [`MANIFEST`].
@@ -32,7 +33,7 @@ const FORMAT: u32 = 1;
 const MANIFEST: &str = "export.json";
 
 pub(super) fn run(args: &ExportArgs) -> Result<()> {
-    let model = open_model(&args.model)?;
+    let model = open_trusted(&args.model, &args.trust)?;
     let version = pointed_version(&model, args.number.or(args.version), &args.pointer)?;
     let files = durable_files()?;
     prepare(&args.output, args.force, &files)?;

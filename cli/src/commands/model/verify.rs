@@ -5,10 +5,11 @@ use serde_json::json;
 use zillion_console::{print_json, print_line};
 
 use crate::args::VerifyArgs;
-use crate::registry::{newest_version, open_model, print_store_retries};
+use crate::operator::open_trusted;
+use crate::registry::{newest_version, print_store_retries};
 
 pub(super) fn run(args: &VerifyArgs) -> Result<()> {
-    let model = open_model(&args.model)?;
+    let model = open_trusted(&args.model, &args.trust)?;
     let version = newest_version(&model, args.number.or(args.version))?;
     let verified = model.verify(version, |version| eprintln!("version {}", version.version))?;
     if args.json {

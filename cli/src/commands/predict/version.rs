@@ -14,6 +14,7 @@ use zillion_scorer::Servable;
 
 use super::score_lines::ScoreLines;
 use crate::args::PredictArgs;
+use crate::operator;
 use crate::registry::{cache_folder, pointed_version};
 
 /// The default number of rows that are scored together.
@@ -30,9 +31,10 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
         return usage_error("--fetch works only with a checkpoint; leave it out with --model");
     }
     let data = data_settings::of_file(&args.set)?;
-    let model = open_registry(registry)?.model(name)?;
-    let version = pointed_version(&model, args.version, STABLE)?;
     let folder = cache_folder(args.cache.as_ref(), registry)?;
+    let registry = operator::trust(open_registry(registry)?, args.trust.trust.as_deref())?;
+    let model = registry.model(name)?.with_memory(&folder, durable_files()?);
+    let version = pointed_version(&model, args.version, STABLE)?;
     let mut cache = Cache::open(&folder, name, durable_files()?)?;
     let workers = compute_pool(args.threads)?;
     let servable = Servable::load(&model, version, [], &mut cache, &workers, &mut Unthrottled)?;

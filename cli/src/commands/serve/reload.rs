@@ -82,6 +82,10 @@ impl Reloader {
         if !fixed.is_empty() {
             tracing::warn!("these settings wait for a restart: {}", fixed.join(", "));
         }
+        // A setting that has to wait may contradict one that changes at once.
+        let mut running = self.settings.clone();
+        running.take_changeable(&new)?;
+        running.check()?;
         new.set_log_filter()?;
         self.follow(&new)?;
         self.domain.set_limits(new.limits());
@@ -91,7 +95,8 @@ impl Reloader {
         if changed.is_empty() {
             tracing::info!("the settings were read again: nothing has changed");
         }
-        self.settings.take_changeable(&new)
+        self.settings = running;
+        Ok(())
     }
 
     /// Loads the models that are new in `new` or follow another version, and unloads those that

@@ -32,7 +32,7 @@ const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 22] = [
+const FIXED: [&str; 23] = [
     "registry",
     "model_control",
     "http",
@@ -48,6 +48,7 @@ const FIXED: [&str; 22] = [
     "insecure",
     "audit_log",
     "traffic",
+    "trust",
     "cache",
     "threads",
     "poll_ms",
@@ -105,7 +106,11 @@ impl Settings {
         Ok(settings)
     }
 
-    fn check(&self) -> Result<()> {
+    /// Checks that the settings fit together.
+    ///
+    /// # Errors
+    /// Returns an error if a required setting is missing, or two settings contradict each other.
+    pub(super) fn check(&self) -> Result<()> {
         let missing = |what: &str, options: &str, key: &str| {
             usage_error(format!(
                 "no {what} is given: use {options}, or set `{key}` in the file that --config names"
@@ -121,6 +126,13 @@ impl Settings {
             if let Err(problem) = traffic.check() {
                 return usage_error(format!("`serve.traffic.{model}`: {problem}"));
             }
+        }
+        let newest = self.models().into_iter().find(|(_, follow)| *follow == Follow::Latest);
+        if let (Some(_), Some((name, _))) = (&self.trust, newest) {
+            return usage_error(format!(
+                "`{SECTION}.trust` and model `{name}@latest`: no signature says which version is the newest; \
+                 follow a pointer"
+            ));
         }
         let table = Table::try_from(self)?;
         match NOT_ZERO.iter().find(|key| table.get(**key) == Some(&Value::Integer(0))) {
@@ -353,6 +365,17 @@ mod tests {
         running.take_changeable(&more).expect("plain data");
         assert_eq!((running.max_rows, running.retain), (Some(9), Some(3)));
         assert_eq!(running.compare(&more).expect("plain data"), [change("retain", "4", true)]);
+    }
+
+    #[test]
+    fn signed_models_are_followed_by_a_pointer() {
+        let read = |model| {
+            let more = ["--registry", "r", "--trust", "keys", "--model", model];
+            read(&args(&more), &[]).map(|settings| settings.trust)
+        };
+        let error = read("clicks@latest").expect_err("no signature");
+        assert!(error.to_string().contains("follow a pointer"), "{error}");
+        assert_eq!(read("clicks@canary").expect("settings"), Some("keys".into()));
     }
 
     #[test]

@@ -1,0 +1,58 @@
+//! `zillion audit`: verifies audit logs.
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use zillion_access::verify_audit_log_with;
+use zillion_console::{print_json, print_line};
+
+use crate::args::{AuditCommand, AuditVerifyArgs};
+
+pub(crate) fn run(command: &AuditCommand) -> Result<()> {
+    match command {
+        AuditCommand::Verify(args) => verify(args),
+    }
+}
+
+/// Verifies the chain of a log. A chain says nothing about lines that are cut off at its end, so
+/// the last hash of an earlier verification can be given, which must still be there.
+fn verify(args: &AuditVerifyArgs) -> Result<()> {
+    let mut found = None;
+    let report = verify_audit_log_with(&args.file, |line, hash| {
+        if args.last.as_deref().is_some_and(|last| last.trim().eq_ignore_ascii_case(hash)) {
+            found = Some(line);
+        }
+    })?;
+    if args.json {
+        print_json(&json!({
+            "lines": report.lines,
+            "last_hash": report.last_hash,
+            "problem": report.problem,
+            "torn_bytes": report.torn_bytes,
+            "found_at_line": found,
+        }))?;
+    }
+    let shown = args.file.display();
+    if let Some(problem) = &report.problem {
+        bail!(
+            "`{shown}`: {problem}; keep the file as evidence, the {} lines before are valid",
+            report.lines
+        );
+    }
+    if args.last.is_some() && found.is_none() {
+        bail!(
+            "`{shown}`: no line has the given hash: lines were cut off at the end, or this is another log; \
+             compare it with a copy"
+        );
+    }
+    if args.json {
+        return Ok(());
+    }
+    print_line(&format!("{} lines, last hash {}", report.lines, report.last_hash));
+    if let Some(line) = found {
+        print_line(&format!("the given hash is that of line {line}"));
+    }
+    if let Some(bytes) = report.torn_bytes {
+        eprintln!("{bytes} bytes of a line without an end follow, which a crash leaves");
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! The parts of commands by which operators change a registry: trusted keys, the key that signs,
+//! and the audit log.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use zillion_access::{AuditEvent, AuditLog, TrustedKeys};
+use zillion_console::exit::usage_error;
+use zillion_console::open_registry;
+use zillion_registry::{Model, PointerMove, Registry, Signer};
+
+use crate::args::{ModelRef, OperatorArgs, TrustArgs};
+use crate::registry::current_user;
+
+/// Returns the registry with the trusted keys of a folder, if a folder is named.
+pub(crate) fn trust(registry: Registry, folder: Option<&Path>) -> Result<Registry> {
+    Ok(match folder {
+        Some(folder) => registry.with_trusted_keys(TrustedKeys::load(folder)?),
+        None => registry,
+    })
+}
+
+/// Opens a model for reading, with the trusted keys that the arguments name.
+pub(crate) fn open_trusted(args: &ModelRef, keys: &TrustArgs) -> Result<Model> {
+    Ok(trust(open_registry(&args.registry)?, keys.trust.as_deref())?.model(&args.model)?)
+}
+
+/// Opens a model for an operator, with the trusted keys and the key that signs.
+pub(crate) fn open_for_operator(
+    args: &ModelRef,
+    keys: &TrustArgs,
+    operator: &OperatorArgs,
+) -> Result<Model> {
+    let registry = trust(open_registry(&args.registry)?, keys.trust.as_deref())?;
+    check_key_path(operator.sign.as_deref())?;
+    let signer = operator.sign.as_deref().map(|key| Signer::load(key, operator.valid_for));
+    let registry = signer.transpose()?.into_iter().fold(registry, Registry::with_signer);
+    Ok(registry.model(&args.model)?)
+}
+
+/// Checks that the path of a key is not the key itself, which errors would then print.
+///
+/// # Errors
+/// Returns an error if the text is a key in PEM.
+pub(crate) fn check_key_path(path: Option<&Path>) -> Result<()> {
+    if path.is_some_and(|path| path.to_string_lossy().contains("-----BEGIN")) {
+        return usage_error(
+            "--sign (or ZILLION_SIGN_KEY) holds a key instead of the path of its file; write the key to a file \
+             that only its owner can read",
+        );
+    }
+    Ok(())
+}
+
+/// Returns the path of the key that signs what a training publishes, if the environment names one.
+pub(crate) fn sign_key_of_environment() -> Option<PathBuf> {
+    std::env::var_os("ZILLION_SIGN_KEY").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Does an action of an operator, and writes to the audit log before it that it was asked for, and
+/// after it what came of it. If the log cannot be written, nothing is done.
+///
+/// # Errors
+/// Returns the error of the action, or an error if the log cannot be opened or written.
+pub(crate) fn audited<T>(
+    operator: &OperatorArgs,
+    action: &str,
+    model: &str,
+    asked: &str,
+    act: impl FnOnce() -> Result<T>,
+    describe: impl FnOnce(&T) -> String,
+) -> Result<T> {
+    let Some(path) = &operator.audit_log else { return act() };
+    let log = AuditLog::open(path, since_1970())?;
+    let (who, from) = (current_user(), host_name());
+    let write = |outcome: &str, detail: &str| {
+        let event = AuditEvent { who: &who, from: &from, action, subject: model, outcome, detail };
+        log.write(&event, since_1970())
+    };
+    write("asked", asked)?;
+    let done = act();
+    let written = match &done {
+        Ok(value) => write("done", &describe(value)),
+        Err(error) => write("failed", &format!("{error:#}")),
+    };
+    let value = done?;
+    written
+        .with_context(|| format!("{action} of model `{model}` was done, but not written down"))?;
+    Ok(value)
+}
+
+/// Describes a move of a pointer for the audit log, with the id of the key that signed it.
+pub(crate) fn describe_move(pointer: &str, entry: &PointerMove) -> String {
+    let from = entry.from.map_or("nothing".to_owned(), |from| format!("version {from}"));
+    let keys: Vec<&str> = entry.signatures.iter().map(|s| s.key.0.as_str()).collect();
+    let signed = match keys.is_empty() {
+        true => "not signed".to_owned(),
+        false => format!("signed with key {}", keys.join(", ")),
+    };
+    format!(
+        "pointer {pointer} from {from} to version {}, move {}, {signed}",
+        entry.to.version, entry.number
+    )
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns the name of the machine, or an empty text if it has none.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
