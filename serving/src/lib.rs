@@ -29,6 +29,7 @@ mod score;
 mod statistics;
 mod store_metrics;
 pub mod tensor;
+mod text;
 mod trace;
 
 pub use access::Actor;
