@@ -38,6 +38,7 @@ use tracing::{Instrument as _, Span};
 use self::openapi::Documents;
 use self::route::{Target, TfTarget};
 use self::rows::Form;
+use crate::config::Limits;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::{Resolved, Selector};
@@ -47,13 +48,14 @@ use crate::trace::request_span;
 /// Reads a body with the reader of each protocol, and returns which readers accept it. Fuzzers call
 /// this function. The first two bytes are the length of the JSON of a body with binary tensors.
 pub fn read_body(body: &[u8]) -> [bool; 5] {
+    let limits = Limits::default();
     let with_binary = body.split_at_checked(2).is_some_and(|(length, body)| {
         let length = usize::from(length[0]) | usize::from(length[1]) << 8;
-        infer::parse(body, Some(&length.to_string())).is_ok()
+        infer::parse(body, Some(&length.to_string()), &limits).is_ok()
     });
-    let rows = |form| rows::parse(form, body).is_ok();
+    let rows = |form| rows::parse(form, body, &limits).is_ok();
     [
-        infer::parse(body, None).is_ok(),
+        infer::parse(body, None, &limits).is_ok(),
         with_binary,
         rows(Form::Predict),
         rows(Form::Examples),
