@@ -1,16 +1,33 @@
 //! The descriptions of a version's inputs and outputs, which all protocols share.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use zillion_feature::{Encoder, InputKind, InputSpec, RawType};
+use zillion_feature::{Encoder, InputKind, InputSpec, RawColumn, RawColumns, RawType, RawValues};
 use zillion_scorer::Servable;
 
+use crate::error::Result;
 use crate::score::output_names;
 use crate::tensor::{Datatype, LENGTHS};
 
 /// The extensions of the Open Inference Protocol that this server supports, by Triton's names.
 pub(crate) const EXTENSIONS: [&str; 4] =
     ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
+
+/// Checks that a model reads an input of this name. Lengths belong to another input, whose own name
+/// is checked.
+///
+/// # Errors
+/// Returns the error of the encoder if the model has no such input.
+pub(crate) fn check_input(encoder: &Encoder, name: &str) -> Result<()> {
+    if name.ends_with(LENGTHS) || encoder.inputs().any(|i| i.name == name || i.column == name) {
+        return Ok(());
+    }
+    let values = RawValues::Any(Vec::new());
+    let column = RawColumn { values, lengths: None, is_shared: false };
+    encoder.encode(0, &RawColumns::from([(Cow::Borrowed(name), column)]))?;
+    Ok(())
+}
 
 /// The description of an input or output, whose shape is one dimension of any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,5 +73,25 @@ pub(crate) fn datatype(input: &InputSpec) -> Datatype {
         InputKind::Id(RawType::U64) => Datatype::Uint64,
         InputKind::Id(RawType::String) => Datatype::Bytes,
         InputKind::Number => Datatype::Fp32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_feature::{Schema, Statistics};
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_input_has_the_error_of_the_encoder() {
+        let job = "[features.user]\nkind = 'id'\ncolumn = 'user_id'\n[labels.y]";
+        let schema = Schema::from_job(&job.parse::<toml::Table>().unwrap().into()).unwrap();
+        let encoder = Encoder::new(&schema, &Statistics::default(), &[]).unwrap();
+        for known in ["user", "user_id", "user__lengths"] {
+            check_input(&encoder, known).unwrap();
+        }
+        let refused = check_input(&encoder, "usr").unwrap_err().to_string();
+        assert!(refused.contains("input `usr`: the model has no input of this name"), "{refused}");
+        assert!(refused.contains("did you mean `user`?"), "{refused}");
     }
 }

@@ -9,6 +9,9 @@ use zillion_feature::RequestError;
 /// The result of a request.
 pub type Result<T, E = ServeError> = std::result::Result<T, E>;
 
+/// The largest number of unpacked bytes for each byte of a compressed body, besides 1 MiB.
+pub(crate) const UNPACKED_RATIO: usize = 8;
+
 /// The reason why the server did not answer a request with scores.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -78,6 +81,15 @@ pub enum ServeError {
         limit: usize,
         /// The setting that raises the limit.
         setting: &'static str,
+    },
+    /// A compressed body that unpacks to much more than it weighs.
+    #[error(
+        "the body unpacks to more than {limit} bytes, which is {UNPACKED_RATIO} times its packed bytes and 1 MiB; \
+         send fewer rows at a time, or send the body unpacked"
+    )]
+    Unpacked {
+        /// The largest number of unpacked bytes.
+        limit: usize,
     },
     /// A request that arrived while too many others were waiting.
     #[error(
@@ -194,7 +206,7 @@ impl ServeError {
             | Self::UnknownPath(_) => Kind::NotFound,
             Self::NoControl { .. } => Kind::Forbidden,
             Self::WrongMethod { .. } => Kind::WrongMethod,
-            Self::TooLarge { .. } => Kind::TooLarge,
+            Self::TooLarge { .. } | Self::Unpacked { .. } => Kind::TooLarge,
             Self::Encoding { .. } => Kind::Unsupported,
             Self::SlowBody { .. } => Kind::Slow,
             Self::Overloaded { .. } | Self::Quota { .. } => Kind::Overloaded,

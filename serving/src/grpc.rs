@@ -8,6 +8,7 @@ mod counted;
 mod deadline;
 mod health;
 mod infer;
+mod lists;
 mod permission;
 mod predict;
 mod raw;

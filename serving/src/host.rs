@@ -20,6 +20,7 @@ use zillion_scorer::Servable;
 use crate::admission::Wire;
 use crate::config::Follow;
 use crate::error::{Result, ServeError};
+use crate::problem::ProblemKind;
 use crate::queue::Estimates;
 use crate::statistics::VersionStatistics;
 
@@ -45,8 +46,21 @@ pub struct OpenVersions {
     pub versions: BTreeMap<VersionId, Arc<Servable>>,
     /// The counters of the requests of each loaded version.
     pub statistics: BTreeMap<VersionId, Arc<VersionStatistics>>,
-    /// The reason why the newest version could not be loaded, if it could not.
+    /// The reason why the newest version could not be loaded, if it could not. Only operators see
+    /// it, because it may name folders, buckets and the origin of credentials.
     pub problem: Option<String>,
+    /// The kind of the problem.
+    pub problem_kind: ProblemKind,
+}
+
+impl OpenVersions {
+    /// Returns a code for the reason why no version answers.
+    pub fn unready_code(&self) -> &'static str {
+        match &self.problem {
+            Some(_) => self.problem_kind.code(),
+            None => "loading",
+        }
+    }
 }
 
 /// A version that answers one request, from its first byte to its last.
@@ -134,10 +148,10 @@ impl Host {
     pub fn resolve(self: &Arc<Self>, selector: &Selector) -> Result<Resolved> {
         let open = self.open();
         let Some(current) = open.current else {
-            let why = open.problem.as_deref().unwrap_or("no version has been published yet");
             return Err(ServeError::NotReady(format!(
-                "no version of model `{}` is loaded: {why}",
-                self.name
+                "no version of model `{}` is loaded: {}; the log of the server and its repository index have more",
+                self.name,
+                open.unready_code()
             )));
         };
         let (asked, version) = match selector {

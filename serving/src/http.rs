@@ -24,7 +24,6 @@ mod values;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request, State};
 use axum::handler::Handler;
@@ -32,11 +31,14 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
+use axum::{Extension, Router};
 use serde_json::{Value, json};
 use tracing::{Instrument as _, Span};
 
+use self::openapi::Documents;
 use self::route::{Target, TfTarget};
 use self::rows::Form;
+use crate::config::Limits;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::{Resolved, Selector};
@@ -46,13 +48,14 @@ use crate::trace::request_span;
 /// Reads a body with the reader of each protocol, and returns which readers accept it. Fuzzers call
 /// this function. The first two bytes are the length of the JSON of a body with binary tensors.
 pub fn read_body(body: &[u8]) -> [bool; 5] {
+    let limits = Limits::default();
     let with_binary = body.split_at_checked(2).is_some_and(|(length, body)| {
         let length = usize::from(length[0]) | usize::from(length[1]) << 8;
-        infer::parse(body, Some(&length.to_string())).is_ok()
+        infer::parse(body, Some(&length.to_string()), &limits).is_ok()
     });
-    let rows = |form| rows::parse(form, body).is_ok();
+    let rows = |form| rows::parse(form, body, &limits).is_ok();
     [
-        infer::parse(body, None).is_ok(),
+        infer::parse(body, None, &limits).is_ok(),
         with_binary,
         rows(Form::Predict),
         rows(Form::Examples),
@@ -76,7 +79,7 @@ pub(crate) fn router(domain: Arc<Domain>) -> Router {
         .route("/v2/repository/models/{model}/load", post_only(repository::load))
         .route("/v2/repository/models/{model}/unload", post_only(repository::unload));
     let mut meta = Router::new()
-        .route("/openapi.json", get_only(get_openapi))
+        .route("/openapi.json", get_only(get_openapi).layer(Extension(Arc::new(Documents::new()))))
         .route("/v2", get_only(get_server_metadata))
         .route("/v2/", get_only(get_server_metadata))
         // A model of this name has its metadata at the paths of its versions only, as in Triton.
@@ -188,8 +191,11 @@ async fn get_metrics(State(domain): State<Arc<Domain>>) -> Result<Response> {
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-async fn get_openapi(State(domain): State<Arc<Domain>>) -> Response {
-    ok(&openapi::document(&domain))
+async fn get_openapi(
+    State(domain): State<Arc<Domain>>,
+    Extension(documents): Extension<Arc<Documents>>,
+) -> Result<Response> {
+    Ok(respond::json_bytes(StatusCode::OK, documents.document(&domain).await?))
 }
 
 async fn get_server_metadata() -> Response {

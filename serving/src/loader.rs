@@ -23,6 +23,7 @@ use zillion_store::{LAST_WORDS, StoreStop};
 use crate::config::{Follow, ServeConfig};
 use crate::host::{Host, OpenVersions};
 use crate::metrics::Metrics;
+use crate::problem::ProblemKind;
 use crate::refused_version::record_refused_version;
 use crate::trace::span;
 
@@ -159,7 +160,12 @@ impl Follower {
             self.metrics.record_load_failure(name);
             record_refused_version(self.config.audit.as_deref(), name, self.model.url(), &error);
         }
-        self.host.publish(OpenVersions { problem: Some(problem), ..(*before).clone() });
+        let problem_kind = ProblemKind::of(&error);
+        self.host.publish(OpenVersions {
+            problem: Some(problem),
+            problem_kind,
+            ..(*before).clone()
+        });
     }
 
     fn refresh(&mut self) -> Result<(), Error> {
@@ -180,9 +186,12 @@ impl Follower {
         };
         let before = self.host.open();
         let Some(current) = current else {
-            let what = match (&follow, before.current) {
-                (Follow::Latest, None) => "the model has no version yet".to_owned(),
-                (Follow::Pointer(pointer), None) => format!("pointer `{pointer}` was never set"),
+            let model = self.model.name().to_owned();
+            let what = match (follow, before.current) {
+                (Follow::Latest, None) => return Err(RegistryError::NoModel { model }.into()),
+                (Follow::Pointer(pointer), None) => {
+                    return Err(RegistryError::NoPointer { pointer }.into());
+                }
                 (_, Some(current)) => format!(
                     "the registry no longer names a version to serve; version {current} keeps answering"
                 ),

@@ -244,12 +244,26 @@ impl fmt::Debug for Repository {
     }
 }
 
-/// Formats names for an error: `none`, or the first 20 names and the number of the others.
+/// Formats names for an error: `none`, up to 20 names, or the number of more names.
 fn list_names(names: &[String]) -> String {
     const MOST: usize = 20;
-    let mut shown: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
-    if names.len() > MOST {
-        shown.push(format!("{} more", names.len() - MOST));
+    match names.len() {
+        0 => "none".to_owned(),
+        count if count > MOST => format!("{count} models"),
+        _ => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
     }
-    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_lists_few_models() {
+        let names = |count: usize| (0..count).map(|i| format!("m{i}")).collect::<Vec<_>>();
+        assert_eq!(list_names(&names(0)), "none");
+        assert_eq!(list_names(&names(2)), "`m0`, `m1`");
+        assert!(list_names(&names(20)).ends_with("`m19`"));
+        assert_eq!(list_names(&names(21)), "21 models");
+    }
 }

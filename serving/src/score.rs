@@ -4,6 +4,7 @@ use zillion_registry::VersionId;
 use zillion_scorer::{RowScores, Servable};
 
 use crate::error::{Result, ServeError};
+use crate::text::shorten;
 
 /// The answer of a version to the rows of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,19 +33,10 @@ impl Answer {
     /// scores move into the answer; only scores that two outputs share are copied.
     ///
     /// # Errors
-    /// Returns an error if the model has no output of a requested name.
+    /// Returns an error if the model has no output of a requested name, or if a name occurs twice.
     pub fn choose(servable: &Servable, mut scores: RowScores, names: &[String]) -> Result<Self> {
         let all = output_names(servable);
-        for (at, name) in names.iter().enumerate() {
-            if names[..at.min(all.len())].contains(name) || at >= all.len() {
-                let name: String = name.chars().take(100).collect();
-                return Err(ServeError::Malformed(format!(
-                    "output `{name}` is named twice or is one too many; name each of the {} outputs \
-                     at most once",
-                    all.len()
-                )));
-            }
-        }
+        check_names(&all, names)?;
         let chosen: Vec<&Output> = match names {
             [] => all.iter().filter(|output| output.by_default).collect(),
             names => names.iter().map(|name| find(&all, name)).collect::<Result<_>>()?,
@@ -69,11 +61,37 @@ impl Answer {
     }
 }
 
+/// Checks the names of the outputs that a request asks for, before its rows are scored.
+///
+/// # Errors
+/// Returns an error if the model has no output of a name, or if a name occurs twice: an answer has
+/// at most as many values as the model computes.
+pub(crate) fn check_outputs(servable: &Servable, names: &[String]) -> Result<()> {
+    match names {
+        [] => Ok(()),
+        names => check_names(&output_names(servable), names),
+    }
+}
+
+fn check_names(all: &[Output], names: &[String]) -> Result<()> {
+    // Of one name more than there are outputs, one is unknown or occurs twice, so that the loop ends
+    // there.
+    for (at, name) in names.iter().enumerate() {
+        find(all, name)?;
+        if names[..at].contains(name) {
+            return Err(ServeError::Malformed(format!(
+                "output `{name}` is named twice; name each output at most once"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Returns the output with a name, or an error that lists the outputs of the model.
 fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
     outputs.iter().find(|output| output.name == name).ok_or_else(|| {
         let known: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
-        let known = known.join("`, `");
+        let (name, known) = (shorten(name), known.join("`, `"));
         ServeError::Malformed(format!("unknown output `{name}` (the model has `{known}`)"))
     })
 }
@@ -116,4 +134,31 @@ pub fn output_names(servable: &Servable) -> Vec<Output> {
         })
     };
     servable.tasks().iter().enumerate().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_output_is_named_at_most_once() {
+        let output = |name: &str| Output {
+            name: name.to_owned(),
+            task: 0,
+            is_probability: false,
+            by_default: true,
+        };
+        let all = [output("probabilities"), output("logits")];
+        let check = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            check_names(&all, &names).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&["logits", "probabilities"]), Ok(()));
+        let twice = check(&["logits", "logits"]).unwrap_err();
+        assert!(twice.contains("output `logits` is named twice"), "{twice}");
+        assert!(check(&["logits"; 1 << 20]).unwrap_err().contains("named twice"));
+        let long = "x".repeat(3 << 20);
+        let unknown = check(&["logits", &long]).unwrap_err();
+        assert!(unknown.contains("unknown output") && unknown.len() < 300, "{unknown}");
+    }
 }

@@ -4,6 +4,7 @@
 //! lists together: an input `<feature>__lengths` has the number of flat values of `<feature>` in
 //! each row.
 
+mod allowance;
 mod datatype;
 mod raw;
 
@@ -12,70 +13,120 @@ use std::collections::BTreeMap;
 
 use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues};
 
+pub use allowance::{Allowance, Shape};
+pub(crate) use allowance::{
+    MOST_INPUTS, MOST_NAME_BYTES, check_rows, too_many_inputs, too_many_rows, too_many_values,
+};
 pub use datatype::Datatype;
 pub use raw::{decode, encode, encode_scores};
 pub(crate) use raw::{floats, from_half, utf8};
 
+use crate::config::Limits;
 use crate::error::{Result, ServeError};
+use crate::text::shorten;
 
 /// The ending of the name of an input that holds the lengths of another input's lists.
 pub const LENGTHS: &str = "__lengths";
 
+/// The largest number of copies that are made of a value that stands for a whole list.
+const MOST_COPIES: usize = 1 << 14;
+
 /// The values of an input and their shape: `[rows]`, or `[rows, values per row]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor<'a> {
-    shape: Vec<usize>,
+    shape: Shape,
     values: RawValues<'a>,
+    /// Whether the only value stands for all elements of the shape.
+    is_constant: bool,
 }
 
 impl<'a> Tensor<'a> {
     /// Creates a tensor of values.
     ///
     /// # Errors
-    /// Returns an error that names the input if the shape does not fit the values, or does
-    /// not have one or two dimensions.
-    pub fn new(input: &str, shape: &[u64], values: RawValues<'a>) -> Result<Self> {
-        let shape = sizes(input, shape)?;
-        if shape.iter().product::<usize>() != values.len() {
-            let reason =
-                format!("the shape {shape:?} does not fit the {} values of the data", values.len());
-            return Err(refuse(input, &reason));
+    /// Returns an error that names the input if the shape does not fit the values.
+    pub fn new(input: &str, shape: Shape, values: RawValues<'a>) -> Result<Self> {
+        shape.check_values(input, values.len())?;
+        Ok(Self { shape, values, is_constant: false })
+    }
+
+    /// Creates a tensor of values, or of one value that stands for all elements of the shape. Such
+    /// a value is not repeated in memory.
+    ///
+    /// # Errors
+    /// Returns an error that names the input if the shape does not fit the values.
+    pub fn of_values_or_constant(input: &str, shape: Shape, values: RawValues<'a>) -> Result<Self> {
+        match (values.len(), shape.elements()) {
+            (1, 0) => Self::new(input, shape, RawValues::Any(Vec::new())),
+            (1, 2..) => Ok(Self { shape, values, is_constant: true }),
+            _ => Self::new(input, shape, values),
         }
-        Ok(Self { shape, values })
     }
 
     /// Creates a tensor of values in bytes: see [`decode`].
     ///
     /// # Errors
-    /// Returns an error that names the input if the shape is invalid, or if the bytes are
-    /// not its elements.
+    /// Returns an error that names the input if the bytes are not its elements.
     pub fn from_raw(
         input: &str,
-        shape: &[u64],
+        shape: Shape,
         datatype: Datatype,
         bytes: &'a [u8],
     ) -> Result<Self> {
-        let shape = sizes(input, shape)?;
-        let elements = shape.iter().product();
-        let values = decode(datatype, elements, bytes).map_err(|reason| refuse(input, &reason))?;
-        Ok(Self { shape, values })
+        let values =
+            decode(datatype, shape.elements(), bytes).map_err(|reason| refuse(input, &reason))?;
+        Ok(Self { shape, values, is_constant: false })
     }
 
-    fn rows(&self) -> usize {
-        self.shape.first().copied().unwrap_or(0)
+    /// Returns the column of the tensor. `lengths` are those of an input of their own.
+    fn into_column(self, input: &str, lengths: Option<Vec<usize>>) -> Result<RawColumn<'a>> {
+        let Self { shape, values, is_constant } = self;
+        let copies = match (is_constant, &lengths) {
+            (false, _) => None,
+            (true, Some(_)) => Some(shape.elements()),
+            (true, None) => Some(shape.width()),
+        };
+        let values = match copies {
+            None => values,
+            Some(copies) if copies > MOST_COPIES => {
+                let reason = format!(
+                    "one value stands for a list of {copies} values, and at most {MOST_COPIES} are allowed; send \
+                     each value of the list"
+                );
+                return Err(refuse(input, &reason));
+            }
+            Some(copies) => repeat(values, copies),
+        };
+        let width = shape.width();
+        Ok(match lengths {
+            Some(lengths) => RawColumn { values, lengths: Some(lengths), is_shared: false },
+            // All rows share the row of a constant.
+            None if is_constant => {
+                let lengths = (width != 1).then(|| vec![width]);
+                RawColumn { values, lengths, is_shared: true }
+            }
+            // Rows of one value are plain values. The encoder takes them for lists if the feature
+            // has lists.
+            None if width == 1 => RawColumn { values, lengths: None, is_shared: false },
+            None => {
+                let lengths = Some(vec![width; shape.rows()]);
+                RawColumn { values, lengths, is_shared: false }
+            }
+        })
     }
 }
 
-/// Checks that a shape has one or two dimensions whose product does not overflow.
-fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
-    if !(1..=2).contains(&shape.len()) {
-        return Err(refuse(input, "the shape must be [rows], or [rows, values per row]"));
+/// Repeats the values of a list, in memory too.
+fn repeat(values: RawValues<'_>, times: usize) -> RawValues<'_> {
+    match values {
+        RawValues::Ints(values) => RawValues::Ints(values.repeat(times)),
+        RawValues::Uints(values) => RawValues::Uints(values.repeat(times)),
+        RawValues::Floats(values) => RawValues::Floats(values.repeat(times)),
+        RawValues::Any(values) => {
+            let copies = values.iter().cycle().take(values.len() * times);
+            RawValues::Any(copies.cloned().collect())
+        }
     }
-    let sizes: Option<Vec<usize>> = shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
-    let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
-    sizes
-        .filter(|sizes| product(sizes).is_some())
-        .ok_or_else(|| refuse(input, &format!("the shape {shape:?} is too large for any data")))
 }
 
 /// Returns the datatype that has a name in the protocol.
@@ -85,6 +136,7 @@ fn sizes(input: &str, shape: &[u64]) -> Result<Vec<usize>> {
 pub fn datatype(input: &str, name: &str) -> Result<Datatype> {
     Datatype::parse(name).ok_or_else(|| {
         let known = Datatype::all().map(Datatype::name).collect::<Vec<_>>().join(", ");
+        let name = shorten(name);
         refuse(input, &format!("unknown datatype `{name}`; expected one of {known}"))
     })
 }
@@ -93,22 +145,24 @@ pub fn datatype(input: &str, name: &str) -> Result<Datatype> {
 /// input must have an entry for each row.
 ///
 /// # Errors
-/// Returns an error that names the input if the tensors do not fit together.
+/// Returns an error that names the input if the tensors do not fit together, and
+/// [`ServeError::TooLarge`] if they have more rows than the limits allow.
 pub fn columns<'a>(
     mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>>,
+    limits: &Limits,
 ) -> Result<(usize, RawColumns<'a>)> {
     let mut lengths: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let names: Vec<Cow<'a, str>> =
         tensors.keys().filter(|name| name.ends_with(LENGTHS)).cloned().collect();
     for name in names {
         let Some(tensor) = tensors.remove(&name) else { continue };
-        let list = lengths_of(&tensor.values)
+        let list = lengths_of(&tensor)
             .ok_or_else(|| refuse(&name, "lengths must be integers of at least 0"))?;
         let of = name[..name.len() - LENGTHS.len()].to_owned();
         if !tensors.contains_key(of.as_str()) {
             return Err(refuse(
                 &name,
-                &format!("the lengths belong to no input: the request has no `{of}`"),
+                &format!("the lengths belong to no input: the request has no `{}`", shorten(&of)),
             ));
         }
         lengths.insert(of, list);
@@ -117,38 +171,26 @@ pub fn columns<'a>(
     let mut columns = RawColumns::new();
     for (name, tensor) in tensors {
         let own = lengths.remove(name.as_ref());
-        let of_this = own.as_ref().map_or(tensor.rows(), Vec::len);
+        let of_this = own.as_ref().map_or(tensor.shape.rows(), Vec::len);
+        check_rows(limits, of_this)?;
         match &rows {
             None => rows = Some((of_this, name.to_string())),
             Some((others, other)) if *others != of_this => {
+                let other = shorten(other);
                 let reason =
                     format!("the input has {of_this} rows, and input `{other}` has {others}");
                 return Err(refuse(&name, &reason));
             }
             Some(_) => {}
         }
-        let width = tensor.shape.get(1).copied().unwrap_or(1);
-        let lengths = match own {
-            Some(_) if tensor.shape.len() > 1 => {
-                return Err(refuse(
-                    &name,
-                    "values with lengths must be flat: send a shape of one dimension",
-                ));
-            }
-            Some(lengths) => Some(lengths),
-            // Rows of one value are plain values. The encoder takes them for lists if the feature
-            // has lists.
-            None if width == 1 => None,
-            // Rows without a value cost no bytes, so that a shape could claim any number of them.
-            None if width == 0 && tensor.rows() > MOST_EMPTY_ROWS => {
-                return Err(refuse(
-                    &name,
-                    "the input has too many rows without values; send fewer rows",
-                ));
-            }
-            None => Some(vec![width; tensor.rows()]),
-        };
-        columns.insert(name, RawColumn { values: tensor.values, lengths, is_shared: false });
+        if own.is_some() && !tensor.shape.is_flat() {
+            return Err(refuse(
+                &name,
+                "values with lengths must be flat: send a shape of one dimension",
+            ));
+        }
+        let column = tensor.into_column(&name, own)?;
+        columns.insert(name, column);
     }
     match rows {
         Some((rows, _)) => Ok((rows, columns)),
@@ -158,12 +200,9 @@ pub fn columns<'a>(
     }
 }
 
-/// The largest number of rows without a value, which is above any sensible limit of rows.
-const MOST_EMPTY_ROWS: usize = 1 << 20;
-
-fn lengths_of(values: &RawValues<'_>) -> Option<Vec<usize>> {
+fn lengths_of(tensor: &Tensor<'_>) -> Option<Vec<usize>> {
     let size = |x: &i64| usize::try_from(*x).ok();
-    match values {
+    let lengths: Option<Vec<usize>> = match &tensor.values {
         RawValues::Ints(values) => values.iter().map(size).collect(),
         RawValues::Uints(values) => values.iter().map(|&x| usize::try_from(x).ok()).collect(),
         RawValues::Floats(values) => values.is_empty().then(Vec::new),
@@ -175,12 +214,14 @@ fn lengths_of(values: &RawValues<'_>) -> Option<Vec<usize>> {
             };
             values.iter().map(length).collect()
         }
-    }
+    };
+    // The number of lengths was checked against the limit of rows.
+    lengths.map(|all| if tensor.is_constant { all.repeat(tensor.shape.elements()) } else { all })
 }
 
 /// Returns the error that names an input and a reason.
 pub(crate) fn refuse(input: &str, reason: &str) -> ServeError {
-    ServeError::Malformed(format!("input `{input}`: {reason}"))
+    ServeError::Malformed(format!("input `{}`: {reason}", shorten(input)))
 }
 
 #[cfg(test)]
@@ -192,11 +233,40 @@ mod tests {
     fn of(
         inputs: &[(&'static str, &[u64], RawValues<'static>)],
     ) -> Result<(usize, RawColumns<'static>)> {
+        let limits = Limits::default();
+        let mut allowance = Allowance::new(&limits);
         let mut tensors = BTreeMap::new();
         for (name, shape, values) in inputs {
-            tensors.insert(Cow::Borrowed(*name), Tensor::new(name, shape, values.clone())?);
+            let shape = allowance.take(name, shape)?;
+            let tensor = Tensor::of_values_or_constant(name, shape, values.clone())?;
+            tensors.insert(Cow::Borrowed(*name), tensor);
         }
-        columns(tensors)
+        columns(tensors, &limits)
+    }
+
+    #[test]
+    fn a_constant_is_one_value_for_all_rows() {
+        let text = || RawValues::Any(vec![RawValue::Text("a".into())]);
+        let (rows, all) = of(&[
+            ("x", &[16_384], RawValues::Ints(vec![7])),
+            ("y", &[16_384, 1], text()),
+            ("z", &[16_384, 3], text()),
+            ("tags", &[4], RawValues::Ints(vec![5])),
+            ("tags__lengths", &[16_384], RawValues::Ints(vec![0])),
+        ])
+        .unwrap();
+        assert_eq!(rows, 16_384);
+        for (name, values) in [("x", RawValues::Ints(vec![7])), ("y", text())] {
+            let column = RawColumn { values, lengths: None, is_shared: true };
+            assert_eq!(all[name], column, "{name}");
+        }
+        assert_eq!((all["z"].values.len(), &all["z"].lengths), (3, &Some(vec![3])));
+        assert_eq!(all["tags"].values, RawValues::Ints(vec![5; 4]));
+        assert_eq!(all["tags"].lengths, Some(vec![0; 16_384]));
+        let wide = of(&[("x", &[2, 1 << 20], text())]).unwrap_err().to_string();
+        assert!(wide.contains("input `x`: one value stands for a list of 1048576"), "{wide}");
+        let (rows, none) = of(&[("x", &[3, 0], text())]).unwrap();
+        assert_eq!((rows, none["x"].values.len(), none["x"].is_shared), (3, 0, false));
     }
 
     #[test]
@@ -225,7 +295,7 @@ mod tests {
     fn oversized_shapes_cost_no_memory() {
         let none = || RawValues::Ints(Vec::new());
         let refused = of(&[("x", &[1 << 40, 0], none())]).unwrap_err().to_string();
-        assert!(refused.contains("input `x`: the input has too many rows"), "{refused}");
+        assert!(refused.contains("serve.max_rows"), "{refused}");
         let refused = of(&[("x", &[u64::MAX, u64::MAX], none())]).unwrap_err().to_string();
         assert!(refused.contains("too large for any data"), "{refused}");
         assert_eq!(of(&[("x", &[3, 0], none())]).unwrap().0, 3);
@@ -239,14 +309,17 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..64),
             lengths in prop::collection::vec(any::<i64>(), 0..4),
         ) {
+            let limits = Limits::default();
+            let mut allowance = Allowance::new(&limits);
             let mut tensors = BTreeMap::new();
-            if let Ok(tensor) = Tensor::from_raw("x", &shape, datatype, &bytes) {
+            let shape = allowance.take("x", &shape);
+            if let Ok(tensor) = shape.and_then(|s| Tensor::from_raw("x", s, datatype, &bytes)) {
                 tensors.insert(Cow::Borrowed("x"), tensor);
             }
-            let rows = [lengths.len() as u64];
-            let lengths = Tensor::new("x__lengths", &rows, RawValues::Ints(lengths)).unwrap();
+            let rows = allowance.take("x__lengths", &[lengths.len() as u64]).unwrap();
+            let lengths = Tensor::new("x__lengths", rows, RawValues::Ints(lengths)).unwrap();
             tensors.insert(Cow::Borrowed("x__lengths"), lengths);
-            let _ = columns(tensors);
+            let _ = columns(tensors, &limits);
         }
     }
 }

@@ -101,8 +101,11 @@ fn refused_by_server(place: &Workplace) -> String {
     let said = loop {
         let reply = server.post(&format!("/v2/models/{MODEL}/infer"), body.as_bytes());
         assert_eq!(reply.status, 503, "{reply:?}");
-        if !reply.error().contains("no version has been published") {
-            break reply.error();
+        // Callers see a code. The reason is in the index, for operators.
+        let index = server.post("/v2/repository/index", b"").json();
+        let reason = index[0]["reason"].as_str().expect("text");
+        if !reason.is_empty() {
+            break reason.to_owned();
         }
         assert!(began.elapsed() < crate::server::PATIENCE);
         std::thread::sleep(std::time::Duration::from_millis(10));

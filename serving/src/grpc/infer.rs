@@ -7,23 +7,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
-use zillion_feature::{RawColumns, RawValue, RawValues};
+use zillion_feature::{Encoder, RawColumns, RawValue, RawValues};
 
-use super::scan::{self, Field};
+use super::lists::{self, Coding, List};
+use super::scan::{self, Field, malformed};
 use super::{Scores, Target};
 use crate::admission::Wire;
+use crate::config::Limits;
+use crate::describe::check_input;
 use crate::domain::{RowsRequest, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::Selector;
 use crate::metrics::Stage;
 use crate::proto::inference::infer_parameter::ParameterChoice;
-use crate::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::proto::inference::model_infer_response::InferOutputTensor;
-use crate::proto::inference::{
-    InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse,
-};
-use crate::score::Answer;
-use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse, utf8};
+use crate::proto::inference::{InferParameter, ModelInferResponse};
+use crate::score::{Answer, check_outputs};
+use crate::tensor::{self, Allowance, Datatype, Tensor, columns, encode_scores, refuse, utf8};
+use crate::text::shorten;
 
 /// The call `ModelInfer` of Triton's service.
 #[derive(Clone, Copy, Debug)]
@@ -40,33 +41,42 @@ impl Scores for Infer {
 
     fn target(self, message: &Bytes) -> Result<Target> {
         let (mut model, mut version) = (String::new(), String::new());
-        let mut parameters = BTreeMap::new();
-        for field in scan::fields("ModelInferRequest", message, scan::MOST_FIELDS) {
+        let mut timeout = None;
+        let mut parameters = 0;
+        for field in scan::fields(MESSAGE, message, scan::MOST_FIELDS) {
             match field? {
                 (1, Field::Bytes(name)) => model = scan::name(name)?,
                 (2, Field::Bytes(name)) => version = scan::name(name)?,
-                (4, Field::Bytes(parameter)) => {
-                    let (name, value) = read_parameter(parameter)?;
-                    parameters.insert(name, value);
+                (4, Field::Bytes(entry)) => {
+                    if scan::parameter(entry, &mut parameters)? == "timeout" {
+                        timeout = Some(entry);
+                    }
                 }
                 _ => {}
             }
         }
         let selector = read_selector(&version)?;
-        Ok(Target { model, selector, time: read_timeout(&parameters)? })
+        let time = match timeout {
+            Some(entry) => read_timeout(&read_parameter(entry)?)?,
+            None => None,
+        };
+        Ok(Target { model, selector, time })
     }
 
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
         let parsing = scored.begin(Stage::Parse);
-        let request = ModelInferRequest::decode(message).map_err(decode_error)?;
-        let (rows, columns) = parse(&request)?;
+        let encoder = scored.servable().encoder();
+        let Parsed { id, rows, columns, outputs } =
+            parse(&message, scored.limits(), Some(encoder))?;
+        check_outputs(scored.servable(), &outputs)?;
         drop(parsing);
-        let outputs = request.outputs.iter().map(|output| output.name.clone()).collect();
         let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
-        Ok(scored
-            .time(Stage::Write, || response(scored.model(), &request.id, answer).encode_to_vec()))
+        Ok(scored.time(Stage::Write, || response(scored.model(), id, answer).encode_to_vec()))
     }
 }
+
+/// The name of the message in errors.
+const MESSAGE: &str = "ModelInferRequest";
 
 fn decode_error(error: prost::DecodeError) -> ServeError {
     ServeError::Malformed(format!("the message is not a ModelInferRequest: {error}"))
@@ -81,8 +91,8 @@ struct ParameterEntry {
     value: Option<InferParameter>,
 }
 
-/// Reads a parameter of a request, which is short.
-fn read_parameter(entry: &[u8]) -> Result<(String, InferParameter)> {
+/// Reads the value of a parameter, which is short.
+fn read_parameter(entry: &[u8]) -> Result<InferParameter> {
     if entry.len() > 2 * scan::MOST_NAME_BYTES {
         return Err(ServeError::TooLarge {
             what: "a parameter of the request",
@@ -91,7 +101,7 @@ fn read_parameter(entry: &[u8]) -> Result<(String, InferParameter)> {
         });
     }
     let entry = ParameterEntry::decode(entry).map_err(decode_error)?;
-    Ok((entry.key, entry.value.unwrap_or_default()))
+    Ok(entry.value.unwrap_or_default())
 }
 
 /// Reads the version of a v2 request: a number, or an empty text for the default version.
@@ -100,16 +110,15 @@ pub(super) fn read_selector(version: &str) -> Result<Selector> {
         return Ok(Selector::Default);
     }
     version.parse().map(Selector::Version).map_err(|_| {
-        let version: String = version.chars().take(100).collect();
         ServeError::Malformed(format!(
-            "invalid version `{version}`: the version of a model is a number, such as `3`"
+            "invalid version `{}`: the version of a model is a number, such as `3`",
+            shorten(version)
         ))
     })
 }
 
 /// Reads the time limit from the protocol's parameter `timeout`, in microseconds.
-fn read_timeout(parameters: &BTreeMap<String, InferParameter>) -> Result<Option<Duration>> {
-    let Some(timeout) = parameters.get("timeout") else { return Ok(None) };
+fn read_timeout(timeout: &InferParameter) -> Result<Option<Duration>> {
     let micros = match timeout.parameter_choice {
         Some(ParameterChoice::Int64Param(micros)) => u64::try_from(micros).ok(),
         Some(ParameterChoice::Uint64Param(micros)) => Some(micros),
@@ -122,143 +131,262 @@ fn read_timeout(parameters: &BTreeMap<String, InferParameter>) -> Result<Option<
     Ok((micros > 0).then(|| Duration::from_micros(micros)))
 }
 
-/// Refuses parameters that this server does not support.
-fn refuse_parameters(parameters: &BTreeMap<String, InferParameter>) -> Result<()> {
-    let unset = |parameter: &InferParameter| match &parameter.parameter_choice {
+/// Refuses a parameter of the request that this server does not support.
+fn refuse_parameter(name: &str, entry: &[u8]) -> Result<()> {
+    if !["sequence_id", "sequence_start", "sequence_end"].contains(&name) {
+        return Ok(());
+    }
+    let is_unset = match &read_parameter(entry)?.parameter_choice {
         None | Some(ParameterChoice::BoolParam(false)) => true,
         Some(ParameterChoice::Int64Param(0) | ParameterChoice::Uint64Param(0)) => true,
         Some(ParameterChoice::StringParam(text)) => text.is_empty(),
         Some(_) => false,
     };
-    for name in ["sequence_id", "sequence_start", "sequence_end"] {
-        if parameters.get(name).is_some_and(|parameter| !unset(parameter)) {
-            return Err(ServeError::Malformed(format!(
-                "parameter `{name}` is not supported, because models keep no state between requests; leave it out"
-            )));
+    match is_unset {
+        true => Ok(()),
+        false => Err(ServeError::Malformed(format!(
+            "parameter `{name}` is not supported, because models keep no state between requests; leave it out"
+        ))),
+    }
+}
+
+fn refuse_shared_memory(what: &str, name: &str) -> ServeError {
+    ServeError::Malformed(format!(
+        "{what} `{}`: shared memory is not supported; send the data in the message",
+        shorten(name)
+    ))
+}
+
+/// A request that is ready to be scored.
+#[derive(Debug, PartialEq)]
+struct Parsed<'a> {
+    id: &'a str,
+    rows: usize,
+    columns: RawColumns<'a>,
+    outputs: Vec<String>,
+}
+
+/// Reads a request. Values are counted against the limits before memory is taken for them, and an
+/// input that `encoder` does not read is refused before that of its values.
+fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> Result<Parsed<'a>> {
+    let mut id = "";
+    let (mut inputs, mut outputs, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+    let mut parameters = 0;
+    for field in scan::fields(MESSAGE, message, scan::MOST_FIELDS) {
+        match field? {
+            (3, Field::Bytes(text)) => {
+                id = std::str::from_utf8(text).map_err(|_| malformed(MESSAGE))?;
+            }
+            (4, Field::Bytes(entry)) => {
+                refuse_parameter(scan::parameter(entry, &mut parameters)?, entry)?;
+            }
+            (5, Field::Bytes(input)) => inputs.push(Input::read(input)?),
+            (6, Field::Bytes(output)) => outputs.push(read_output(output)?),
+            (7, Field::Bytes(contents)) => raw.push(contents),
+            _ => {}
         }
     }
-    Ok(())
-}
-
-fn refuse_shared_memory(what: &str, name: &str, has: bool) -> Result<()> {
-    if !has {
-        return Ok(());
-    }
-    Err(ServeError::Malformed(format!(
-        "{what} `{name}`: shared memory is not supported; send the data in the message"
-    )))
-}
-
-fn parse(request: &ModelInferRequest) -> Result<(usize, RawColumns<'_>)> {
-    refuse_parameters(&request.parameters)?;
-    request.outputs.iter().try_for_each(refuse_output)?;
-    // This check comes before that of the number of raw contents, of which such an input has none.
-    for input in &request.inputs {
-        let has = input.parameters.contains_key("shared_memory_region");
-        refuse_shared_memory("input", &input.name, has)?;
-    }
-    let raw = &request.raw_input_contents;
-    if !raw.is_empty() && raw.len() != request.inputs.len() {
+    if !raw.is_empty() && raw.len() != inputs.len() {
         return Err(ServeError::Malformed(format!(
             "`raw_input_contents` has {} entries for {} inputs; send one for each input",
             raw.len(),
-            request.inputs.len()
+            inputs.len()
         )));
     }
-    let mut tensors: BTreeMap<Cow<'_, str>, Tensor<'_>> = BTreeMap::new();
-    for (at, input) in request.inputs.iter().enumerate() {
-        let tensor = read(input, raw.get(at))?;
-        if tensors.insert(Cow::Borrowed(&input.name), tensor).is_some() {
-            return Err(refuse(&input.name, "the request has this input twice; send it once"));
+    let mut allowance = Allowance::new(limits);
+    let mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>> = BTreeMap::new();
+    for (at, input) in inputs.iter().enumerate() {
+        if let Some(encoder) = encoder {
+            check_input(encoder, input.name)?;
+        }
+        let tensor = input.tensor(raw.get(at).copied(), &mut allowance)?;
+        if tensors.insert(Cow::Borrowed(input.name), tensor).is_some() {
+            return Err(refuse(input.name, "the request has this input twice; send it once"));
         }
     }
-    columns(tensors)
+    let (rows, columns) = columns(tensors, limits)?;
+    Ok(Parsed { id, rows, columns, outputs })
 }
 
-fn refuse_output(output: &InferRequestedOutputTensor) -> Result<()> {
-    let has = |name: &str| output.parameters.contains_key(name);
-    refuse_shared_memory("output", &output.name, has("shared_memory_region"))?;
-    if has("classification") {
+/// Reads the name of a requested output.
+fn read_output(message: &[u8]) -> Result<String> {
+    let (mut name, mut parameters) = ("", 0);
+    let (mut has_region, mut has_classes) = (false, false);
+    for field in scan::fields("InferRequestedOutputTensor", message, MOST_TENSOR_FIELDS) {
+        match field? {
+            (1, Field::Bytes(text)) => name = scan::text(text)?,
+            (2, Field::Bytes(entry)) => match scan::parameter(entry, &mut parameters)? {
+                "shared_memory_region" => has_region = true,
+                "classification" => has_classes = true,
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+    if has_region {
+        return Err(refuse_shared_memory("output", name));
+    }
+    if has_classes {
         return Err(ServeError::Malformed(format!(
             "output `{}`: an output has scores and no classes; leave `classification` out",
-            output.name
+            shorten(name)
         )));
     }
-    Ok(())
+    Ok(name.to_owned())
 }
 
-fn read<'a>(input: &'a InferInputTensor, raw: Option<&'a Bytes>) -> Result<Tensor<'a>> {
-    let name = &input.name;
-    let datatype = tensor::datatype(name, &input.datatype)?;
-    let shape: Option<Vec<u64>> = input.shape.iter().map(|&dim| u64::try_from(dim).ok()).collect();
-    let shape = shape
-        .ok_or_else(|| refuse(name, &format!("the shape {:?} has a negative size", input.shape)))?;
-    let contents = input.contents.as_ref();
-    match (raw, contents) {
-        (Some(_), Some(contents)) if count(contents) > 0 => Err(refuse(
-            name,
-            "the values are both in `contents` and in `raw_input_contents`; send one of them",
-        )),
-        (Some(raw), _) => Tensor::from_raw(name, &shape, datatype, raw),
-        (None, Some(contents)) => read_contents(name, &shape, datatype, contents),
-        // A tensor without values needs no contents.
-        (None, None) => Tensor::new(name, &shape, RawValues::Any(Vec::new())),
+/// The largest number of fields of a tensor, besides those of its contents.
+const MOST_TENSOR_FIELDS: usize = 256;
+
+/// The largest number of dimensions of a shape that is read.
+pub(super) const MOST_DIMENSIONS: usize = 32;
+
+/// The lists of `InferTensorContents`: the number, the name, and the form of the values.
+const LISTS: [(u64, &str, Coding); 8] = [
+    (1, "bool_contents", Coding::Varint),
+    (2, "int_contents", Coding::Varint),
+    (3, "int64_contents", Coding::Varint),
+    (4, "uint_contents", Coding::Varint),
+    (5, "uint64_contents", Coding::Varint),
+    (6, "fp32_contents", Coding::Four),
+    (7, "fp64_contents", Coding::Eight),
+    (8, "bytes_contents", Coding::Text),
+];
+
+/// The name of the message with these lists in errors.
+const CONTENTS: &str = "InferTensorContents";
+
+/// An input of a message, whose values are still bytes.
+#[derive(Debug, Default)]
+struct Input<'a> {
+    name: &'a str,
+    datatype: &'a str,
+    shape: Vec<i64>,
+    /// The pieces of the message with the values.
+    contents: Vec<&'a [u8]>,
+}
+
+impl<'a> Input<'a> {
+    fn read(message: &'a [u8]) -> Result<Self> {
+        const WHAT: &str = "InferInputTensor";
+        let (mut input, mut parameters) = (Self::default(), 0);
+        let mut has_region = false;
+        for field in scan::fields(WHAT, message, MOST_TENSOR_FIELDS) {
+            match field? {
+                (1, Field::Bytes(text)) => input.name = scan::text(text)?,
+                (2, Field::Bytes(text)) => input.datatype = scan::text(text)?,
+                (3, Field::Number(dim)) => input.shape.push(dim as i64),
+                (3, Field::Bytes(mut packed)) => {
+                    while !packed.is_empty() && input.shape.len() <= MOST_DIMENSIONS {
+                        let (dim, rest) = scan::varint(packed).ok_or_else(|| malformed(WHAT))?;
+                        input.shape.push(dim as i64);
+                        packed = rest;
+                    }
+                }
+                (4, Field::Bytes(entry)) => {
+                    has_region |=
+                        scan::parameter(entry, &mut parameters)? == "shared_memory_region";
+                }
+                (5, Field::Bytes(contents)) => input.contents.push(contents),
+                _ => {}
+            }
+        }
+        if has_region {
+            return Err(refuse_shared_memory("input", input.name));
+        }
+        if input.shape.len() > MOST_DIMENSIONS {
+            let reason = format!("the shape has more than {MOST_DIMENSIONS} dimensions; send two");
+            return Err(refuse(input.name, &reason));
+        }
+        Ok(input)
     }
-}
 
-/// Counts the values in all lists of `contents`.
-fn count(contents: &InferTensorContents) -> usize {
-    contents.bool_contents.len()
-        + contents.int_contents.len()
-        + contents.int64_contents.len()
-        + contents.uint_contents.len()
-        + contents.uint64_contents.len()
-        + contents.fp32_contents.len()
-        + contents.fp64_contents.len()
-        + contents.bytes_contents.len()
-}
+    /// Counts the values in each list of `contents`, in the order of [`LISTS`].
+    fn count(&self) -> Result<[usize; LISTS.len()]> {
+        let mut counts = [0; LISTS.len()];
+        for piece in &self.contents {
+            for field in scan::fields(CONTENTS, piece, usize::MAX) {
+                let (number, field) = field?;
+                if let Some(at) = LISTS.iter().position(|(n, ..)| *n == number) {
+                    counts[at] += lists::count(CONTENTS, LISTS[at].2, field)?;
+                }
+            }
+        }
+        Ok(counts)
+    }
 
-fn read_contents<'a>(
-    name: &str,
-    shape: &[u64],
-    datatype: Datatype,
-    contents: &'a InferTensorContents,
-) -> Result<Tensor<'a>> {
-    let (list, values) = match datatype {
-        Datatype::Bool => ("bool_contents", truth_values(&contents.bool_contents)),
-        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
-            ("int_contents", RawValues::Ints(to_ints(name, datatype, &contents.int_contents)?))
+    /// Reads the values, which are in `raw` or in `contents`.
+    fn tensor(&self, raw: Option<&'a [u8]>, allowance: &mut Allowance) -> Result<Tensor<'a>> {
+        let name = self.name;
+        let datatype = tensor::datatype(name, self.datatype)?;
+        let shape: Option<Vec<u64>> =
+            self.shape.iter().map(|&dim| u64::try_from(dim).ok()).collect();
+        let negative = || refuse(name, &format!("the shape {:?} has a negative size", self.shape));
+        let shape = allowance.take(name, &shape.ok_or_else(negative)?)?;
+        let counts = self.count()?;
+        let count = counts.iter().sum();
+        if let Some(raw) = raw {
+            return match count {
+                0 => Tensor::from_raw(name, shape, datatype, raw),
+                _ => Err(refuse(
+                    name,
+                    "the values are both in `contents` and in `raw_input_contents`; send one of them",
+                )),
+            };
         }
-        Datatype::Int64 => ("int64_contents", RawValues::Ints(contents.int64_contents.clone())),
-        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
-            ("uint_contents", RawValues::Ints(to_ints(name, datatype, &contents.uint_contents)?))
-        }
-        Datatype::Uint64 => ("uint64_contents", RawValues::Uints(contents.uint64_contents.clone())),
-        Datatype::Fp32 => {
-            let numbers = contents.fp32_contents.iter().map(|&x| x.into()).collect();
-            ("fp32_contents", tensor::floats(numbers))
-        }
-        Datatype::Fp64 => ("fp64_contents", tensor::floats(contents.fp64_contents.clone())),
-        Datatype::Bytes => {
-            ("bytes_contents", RawValues::Any(read_texts(name, &contents.bytes_contents)?))
-        }
-        Datatype::Fp16 | Datatype::Bf16 => {
-            let datatype = datatype.name();
-            let reason =
-                format!("`contents` has no list for {datatype}; send `raw_input_contents`");
+        let at = match datatype {
+            Datatype::Bool => 0,
+            Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => 1,
+            Datatype::Int64 => 2,
+            Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => 3,
+            Datatype::Uint64 => 4,
+            Datatype::Fp32 => 5,
+            Datatype::Fp64 => 6,
+            Datatype::Bytes => 7,
+            // A tensor without values needs no list.
+            Datatype::Fp16 | Datatype::Bf16 if count == 0 => 5,
+            Datatype::Fp16 | Datatype::Bf16 => {
+                let datatype = datatype.name();
+                let reason =
+                    format!("`contents` has no list for {datatype}; send `raw_input_contents`");
+                return Err(refuse(name, &reason));
+            }
+        };
+        let (number, list, coding) = LISTS[at];
+        if counts[at] != count {
+            let reason = format!("the values of datatype {} belong in `{list}`", datatype.name());
             return Err(refuse(name, &reason));
         }
-    };
-    if values.len() != count(contents) {
-        let reason = format!("the values of datatype {} belong in `{list}`", datatype.name());
-        return Err(refuse(name, &reason));
+        shape.check_values(name, count)?;
+        let list = List { what: CONTENTS, pieces: &self.contents, number, coding };
+        let values = match datatype {
+            Datatype::Bool => truth_values(list, count)?,
+            Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
+                RawValues::Ints(to_ints(name, datatype, list.numbers(count, |x| x as i32)?)?)
+            }
+            Datatype::Int64 => RawValues::Ints(list.numbers(count, |x| x as i64)?),
+            Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
+                RawValues::Ints(to_ints(name, datatype, list.numbers(count, |x| x as u32)?)?)
+            }
+            Datatype::Uint64 => RawValues::Uints(list.numbers(count, |x| x)?),
+            Datatype::Fp64 => tensor::floats(list.numbers(count, f64::from_bits)?),
+            Datatype::Bytes => read_texts(name, list, count)?,
+            Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => {
+                tensor::floats(list.numbers(count, to_f64)?)
+            }
+        };
+        Tensor::new(name, shape, values)
     }
-    Tensor::new(name, shape, values)
 }
 
-/// Returns truth values as raw values.
-pub(super) fn truth_values(values: &[bool]) -> RawValues<'static> {
-    RawValues::Any(values.iter().map(|&x| RawValue::Bool(x)).collect())
+/// Returns the number of the bits of an `FP32` element.
+pub(super) fn to_f64(bits: u64) -> f64 {
+    f32::from_bits(bits as u32).into()
+}
+
+/// Reads truth values.
+pub(super) fn truth_values(list: List<'_, '_>, count: usize) -> Result<RawValues<'static>> {
+    Ok(RawValues::Any(list.numbers(count, |x| RawValue::Bool(x != 0))?))
 }
 
 /// Returns the integers of a list, whose type may be wider than their datatype.
@@ -268,9 +396,9 @@ pub(super) fn truth_values(values: &[bool]) -> RawValues<'static> {
 pub(super) fn to_ints<T: Copy + Into<i64>>(
     name: &str,
     datatype: Datatype,
-    values: &[T],
+    values: Vec<T>,
 ) -> Result<Vec<i64>> {
-    let values: Vec<i64> = values.iter().map(|&x| x.into()).collect();
+    let values: Vec<i64> = values.into_iter().map(Into::into).collect();
     match values.iter().position(|&x| !datatype.takes(&RawValue::Int(x))) {
         None => Ok(values),
         Some(at) => {
@@ -281,12 +409,18 @@ pub(super) fn to_ints<T: Copy + Into<i64>>(
 }
 
 /// Reads texts, which are borrowed from the message.
-pub(super) fn read_texts<'a>(name: &str, values: &'a [Bytes]) -> Result<Vec<RawValue<'a>>> {
-    let text = |(at, bytes): (usize, &'a Bytes)| {
-        let text = utf8(bytes, at).map_err(|reason| refuse(name, &reason))?;
-        Ok(RawValue::Text(Cow::Borrowed(text)))
-    };
-    values.iter().enumerate().map(text).collect()
+pub(super) fn read_texts<'a>(
+    name: &str,
+    list: List<'_, 'a>,
+    count: usize,
+) -> Result<RawValues<'a>> {
+    let mut texts = Vec::with_capacity(count);
+    list.each_text(|text| {
+        let text = utf8(text, texts.len()).map_err(|reason| refuse(name, &reason))?;
+        texts.push(RawValue::Text(Cow::Borrowed(text)));
+        Ok(())
+    })?;
+    Ok(RawValues::Any(texts))
 }
 
 fn response(model: &str, id: &str, answer: Answer) -> ModelInferResponse {

@@ -5,25 +5,28 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use zillion_feature::{RawColumns, RawValues};
+use zillion_feature::{Encoder, RawColumns, RawValues};
 use zillion_registry::VersionId;
 
-use super::infer::{read_texts, to_ints, truth_values};
-use super::scan::{self, Field};
+use super::infer::{MOST_DIMENSIONS, read_texts, to_f64, to_ints, truth_values};
+use super::lists::{Coding, List};
+use super::scan::{self, Field, malformed};
 use super::{Scores, Target};
 use crate::admission::Wire;
 use crate::config::Limits;
+use crate::describe::check_input;
 use crate::domain::{RowsRequest, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::Selector;
 use crate::metrics::Stage;
 use crate::proto::google::protobuf::Int64Value;
 use crate::proto::tensorflow::serving::model_spec::VersionChoice;
-use crate::proto::tensorflow::serving::{ModelSpec, PredictRequest, PredictResponse};
+use crate::proto::tensorflow::serving::{ModelSpec, PredictResponse};
 use crate::proto::tensorflow::tensor_shape_proto::Dim;
 use crate::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
-use crate::score::Answer;
-use crate::tensor::{self, Datatype, Tensor, columns, refuse};
+use crate::score::{Answer, check_outputs};
+use crate::tensor::{self, Allowance, Datatype, Tensor, columns, refuse};
+use crate::text::shorten;
 
 /// The name of the only signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
@@ -43,7 +46,7 @@ impl Scores for Predict {
 
     fn target(self, message: &Bytes) -> Result<Target> {
         let mut spec = ModelSpec::default();
-        for field in scan::fields("PredictRequest", message, scan::MOST_FIELDS) {
+        for field in scan::fields(MESSAGE, message, scan::MOST_FIELDS) {
             if let (1, Field::Bytes(bytes)) = field? {
                 if bytes.len() > 4 * scan::MOST_NAME_BYTES {
                     return Err(ServeError::TooLarge {
@@ -61,14 +64,17 @@ impl Scores for Predict {
 
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
         let parsing = scored.begin(Stage::Parse);
-        let request = PredictRequest::decode(message).map_err(decode_error)?;
-        let (rows, columns) = parse(&request, scored.limits())?;
+        let encoder = scored.servable().encoder();
+        let Parsed { rows, columns, outputs } = parse(&message, scored.limits(), Some(encoder))?;
+        check_outputs(scored.servable(), &outputs)?;
         drop(parsing);
-        let outputs = request.output_filter.clone();
         let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
         Ok(scored.time(Stage::Write, || response(scored.model(), answer).encode_to_vec()))
     }
 }
+
+/// The name of the message in errors.
+const MESSAGE: &str = "PredictRequest";
 
 fn decode_error(error: prost::DecodeError) -> ServeError {
     ServeError::Malformed(format!("the message is not a PredictRequest: {error}"))
@@ -79,7 +85,8 @@ pub(super) fn selector(spec: &ModelSpec) -> Result<Selector> {
     Ok(match &spec.version_choice {
         None => Selector::Default,
         Some(VersionChoice::VersionLabel(label)) => {
-            Selector::Label(label.chars().take(100).collect())
+            // The name of a pointer is shorter, so that a label that was cut names none.
+            Selector::Label(label.chars().take(101).collect())
         }
         Some(VersionChoice::Version(number)) => {
             let version = u64::try_from(number.value).map_err(|_| {
@@ -98,9 +105,9 @@ pub(super) fn check_signature(spec: &ModelSpec) -> Result<()> {
     if name.is_empty() || name == SIGNATURE {
         return Ok(());
     }
-    let name: String = name.chars().take(100).collect();
     Err(ServeError::Malformed(format!(
-        "unknown signature `{name}`; the model has the signature `{SIGNATURE}`"
+        "unknown signature `{}`; the model has the signature `{SIGNATURE}`",
+        shorten(name)
     )))
 }
 
@@ -114,18 +121,60 @@ pub(super) fn spec(model: &str, version: VersionId) -> ModelSpec {
     }
 }
 
-fn parse<'a>(request: &'a PredictRequest, limits: &Limits) -> Result<(usize, RawColumns<'a>)> {
-    if request.predict_streamed_options.is_some() || request.request_options.is_some() {
-        return Err(ServeError::Malformed(
-            "streamed answers are not supported; leave out `predict_streamed_options` and `request_options`"
-                .to_owned(),
-        ));
+/// A request that is ready to be scored.
+#[derive(Debug, PartialEq)]
+struct Parsed<'a> {
+    rows: usize,
+    columns: RawColumns<'a>,
+    outputs: Vec<String>,
+}
+
+/// Reads a request. Values are counted against the limits before memory is taken for them, and an
+/// input that `encoder` does not read is refused before that of its values.
+fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> Result<Parsed<'a>> {
+    let mut allowance = Allowance::new(limits);
+    let mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>> = BTreeMap::new();
+    let mut outputs = Vec::new();
+    for field in scan::fields(MESSAGE, message, scan::MOST_FIELDS) {
+        match field? {
+            (2, Field::Bytes(entry)) => {
+                let (name, pieces) = read_entry(entry)?;
+                if let Some(encoder) = encoder {
+                    check_input(encoder, name)?;
+                }
+                let tensor = read(name, &pieces, &mut allowance)?;
+                if tensors.insert(Cow::Borrowed(name), tensor).is_some() {
+                    return Err(refuse(name, "the request has this input twice; send it once"));
+                }
+            }
+            (3, Field::Bytes(name)) => outputs.push(scan::name(name)?),
+            (5 | 7, _) => {
+                return Err(ServeError::Malformed(
+                    "streamed answers are not supported; leave out `predict_streamed_options` and `request_options`"
+                        .to_owned(),
+                ));
+            }
+            _ => {}
+        }
     }
-    let mut tensors: BTreeMap<Cow<'_, str>, Tensor<'_>> = BTreeMap::new();
-    for (name, tensor) in &request.inputs {
-        tensors.insert(Cow::Borrowed(name), read(name, tensor, limits)?);
+    let (rows, columns) = columns(tensors, limits)?;
+    Ok(Parsed { rows, columns, outputs })
+}
+
+/// The largest number of fields of an entry of the map of inputs.
+const MOST_ENTRY_FIELDS: usize = 64;
+
+/// Reads an entry of the map of inputs: the name, and the pieces of the tensor's message.
+fn read_entry(entry: &[u8]) -> Result<(&str, Vec<&[u8]>)> {
+    let (mut name, mut pieces) = ("", Vec::with_capacity(1));
+    for field in scan::fields("map of inputs", entry, MOST_ENTRY_FIELDS) {
+        match field? {
+            (1, Field::Bytes(text)) => name = scan::text(text)?,
+            (2, Field::Bytes(tensor)) => pieces.push(tensor),
+            _ => {}
+        }
     }
-    columns(tensors)
+    Ok((name, pieces))
 }
 
 /// Returns the datatype that corresponds to a TensorFlow type.
@@ -155,74 +204,124 @@ fn datatype(name: &str, number: i32) -> Result<Datatype> {
     })
 }
 
-fn read<'a>(name: &str, tensor: &'a TensorProto, limits: &Limits) -> Result<Tensor<'a>> {
-    let datatype = datatype(name, tensor.dtype)?;
-    let shape = shape(name, tensor)?;
-    if !tensor.tensor_content.is_empty() {
+/// The name of the message of a tensor in errors.
+const TENSOR: &str = "TensorProto";
+
+/// The facts of a tensor besides its lists of values.
+#[derive(Debug, Default)]
+struct Head<'a> {
+    dtype: i32,
+    shape: Vec<i64>,
+    is_rank_unknown: bool,
+    content: &'a [u8],
+}
+
+/// Reads the tensor of an input, whose message comes in these pieces. One value may stand for all
+/// elements of the shape.
+fn read<'a>(name: &str, pieces: &[&'a [u8]], allowance: &mut Allowance) -> Result<Tensor<'a>> {
+    let head = Head::read(name, pieces)?;
+    let datatype = datatype(name, head.dtype)?;
+    let shape = allowance.take(name, &head.shape(name)?)?;
+    if !head.content.is_empty() {
         if datatype == Datatype::Bytes {
             return Err(refuse(name, "texts belong in `string_val`, not in `tensor_content`"));
         }
-        return Tensor::from_raw(name, &shape, datatype, &tensor.tensor_content);
+        return Tensor::from_raw(name, shape, datatype, head.content);
     }
-    // One value may stand for all elements, so that the shape is checked against the limit before
-    // it is believed.
-    let elements = shape.iter().try_fold(1u64, |n, &dim| n.checked_mul(dim));
-    let elements = elements.and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= limits.values);
-    let elements = elements.ok_or(ServeError::TooLarge {
-        what: "the number of values",
-        limit: limits.values,
-        setting: "serve.max_values",
-    })?;
-    let values = match datatype {
-        Datatype::Bool => truth_values(&tensor.bool_val),
+    let (number, coding) = match datatype {
+        Datatype::Bool => (11, Coding::Varint),
         Datatype::Int8 | Datatype::Int16 | Datatype::Int32 | Datatype::Uint8 | Datatype::Uint16 => {
-            RawValues::Ints(to_ints(name, datatype, &tensor.int_val)?)
+            (7, Coding::Varint)
         }
-        Datatype::Int64 => RawValues::Ints(tensor.int64_val.clone()),
-        Datatype::Uint32 => RawValues::Uints(tensor.uint32_val.iter().map(|&x| x.into()).collect()),
-        Datatype::Uint64 => RawValues::Uints(tensor.uint64_val.clone()),
+        Datatype::Int64 => (10, Coding::Varint),
+        Datatype::Uint32 => (16, Coding::Varint),
+        Datatype::Uint64 => (17, Coding::Varint),
+        Datatype::Fp16 | Datatype::Bf16 => (13, Coding::Varint),
+        Datatype::Fp32 => (5, Coding::Four),
+        Datatype::Fp64 => (6, Coding::Eight),
+        Datatype::Bytes => (8, Coding::Text),
+    };
+    let list = List { what: TENSOR, pieces, number, coding };
+    let count = list.count()?;
+    if count != 1 {
+        shape.check_values(name, count)?;
+    }
+    let values = match datatype {
+        Datatype::Bool => truth_values(list, count)?,
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 | Datatype::Uint8 | Datatype::Uint16 => {
+            RawValues::Ints(to_ints(name, datatype, list.numbers(count, |x| x as i32)?)?)
+        }
+        Datatype::Int64 => RawValues::Ints(list.numbers(count, |x| x as i64)?),
+        Datatype::Uint32 => RawValues::Uints(list.numbers(count, |x| u64::from(x as u32))?),
+        Datatype::Uint64 => RawValues::Uints(list.numbers(count, |x| x)?),
         Datatype::Fp16 | Datatype::Bf16 => {
-            let halves = to_ints(name, Datatype::Uint16, &tensor.half_val)?;
+            let halves = list.numbers(count, |x| x as i32)?;
+            let halves = to_ints(name, Datatype::Uint16, halves)?;
             let number = |&bits: &i64| tensor::from_half(datatype, bits as u16).into();
             tensor::floats(halves.iter().map(number).collect())
         }
-        Datatype::Fp32 => tensor::floats(tensor.float_val.iter().map(|&x| x.into()).collect()),
-        Datatype::Fp64 => tensor::floats(tensor.double_val.clone()),
-        Datatype::Bytes => RawValues::Any(read_texts(name, &tensor.string_val)?),
+        Datatype::Fp32 => tensor::floats(list.numbers(count, to_f64)?),
+        Datatype::Fp64 => tensor::floats(list.numbers(count, f64::from_bits)?),
+        Datatype::Bytes => read_texts(name, list, count)?,
     };
-    Tensor::new(name, &shape, repeat_single(values, elements))
+    Tensor::of_values_or_constant(name, shape, values)
 }
 
-/// Repeats a single value for every element of the shape, and returns other values unchanged.
-fn repeat_single(values: RawValues<'_>, elements: usize) -> RawValues<'_> {
-    if values.len() != 1 {
-        return values;
-    }
-    match values {
-        RawValues::Ints(values) => RawValues::Ints(values.repeat(elements)),
-        RawValues::Uints(values) => RawValues::Uints(values.repeat(elements)),
-        RawValues::Floats(values) => RawValues::Floats(values.repeat(elements)),
-        RawValues::Any(mut values) => {
-            if let Some(value) = values.pop() {
-                values = vec![value; elements];
+impl<'a> Head<'a> {
+    fn read(name: &str, pieces: &[&'a [u8]]) -> Result<Self> {
+        let mut head = Self::default();
+        for piece in pieces {
+            for field in scan::fields(TENSOR, piece, usize::MAX) {
+                match field? {
+                    (1, Field::Number(dtype)) => head.dtype = dtype as i32,
+                    (2, Field::Bytes(shape)) => head.read_shape(name, shape)?,
+                    (4, Field::Bytes(content)) => head.content = content,
+                    _ => {}
+                }
             }
-            RawValues::Any(values)
         }
+        Ok(head)
     }
-}
 
-fn shape(name: &str, tensor: &TensorProto) -> Result<Vec<u64>> {
-    let none = TensorShapeProto::default();
-    let shape = tensor.tensor_shape.as_ref().unwrap_or(&none);
-    if shape.unknown_rank {
-        return Err(refuse(
-            name,
-            "the rank of the tensor is unknown; a tensor with values needs a shape",
-        ));
+    fn read_shape(&mut self, name: &str, message: &[u8]) -> Result<()> {
+        const WHAT: &str = "TensorShapeProto";
+        for field in scan::fields(WHAT, message, MOST_ENTRY_FIELDS) {
+            match field? {
+                (2, Field::Bytes(dim)) => {
+                    if self.shape.len() == MOST_DIMENSIONS {
+                        let reason = format!(
+                            "the shape has more than {MOST_DIMENSIONS} dimensions; send two"
+                        );
+                        return Err(refuse(name, &reason));
+                    }
+                    let mut size = 0;
+                    for field in scan::fields(WHAT, dim, MOST_ENTRY_FIELDS) {
+                        match field? {
+                            (1, Field::Number(number)) => size = number as i64,
+                            (1, _) => return Err(malformed(WHAT)),
+                            _ => {}
+                        }
+                    }
+                    self.shape.push(size);
+                }
+                (3, Field::Number(flag)) => self.is_rank_unknown = flag != 0,
+                _ => {}
+            }
+        }
+        Ok(())
     }
-    let sizes: Option<Vec<u64>> =
-        shape.dim.iter().map(|dim| u64::try_from(dim.size).ok()).collect();
-    sizes.ok_or_else(|| refuse(name, "the shape has a negative size; send sizes of at least 0"))
+
+    fn shape(&self, name: &str) -> Result<Vec<u64>> {
+        if self.is_rank_unknown {
+            return Err(refuse(
+                name,
+                "the rank of the tensor is unknown; a tensor with values needs a shape",
+            ));
+        }
+        let sizes: Option<Vec<u64>> =
+            self.shape.iter().map(|&dim| u64::try_from(dim).ok()).collect();
+        sizes.ok_or_else(|| refuse(name, "the shape has a negative size; send sizes of at least 0"))
+    }
 }
 
 fn response(model: &str, answer: Answer) -> PredictResponse {

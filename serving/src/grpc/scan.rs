@@ -19,8 +19,8 @@ pub(super) enum Field<'a> {
     Number(u64),
     /// Bytes: a text, a message, or packed numbers.
     Bytes(&'a [u8]),
-    /// A number of four or eight bytes, which no request names anything with.
-    Fixed,
+    /// A number of four or eight bytes.
+    Fixed(&'a [u8]),
 }
 
 /// The fields of a message: the number and the value of each.
@@ -37,22 +37,28 @@ pub(super) fn fields<'a>(what: &'static str, message: &'a [u8], most: usize) -> 
     Fields { what, rest: message, seen: 0, most }
 }
 
-fn malformed(what: &str) -> ServeError {
+/// Returns the error of bytes that are not a message of the type `what`.
+pub(super) fn malformed(what: &str) -> ServeError {
     ServeError::Malformed(format!("the message is not a {what}: it is not valid protobuf"))
+}
+
+/// Reads a number of variable length from the front of bytes, and returns it with the rest.
+pub(super) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number = 0u64;
+    for (at, &byte) in bytes.iter().take(10).enumerate() {
+        number |= u64::from(byte & 0x7f) << (7 * at);
+        if byte < 0x80 {
+            return Some((number, &bytes[at + 1..]));
+        }
+    }
+    None
 }
 
 impl<'a> Fields<'a> {
     fn number(&mut self) -> Result<u64> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.rest.split_first().ok_or_else(|| malformed(self.what))?;
-            self.rest = rest;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(number);
-            }
-        }
-        Err(malformed(self.what))
+        let (number, rest) = varint(self.rest).ok_or_else(|| malformed(self.what))?;
+        self.rest = rest;
+        Ok(number)
     }
 
     fn take(&mut self, bytes: u64) -> Result<&'a [u8]> {
@@ -75,18 +81,12 @@ impl<'a> Fields<'a> {
         let tag = self.number()?;
         let value = match tag & 7 {
             0 => Field::Number(self.number()?),
-            1 => {
-                self.take(8)?;
-                Field::Fixed
-            }
+            1 => Field::Fixed(self.take(8)?),
             2 => {
                 let bytes = self.number()?;
                 Field::Bytes(self.take(bytes)?)
             }
-            5 => {
-                self.take(4)?;
-                Field::Fixed
-            }
+            5 => Field::Fixed(self.take(4)?),
             _ => return Err(malformed(self.what)),
         };
         Ok((tag >> 3, value))
@@ -113,6 +113,14 @@ impl<'a> Iterator for Fields<'a> {
 /// # Errors
 /// Returns an error if the text is longer than a name, or is not UTF-8.
 pub(super) fn name(bytes: &[u8]) -> Result<String> {
+    text(bytes).map(str::to_owned)
+}
+
+/// Reads a text that names something, and borrows it from the message.
+///
+/// # Errors
+/// Returns an error if the text is longer than a name, or is not UTF-8.
+pub(super) fn text(bytes: &[u8]) -> Result<&str> {
     if bytes.len() > MOST_NAME_BYTES {
         return Err(ServeError::TooLarge {
             what: "a name in the message",
@@ -120,9 +128,31 @@ pub(super) fn name(bytes: &[u8]) -> Result<String> {
             setting: "none: names are short",
         });
     }
-    std::str::from_utf8(bytes)
-        .map(str::to_owned)
-        .map_err(|_| malformed("request with names in UTF-8"))
+    std::str::from_utf8(bytes).map_err(|_| malformed("request with names in UTF-8"))
+}
+
+/// The largest number of entries of a map of parameters.
+pub(super) const MOST_PARAMETERS: usize = 64;
+
+/// Reads the key of an entry of a map of parameters, of which `count` were read before.
+///
+/// # Errors
+/// Returns an error if there are more than [`MOST_PARAMETERS`], or if the key is longer than a name.
+pub(super) fn parameter<'a>(entry: &'a [u8], count: &mut usize) -> Result<&'a str> {
+    *count += 1;
+    if *count > MOST_PARAMETERS {
+        return Err(ServeError::Malformed(format!(
+            "the request, an input or an output has more than {MOST_PARAMETERS} parameters; send only those of \
+             the protocol"
+        )));
+    }
+    let mut key = "";
+    for field in fields("parameter", entry, MOST_PARAMETERS) {
+        if let (1, Field::Bytes(bytes)) = field? {
+            key = text(bytes)?;
+        }
+    }
+    Ok(key)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use tonic::{Code, Status};
 
 use crate::error::{Kind, ServeError};
 use crate::proto::google::protobuf::Any;
+use crate::text::error_text;
 
 /// The time in milliseconds after which a client may repeat a request that was refused because too
 /// many requests wait.
@@ -43,7 +44,7 @@ struct Delay {
 /// attempt in a header and in the details, because clients read one or the other.
 pub(super) fn status(error: &ServeError) -> Status {
     let kind = error.kind();
-    let (code, message) = (kind.grpc_code(), error.to_string());
+    let (code, message) = (kind.grpc_code(), error_text(error));
     match kind {
         Kind::Overloaded => {
             let mut metadata = MetadataMap::new();
@@ -52,7 +53,7 @@ pub(super) fn status(error: &ServeError) -> Status {
             Status::with_details_and_metadata(code, message, details, metadata)
         }
         Kind::Internal => {
-            tracing::error!("{message}");
+            tracing::error!("{error}");
             Status::new(code, message)
         }
         _ => Status::new(code, message),
@@ -115,6 +116,12 @@ mod tests {
         );
         let large = ServeError::TooLarge { what: "it", limit: 1, setting: "serve.max_rows" };
         assert_eq!(of(large), Code::ResourceExhausted);
+    }
+
+    #[test]
+    fn a_status_fits_the_headers_of_clients() {
+        let status = status(&ServeError::Malformed("x".repeat(3 << 20)));
+        assert!((1000..1010).contains(&status.message().len()), "{}", status.message().len());
     }
 
     #[test]

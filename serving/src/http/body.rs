@@ -1,5 +1,5 @@
 //! The body of a request: received under limits of bytes and of time, and decompressed under the
-//! same limit of bytes.
+//! same limit of bytes, and under a limit that grows with the compressed bytes.
 
 use std::io::Read;
 use std::time::Duration;
@@ -13,7 +13,10 @@ use http_body_util::BodyExt as _;
 
 use crate::budget::HeldBytes;
 use crate::config::Limits;
-use crate::error::{Result, ServeError};
+use crate::error::{Result, ServeError, UNPACKED_RATIO};
+
+/// The number of bytes to which any compressed body may unpack.
+const UNPACKED_BYTES: usize = 1 << 20;
 
 /// The compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +62,8 @@ impl Encoding {
 }
 
 impl Received {
-    /// Decompresses the body under the limit of bytes. This function must not run on a network
+    /// Decompresses the body to at most [`UNPACKED_RATIO`] times its bytes and 1 MiB, and at most the
+    /// limit of bytes, so that work and memory are in proportion to what was received. This function must not run on a network
     /// thread.
     ///
     /// # Errors
@@ -67,17 +71,20 @@ impl Received {
     /// large.
     pub(super) fn decode(self, limits: &Limits) -> Result<Bytes> {
         let Self { bytes, encoding } = self;
+        let in_proportion =
+            bytes.len().saturating_mul(UNPACKED_RATIO).saturating_add(UNPACKED_BYTES);
+        let most = in_proportion.min(limits.body_bytes);
         let decoded = match encoding {
             Encoding::Plain => return Ok(bytes),
             Encoding::Gzip => {
                 let mut decoder = MultiGzDecoder::new(&bytes[..]);
-                read_some(&mut decoder, limits)
+                read_some(&mut decoder, most)
             }
             Encoding::Zlib => {
                 let mut decoder = ZlibDecoder::new(&bytes[..]);
-                read_some(&mut decoder, limits).and_then(|decoded| {
+                read_some(&mut decoder, most).and_then(|decoded| {
                     let is_all = decoder.total_in() == bytes.len() as u64;
-                    let is_too_large = decoded.len() > limits.body_bytes;
+                    let is_too_large = decoded.len() > most;
                     match is_all || is_too_large {
                         true => Ok(decoded),
                         false => Err(std::io::Error::other(
@@ -93,18 +100,19 @@ impl Received {
                 "the body is not {name}, which its header announces: {e}"
             ))
         })?;
-        if decoded.len() > limits.body_bytes {
-            return Err(too_large("the decompressed body", limits));
+        match decoded.len() > most {
+            false => Ok(decoded.into()),
+            true if most < limits.body_bytes => Err(ServeError::Unpacked { limit: most }),
+            true => Err(too_large("the decompressed body", limits)),
         }
-        Ok(decoded.into())
     }
 }
 
 /// Reads to the end, or to one byte beyond the limit, because a few compressed bytes can expand to
 /// any number of bytes.
-fn read_some(decoder: &mut impl Read, limits: &Limits) -> std::io::Result<Vec<u8>> {
+fn read_some(decoder: &mut impl Read, most: usize) -> std::io::Result<Vec<u8>> {
     let mut decoded = Vec::new();
-    decoder.take(limits.body_bytes as u64 + 1).read_to_end(&mut decoded)?;
+    decoder.take(most as u64 + 1).read_to_end(&mut decoded)?;
     Ok(decoded)
 }
 
@@ -236,6 +244,26 @@ mod tests {
             assert!(bomb.len() < 1 << 19);
             let refused = decode(encoding, &bomb, 1 << 20).unwrap_err();
             assert_eq!(refused.kind().http_status(), 413, "{refused}");
+        }
+    }
+
+    #[test]
+    fn unpacked_bytes_are_in_proportion_to_packed_ones() {
+        for (encoding, pack) in
+            [(Encoding::Gzip, gzip as fn(&[u8]) -> Vec<u8>), (Encoding::Zlib, zlib)]
+        {
+            // Any small body may unpack to 1 MiB.
+            let small = vec![b' '; 1 << 20];
+            assert_eq!(decode(encoding, &pack(&small), 32 << 20).unwrap().len(), 1 << 20);
+            let bomb = pack(&vec![b' '; 20 << 20]);
+            let most = 8 * bomb.len() + (1 << 20);
+            let refused = decode(encoding, &bomb, 32 << 20).unwrap_err();
+            assert_eq!(refused.kind().http_status(), 413, "{refused}");
+            let text = refused.to_string();
+            assert!(text.contains(&format!("more than {most} bytes, which is 8 times")), "{text}");
+            // The reader ends one byte behind the limit.
+            let read = read_some(&mut MultiGzDecoder::new(&gzip(&small)[..]), 1000).unwrap();
+            assert_eq!(read.len(), 1001);
         }
     }
 

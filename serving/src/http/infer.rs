@@ -6,19 +6,25 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
-use serde::de::DeserializeSeed;
+use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue as RawJson;
 use zillion_feature::{RawColumns, RawValue, RawValues};
 
 use super::parameters::Parameters;
 use super::respond::{Reply, to_bytes};
-use super::values::{Nesting, Seed, Values};
+use super::values::{Meter, Nesting, Seed, Values};
+use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::score::Answer;
-use crate::tensor::{self, Datatype, Tensor, columns, encode_scores, refuse};
+use crate::tensor::{
+    self, Allowance, Datatype, MOST_INPUTS, Shape, Tensor, columns, encode_scores, refuse,
+};
+use crate::text::shorten;
 
 /// The JSON of a request.
 #[derive(Debug, Deserialize)]
@@ -32,9 +38,9 @@ struct InferRequest<'a> {
     /// The version in the path, which some clients repeat here.
     #[serde(default)]
     model_version: Option<String>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "read_tensors")]
     inputs: Vec<InferInput<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read_tensors")]
     outputs: Vec<RequestedOutput>,
     #[serde(default)]
     parameters: Parameters,
@@ -62,6 +68,33 @@ struct RequestedOutput {
     parameters: Parameters,
 }
 
+/// Reads the list of inputs or of outputs. The reader stops at a number that no model has.
+fn read_tensors<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    json: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Tensors<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Tensors<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut tensors = Vec::new();
+            while let Some(tensor) = list.next_element()? {
+                if tensors.len() == MOST_INPUTS {
+                    let reason = format!("the list has more than {MOST_INPUTS} inputs or outputs");
+                    return Err(A::Error::custom(reason));
+                }
+                tensors.push(tensor);
+            }
+            Ok(tensors)
+        }
+    }
+    json.deserialize_seq(Tensors(PhantomData))
+}
+
 /// A request that is ready to be scored.
 #[derive(Debug)]
 pub(crate) struct Inference<'a> {
@@ -87,20 +120,27 @@ pub(crate) struct BinaryOutputs {
 }
 
 /// Reads a request. `header_length` is the value of the header `Inference-Header-Content-Length`.
+/// The values of a tensor count before memory is taken for them.
 ///
 /// # Errors
 /// Returns an error with the problem, and with the input that the problem belongs to, if the
-/// request is invalid.
-pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<Inference<'a>> {
+/// request is invalid, and [`ServeError::TooLarge`] if it exceeds a limit.
+pub(crate) fn parse<'a>(
+    body: &'a [u8],
+    header_length: Option<&str>,
+    limits: &Limits,
+) -> Result<Inference<'a>> {
     let (json, mut binary) = split(body, header_length)?;
     let request: InferRequest<'_> = serde_json::from_slice(json).map_err(|e| {
         ServeError::Malformed(format!("the body is not a v2 inference request: {e}"))
     })?;
     request.parameters.check_request()?;
     let timeout = request.parameters.integer("timeout")?.filter(|&micros| micros > 0);
+    let mut allowance = Allowance::new(limits);
     let mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>> = BTreeMap::new();
     for input in request.inputs {
-        let tensor = read(&input, &mut binary)?;
+        let shape = allowance.take(&input.name, &input.shape)?;
+        let tensor = read(&input, shape, &mut binary, limits)?;
         if tensors.insert(input.name.clone(), tensor).is_some() {
             return Err(refuse(&input.name, "the request has this input twice; send it once"));
         }
@@ -117,7 +157,7 @@ pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<I
     for output in request.outputs {
         let about = |e: ServeError| match e {
             ServeError::Malformed(reason) => {
-                ServeError::Malformed(format!("output `{}`: {reason}", output.name))
+                ServeError::Malformed(format!("output `{}`: {reason}", shorten(&output.name)))
             }
             other => other,
         };
@@ -125,7 +165,7 @@ pub(crate) fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<I
         named.push(output.parameters.flag("binary_data").map_err(about)?.unwrap_or(all));
         outputs.push(output.name);
     }
-    let (rows, columns) = columns(tensors)?;
+    let (rows, columns) = columns(tensors, limits)?;
     Ok(Inference {
         id: request.id,
         named: (request.model_name, request.model_version),
@@ -160,7 +200,12 @@ pub(super) fn split<'a>(
 }
 
 /// Reads the tensor of an input. Takes binary data from the front of `binary`.
-fn read<'a>(input: &InferInput<'a>, binary: &mut Option<&'a [u8]>) -> Result<Tensor<'a>> {
+fn read<'a>(
+    input: &InferInput<'a>,
+    shape: Shape,
+    binary: &mut Option<&'a [u8]>,
+    limits: &Limits,
+) -> Result<Tensor<'a>> {
     let name = &input.name;
     let datatype = tensor::datatype(name, &input.datatype)?;
     let about = |e: ServeError| match e {
@@ -169,7 +214,7 @@ fn read<'a>(input: &InferInput<'a>, binary: &mut Option<&'a [u8]>) -> Result<Ten
     };
     input.parameters.check_input().map_err(about)?;
     match (input.data, input.parameters.integer("binary_data_size").map_err(about)?) {
-        (Some(data), None) => from_json(name, datatype, &input.shape, data),
+        (Some(data), None) => from_json(name, datatype, shape, data, limits),
         (None, Some(size)) => {
             let Some(rest) = *binary else {
                 return Err(refuse(
@@ -184,7 +229,7 @@ fn read<'a>(input: &InferInput<'a>, binary: &mut Option<&'a [u8]>) -> Result<Ten
                 return Err(refuse(name, &reason));
             };
             *binary = Some(rest);
-            Tensor::from_raw(name, &input.shape, datatype, own)
+            Tensor::from_raw(name, shape, datatype, own)
         }
         (Some(_), Some(_)) => {
             Err(refuse(name, "the input has both `data` and `binary_data_size`; send one of them"))
@@ -199,21 +244,25 @@ fn read<'a>(input: &InferInput<'a>, binary: &mut Option<&'a [u8]>) -> Result<Ten
 fn from_json<'a>(
     name: &str,
     datatype: Datatype,
-    shape: &[u64],
+    shape: Shape,
     data: &'a RawJson,
+    limits: &Limits,
 ) -> Result<Tensor<'a>> {
     if matches!(datatype, Datatype::Fp16 | Datatype::Bf16) {
         let reason =
             format!("JSON has no {} values; send them as binary data, or as FP32", datatype.name());
         return Err(refuse(name, &reason));
     }
-    let mut values = Vec::new();
+    // A value and its separator have two bytes at least.
+    let mut values = Vec::with_capacity(shape.elements().min(data.get().len() / 2));
     let nesting = Nesting { lists: usize::MAX, base64: false };
+    let mut meter = Meter::new(&Limits { values: shape.elements(), ..*limits });
     let mut json = serde_json::Deserializer::from_str(data.get());
-    let is_list =
-        Seed(Values { into: &mut values, nesting }).deserialize(&mut json).map_err(|e| {
-            refuse(name, &format!("value {} of the data cannot be read: {e}", values.len()))
-        })?;
+    let seed = Seed(Values { into: &mut values, nesting, meter: &mut meter });
+    let is_list = seed.deserialize(&mut json).map_err(|e| match meter.exceeded {
+        Some(_) => refuse(name, &format!("the data has more values than its shape {shape}")),
+        None => refuse(name, &format!("value {} of the data cannot be read: {e}", values.len())),
+    })?;
     if !is_list {
         return Err(refuse(name, "the data is not a list; send a list of values"));
     }

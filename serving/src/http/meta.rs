@@ -10,7 +10,7 @@ use super::rows::SIGNATURE;
 use crate::describe::{self, Described, EXTENSIONS, unique_inputs};
 use crate::domain::Domain;
 use crate::error::Result;
-use crate::host::{Host, OpenVersions, Resolved, Selector};
+use crate::host::{Host, Resolved, Selector};
 use crate::repository::Indexed;
 use crate::score::{Output, output_names};
 use crate::statistics::{Total, Totals};
@@ -22,7 +22,7 @@ pub(super) fn server() -> Value {
 }
 
 /// Answers `GET /v2/health/ready`. Returns whether the server is ready, and a body with the models
-/// that are not.
+/// that are not, each with a code.
 pub(super) fn ready(domain: &Domain) -> (bool, Value) {
     if domain.is_ready() {
         return (true, json!({ "ready": true }));
@@ -30,7 +30,8 @@ pub(super) fn ready(domain: &Domain) -> (bool, Value) {
     let missing = |host: &Arc<Host>| {
         let open = host.open();
         let is_missing = host.is_required() && open.current.is_none();
-        is_missing.then(|| json!({ "name": host.name(), "reason": unready_reason(&open) }))
+        // The detail may name folders and buckets. The repository index has it, for operators.
+        is_missing.then(|| json!({ "name": host.name(), "reason": open.unready_code() }))
     };
     let models: Vec<Value> = domain.hosts().iter().filter_map(missing).collect();
     let error = match domain.is_draining() {
@@ -38,11 +39,6 @@ pub(super) fn ready(domain: &Domain) -> (bool, Value) {
         false => format!("{} models have no version that answers", models.len()),
     };
     (false, json!({ "ready": false, "error": error, "models": models }))
-}
-
-/// Returns the reason why a model has no version that answers.
-fn unready_reason(open: &OpenVersions) -> &str {
-    open.problem.as_deref().unwrap_or("the first version is being loaded")
 }
 
 /// Answers `GET /v2/models/{m}` with the inputs and outputs.

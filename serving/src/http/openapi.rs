@@ -1,7 +1,8 @@
 //! The OpenAPI document of a server: its paths, the models that it serves now, and their inputs.
 //!
-//! The document is made when it is requested. The part that does not depend on a model is in
-//! `template.json`, and so are the calls that score. The document lists these calls for each model,
+//! The document is made when it is requested first, and again when the open versions have changed,
+//! outside of the network's threads. The part that does not depend on a model is in `template.json`,
+//! and so are the calls that score. The document lists these calls for each model,
 //! because the inputs of the model define the body.
 //!
 //! A schema cannot require that several lists have the same length. Where a protocol needs that,
@@ -10,16 +11,20 @@
 
 mod requests;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
 use self::requests::Inputs;
+use super::respond::to_bytes;
 use crate::domain::Domain;
+use crate::error::{Result, ServeError};
 use crate::host::OpenVersions;
 
 /// The parts of the document that do not depend on the models of the server.
@@ -42,11 +47,95 @@ struct Call {
     operation: Value,
 }
 
-/// Returns the OpenAPI document.
-pub(super) fn document(domain: &Domain) -> Value {
-    let hosts = domain.hosts();
-    let models: Vec<_> = hosts.iter().map(|host| (host.name(), host.open())).collect();
-    fill_template(&models, domain.has_model_control())
+/// The models of a server by name, each with its open versions.
+type Models = Vec<(String, Arc<OpenVersions>)>;
+
+/// The last document, with the open versions that it describes.
+#[derive(Debug)]
+pub(super) struct Documents {
+    last: Mutex<Option<(Vec<Described>, Bytes)>>,
+    /// The semaphore that lets one request at a time make a document.
+    turn: Semaphore,
+}
+
+/// The open versions of a model that a document describes.
+#[derive(Debug)]
+struct Described {
+    model: String,
+    current: Option<VersionId>,
+    labels: BTreeMap<String, VersionId>,
+    /// The versions, which this list does not keep open.
+    versions: Vec<Weak<Servable>>,
+}
+
+impl Described {
+    fn new(model: &str, open: &OpenVersions) -> Self {
+        let versions = open.versions.values().map(Arc::downgrade).collect();
+        let (model, labels) = (model.to_owned(), open.labels.clone());
+        Self { model, current: open.current, labels, versions }
+    }
+
+    fn is_of(&self, model: &str, open: &OpenVersions) -> bool {
+        let is_same = |(a, b): (&Weak<Servable>, &Arc<Servable>)| a.as_ptr() == Arc::as_ptr(b);
+        self.model == model
+            && self.current == open.current
+            && self.labels == open.labels
+            && self.versions.len() == open.versions.len()
+            && self.versions.iter().zip(open.versions.values()).all(is_same)
+    }
+}
+
+impl Documents {
+    /// Creates the documents of a server, of which none is made yet.
+    pub(super) fn new() -> Self {
+        Self { last: Mutex::default(), turn: Semaphore::new(1) }
+    }
+
+    /// Returns the document of the open versions. The last document is returned again if they have
+    /// not changed.
+    ///
+    /// # Errors
+    /// Returns an error if the document cannot be made, which is a bug.
+    pub(super) async fn document(self: &Arc<Self>, domain: &Domain) -> Result<Bytes> {
+        let has_control = domain.has_model_control();
+        let hosts = domain.hosts();
+        let models: Models =
+            hosts.iter().map(|host| (host.name().to_owned(), host.open())).collect();
+        if let Some(document) = self.find(&models) {
+            return Ok(document);
+        }
+        let failed = |what: String| ServeError::Internal(what);
+        let _turn = self.turn.acquire().await.map_err(|e| failed(e.to_string()))?;
+        // Another request may have made it meanwhile.
+        if let Some(document) = self.find(&models) {
+            return Ok(document);
+        }
+        let documents = self.clone();
+        let made = tokio::task::spawn_blocking(move || documents.make(&models, has_control));
+        made.await.map_err(|e| failed(format!("the document cannot be made: {e}")))?
+    }
+
+    /// Returns the last document if it describes these versions.
+    fn find(&self, models: &Models) -> Option<Bytes> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (described, document) = last.as_ref()?;
+        let is_same = |(described, (model, open)): (&Described, &(String, Arc<OpenVersions>))| {
+            described.is_of(model, open)
+        };
+        let is_all = described.len() == models.len() && described.iter().zip(models).all(is_same);
+        is_all.then(|| document.clone())
+    }
+
+    /// Makes the document of these versions, and keeps it.
+    fn make(&self, models: &Models, has_control: bool) -> Result<Bytes> {
+        let named: Vec<_> =
+            models.iter().map(|(name, open)| (name.as_str(), open.clone())).collect();
+        let document = Bytes::from(to_bytes(&fill_template(&named, has_control))?);
+        let described = models.iter().map(|(name, open)| Described::new(name, open)).collect();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((described, document.clone()));
+        Ok(document)
+    }
 }
 
 /// Returns the document of a server with these models.
@@ -181,6 +270,31 @@ mod tests {
             let pointer = reference.trim_start_matches('#');
             assert!(document.pointer(pointer).is_some(), "{reference}");
         }
+    }
+
+    #[test]
+    fn a_document_is_made_again_when_the_versions_change() {
+        let documents = Documents::new();
+        let of = |open: OpenVersions| vec![("m".to_owned(), Arc::new(open))];
+        let labelled = |label: &str| OpenVersions {
+            labels: BTreeMap::from([(label.to_owned(), VersionId(3))]),
+            ..OpenVersions::default()
+        };
+        assert_eq!(documents.find(&of(labelled("a"))), None);
+        let first = documents.make(&of(labelled("a")), false).unwrap();
+        // A problem publishes the same versions in a list of their own.
+        let problem = OpenVersions { problem: Some("x".to_owned()), ..labelled("a") };
+        let again = documents.find(&of(problem)).unwrap();
+        assert_eq!((again.as_ptr(), again.len()), (first.as_ptr(), first.len()));
+        let renamed = vec![("n".to_owned(), Arc::new(labelled("a")))];
+        let newer = OpenVersions { current: Some(VersionId(4)), ..labelled("a") };
+        for changed in [of(labelled("b")), of(newer), renamed, Vec::new()] {
+            assert_eq!(documents.find(&changed), None, "{changed:?}");
+        }
+        let second = documents.make(&of(labelled("b")), false).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(documents.find(&of(labelled("b"))), Some(second));
+        assert_eq!(documents.find(&of(labelled("a"))), None);
     }
 
     fn collect(value: &Value, references: &mut Vec<String>) {

@@ -12,14 +12,18 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use crate::error::{Result, ServeError};
+use crate::tensor::MOST_NAME_BYTES;
+use crate::text::shorten;
+
+/// The largest number of parameters of a request, an input or an output.
+pub(super) const MOST_PARAMETERS: usize = 64;
 
 /// The parameters of a request, an input or an output.
 #[derive(Debug, Default)]
 pub(super) struct Parameters(BTreeMap<String, Parameter>);
 
 /// The value of one parameter.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "a parameter must be a text, a number, true or false")]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Parameter {
     Bool(bool),
     Whole(u64),
@@ -124,8 +128,44 @@ impl Parameters {
 }
 
 fn refuse(name: &str, reason: &str) -> ServeError {
-    let name: String = name.chars().take(100).collect();
-    ServeError::Malformed(format!("parameter `{name}`: {reason}"))
+    ServeError::Malformed(format!("parameter `{}`: {reason}", shorten(name)))
+}
+
+/// A derived reader of several kinds keeps a copy of any value, a list of millions too, until it has
+/// tried them all. This one refuses a list at its first byte.
+impl<'de> Deserialize<'de> for Parameter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Single;
+        impl Visitor<'_> for Single {
+            type Value = Parameter;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a number, true or false as a parameter")
+            }
+
+            fn visit_bool<E>(self, flag: bool) -> Result<Parameter, E> {
+                Ok(Parameter::Bool(flag))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Parameter, E> {
+                Ok(Parameter::Whole(number))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Parameter, E> {
+                let whole = u64::try_from(number).map(Parameter::Whole);
+                Ok(whole.unwrap_or(Parameter::Number(number as f64)))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Parameter, E> {
+                Ok(Parameter::Number(number))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Parameter, E> {
+                Ok(Parameter::Text(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(Single)
+    }
 }
 
 impl<'de> Deserialize<'de> for Parameters {
@@ -141,7 +181,14 @@ impl<'de> Deserialize<'de> for Parameters {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parameters, A::Error> {
                 let mut parameters = BTreeMap::new();
                 while let Some((name, parameter)) = map.next_entry::<String, Parameter>()? {
+                    if name.len() > MOST_NAME_BYTES || parameters.len() == MOST_PARAMETERS {
+                        return Err(A::Error::custom(format!(
+                            "more than {MOST_PARAMETERS} parameters, or one whose name has more than \
+                             {MOST_NAME_BYTES} bytes; send only those of the protocol"
+                        )));
+                    }
                     if parameters.contains_key(&name) {
+                        let name = shorten(&name);
                         return Err(A::Error::custom(format!("parameter `{name}` appears twice")));
                     }
                     parameters.insert(name, parameter);
@@ -194,5 +241,21 @@ mod tests {
         assert!(refused(r#"{"a": 1, "a": 2}"#).contains("`a` appears twice"));
         assert!(refused(r#"{"a": [1]}"#).contains("a text, a number, true or false"));
         assert!(refused("[1]").contains("an object of parameters"));
+        assert!(refused(r#"{"a": {"b": 1}}"#).contains("a text, a number, true or false"));
+        assert!(refused(r#"{"a": null}"#).contains("a text, a number, true or false"));
+        assert_eq!(read(r#"{"a": -1}"#).0["a"], Parameter::Number(-1.0));
+    }
+
+    #[test]
+    fn parameters_are_few_and_have_short_names() {
+        let object = |count: usize| {
+            let fields: Vec<String> = (0..count).map(|i| format!("\"{i}\": 1")).collect();
+            format!("{{{}}}", fields.join(","))
+        };
+        assert_eq!(read(&object(64)).0.len(), 64);
+        let many = serde_json::from_str::<Parameters>(&object(65)).unwrap_err().to_string();
+        assert!(many.contains("more than 64 parameters"), "{many}");
+        let long = format!(r#"{{"{}": 1}}"#, "x".repeat(1025));
+        assert!(serde_json::from_str::<Parameters>(&long).is_err());
     }
 }

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::error::{Kind, Result, ServeError};
+use crate::text::error_text;
 
 /// The header with the number of bytes of a body that are its JSON.
 pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
@@ -37,9 +38,10 @@ pub(super) fn failure(error: &ServeError) -> Response {
         Kind::Internal => tracing::error!("{error}"),
         // The client has received the reason. An operator who looks for the reasons of many
         // refusals turns on the debug log.
-        _ => tracing::debug!(status = status.as_u16(), "refused: {error}"),
+        _ => tracing::debug!(status = status.as_u16(), "refused: {}", error_text(error)),
     }
-    let body = to_bytes(&Failure { error: error.to_string() }).unwrap_or_default();
+    // An error repeats texts of the request, which may be of any length.
+    let body = to_bytes(&Failure { error: error_text(error) }).unwrap_or_default();
     let mut response = json_bytes(status, body);
     let (name, value) = match error {
         // The body of a refused request may be on its way, and is not read.
@@ -82,11 +84,37 @@ pub(super) fn reply(reply: Reply) -> Response {
     (headers, Body::from(reply.bytes)).into_response()
 }
 
-fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
+/// Builds a response with bytes that are JSON.
+pub(super) fn json_bytes(status: StatusCode, bytes: impl Into<Body>) -> Response {
     let kind = HeaderValue::from_static("application/json");
-    (status, [(header::CONTENT_TYPE, kind)], Body::from(bytes)).into_response()
+    (status, [(header::CONTENT_TYPE, kind)], bytes.into()).into_response()
 }
 
 pub(super) fn to_bytes(body: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(body).map_err(|e| ServeError::Internal(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::HttpBody as _;
+
+    use super::*;
+
+    #[test]
+    fn an_error_answer_is_small() {
+        let long = "\u{1}".repeat(3 << 20);
+        for error in [
+            ServeError::Malformed(long.clone()),
+            ServeError::UnknownPath(long.clone()),
+            ServeError::WrongMethod { path: long.clone(), allowed: "GET" },
+            ServeError::Input(zillion_feature::RequestError {
+                input: long.clone(),
+                row: None,
+                reason: "none".to_owned(),
+            }),
+        ] {
+            let bytes = failure(&error).into_body().size_hint().exact();
+            assert!(bytes.is_some_and(|bytes| (10..10_000).contains(&bytes)), "{bytes:?}");
+        }
+    }
 }

@@ -72,7 +72,8 @@ impl Target {
                 "model" => value.clone_into(&mut target.model),
                 "version" => target.selector = Selector::Version(parse_version(value)?),
                 _ if value.is_empty() => return None,
-                _ => target.selector = Selector::Label(value.to_owned()),
+                // The name of a pointer is shorter, so that a label that was cut names none.
+                _ => target.selector = Selector::Label(value.chars().take(101).collect()),
             }
         }
         (!target.model.is_empty()).then_some(target)

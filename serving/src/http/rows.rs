@@ -8,8 +8,11 @@ use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use zillion_feature::{Encoder, InputSpec, RawColumn, RawColumns};
 
 use super::table::{Column, ColumnsVisitor, Name, RowVisitor, RowsVisitor, Table, Trouble};
-use super::values::{Seed, to_integer};
+use super::values::{Meter, Seed, to_integer};
+use crate::config::Limits;
 use crate::error::{Result, ServeError};
+use crate::tensor::MOST_NAME_BYTES;
+use crate::text::shorten;
 
 /// The name of the only signature of a model.
 pub(super) const SIGNATURE: &str = "serving_default";
@@ -41,16 +44,21 @@ pub(crate) struct Rows<'a> {
     bare_texts: Vec<(String, Option<usize>)>,
 }
 
-/// Reads the body of a request in one of the forms.
+/// Reads the body of a request in one of the forms. The reader counts values, rows and inputs, and
+/// stops at the limits.
 ///
 /// # Errors
 /// Returns an error with the line, the column, the input and the row of the problem if the request
-/// is invalid.
-pub(crate) fn parse(form: Form, body: &[u8]) -> Result<Rows<'_>> {
-    let mut read = Body { form, parts: Parts::default(), trouble: Trouble::default() };
+/// is invalid, and [`ServeError::TooLarge`] if it exceeds a limit.
+pub(crate) fn parse<'a>(form: Form, body: &'a [u8], limits: &Limits) -> Result<Rows<'a>> {
+    let trouble = Trouble::new(Meter::new(limits));
+    let mut read = Body { form, parts: Parts::default(), trouble };
     let mut json = serde_json::Deserializer::from_slice(body);
     let outcome = Seed(BodyVisitor(&mut read)).deserialize(&mut json).and_then(|()| json.end());
     if let Err(error) = outcome {
+        if let Some(exceeded) = read.trouble.meter.exceeded {
+            return Err(exceeded);
+        }
         let reason = match &read.trouble.reason {
             Some(reason) => reason.clone(),
             // The parser's own words come before its line and column.
@@ -147,9 +155,9 @@ impl<'a> Parts<'a> {
     fn finish(self, form: Form) -> Result<Rows<'a>> {
         let malformed = |reason: String| Err(ServeError::Malformed(reason));
         if let Some(name) = self.signature.filter(|name| name != SIGNATURE) {
-            let name: String = name.chars().take(100).collect();
             return malformed(format!(
-                "unknown signature `{name}`; the model has the signature `{SIGNATURE}`"
+                "unknown signature `{}`; the model has the signature `{SIGNATURE}`",
+                shorten(&name)
             ));
         }
         let is_columnar = self.inputs.is_some();
@@ -181,7 +189,8 @@ impl<'a> Parts<'a> {
             let name = column.name.clone();
             if !add(column, true) {
                 return malformed(format!(
-                    "input `{name}` is both in `context` and in `{}`; send it in one of them",
+                    "input `{}` is both in `context` and in `{}`; send it in one of them",
+                    shorten(&name),
                     form.list()
                 ));
             }
@@ -219,9 +228,11 @@ impl<'de: 'a, 'a> Visitor<'de> for BodyVisitor<'_, 'a> {
         let mut seen = BTreeMap::new();
         while let Some(key) = map.next_key_seed(Seed(Name))? {
             let Some(&known) = form.keys().iter().find(|known| **known == key) else {
-                let near = zillion_config::nearest(&key, form.keys().iter().copied());
+                // A comparison with a long key would take as long as the key is.
+                let keys = form.keys().iter().copied().filter(|_| key.len() <= MOST_NAME_BYTES);
+                let near = zillion_config::nearest(&key, keys);
                 let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-                let key: String = key.chars().take(100).collect();
+                let key = shorten(&key);
                 return Err(A::Error::custom(format!(
                     "unknown key `{key}`; expected one of `{}`{near}",
                     form.keys().join("`, `")

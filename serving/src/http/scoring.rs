@@ -22,7 +22,8 @@ use crate::error::{Result, ServeError};
 use crate::host::{Host, Selector};
 use crate::metrics::Stage;
 use crate::network::Api;
-use crate::score::Answer;
+use crate::score::{Answer, check_outputs};
+use crate::text::shorten;
 use crate::trace::{request_span, span};
 
 /// Answers `POST /v2/models/{m}/infer` with scores.
@@ -136,16 +137,20 @@ fn score_tensors(
     header_length: Option<&str>,
     arrived: Instant,
 ) -> Result<Reply> {
-    let parsed = scored.time(Stage::Parse, || infer::parse(body, header_length))?;
+    let parsed = scored.time(Stage::Parse, || {
+        let parsed = infer::parse(body, header_length, scored.limits())?;
+        check_outputs(scored.servable(), &parsed.outputs)?;
+        Ok::<_, ServeError>(parsed)
+    })?;
     let (model, version) = &parsed.named;
     let answers = [scored.model().to_owned(), scored.servable().version().to_string()];
     for (what, named, answers) in [("model", model, &answers[0]), ("version", version, &answers[1])]
     {
         // Some clients send an empty version for the default one.
         if let Some(named) = named.as_ref().filter(|named| *named != answers && !named.is_empty()) {
-            let named: String = named.chars().take(100).collect();
             return Err(ServeError::Malformed(format!(
-                "the path names {what} `{answers}`, and the body names {what} `{named}`"
+                "the path names {what} `{answers}`, and the body names {what} `{}`",
+                shorten(named)
             )));
         }
     }
@@ -173,7 +178,7 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
         ));
     }
     let parsed = scored.time(Stage::Parse, || {
-        let mut parsed = rows::parse(form, body)?;
+        let mut parsed = rows::parse(form, body, scored.limits())?;
         parsed.fit(scored.servable().encoder())?;
         Ok::<_, ServeError>(parsed)
     })?;

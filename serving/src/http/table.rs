@@ -14,7 +14,9 @@ use std::fmt;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::{RawColumn, RawValue, RawValues};
 
-use super::values::{Nesting, Seed, Values};
+use super::values::{Meter, Nesting, Seed, Values};
+use crate::tensor::{MOST_INPUTS, MOST_NAME_BYTES, too_many_inputs};
+use crate::text::shorten;
 
 /// The values that a row may hold.
 const IN_ROW: Nesting = Nesting { lists: 1, base64: true };
@@ -42,9 +44,11 @@ pub(super) struct Column<'a> {
     pub(super) bare_text: Option<usize>,
 }
 
-/// The place and the reason of a problem, kept beside the parser's own error.
-#[derive(Debug, Default)]
+/// The place and the reason of a problem, kept beside the parser's own error, and the meter of the
+/// request, because a limit that it exceeds is a problem too.
+#[derive(Debug)]
 pub(super) struct Trouble {
+    pub(super) meter: Meter,
     /// The reason that replaces the parser's reason.
     pub(super) reason: Option<String>,
     /// The name of the input.
@@ -111,6 +115,23 @@ impl<'a> Table<'a> {
 }
 
 impl Trouble {
+    /// Creates the trouble of a request that has none yet.
+    pub(super) fn new(meter: Meter) -> Self {
+        Self { meter, reason: None, input: None, part: None }
+    }
+
+    /// Checks a column that was just added to `columns` columns.
+    fn check_new<E: Error>(&mut self, columns: usize, name: &str) -> Result<(), E> {
+        if columns >= MOST_INPUTS {
+            return Err(self.refuse(too_many_inputs().to_string()));
+        }
+        if name.len() > MOST_NAME_BYTES {
+            let reason = format!("the name of an input has more than {MOST_NAME_BYTES} bytes");
+            return Err(self.refuse(reason));
+        }
+        Ok(())
+    }
+
     /// Keeps a reason of this module, and returns the error that ends the parser.
     fn refuse<E: Error>(&mut self, reason: impl Into<String>) -> E {
         let reason = reason.into();
@@ -120,7 +141,7 @@ impl Trouble {
 
     /// Records the place of an error that is being returned.
     fn at(&mut self, input: &str, part: Option<(&'static str, Option<usize>)>) {
-        self.input.get_or_insert_with(|| input.to_owned());
+        self.input.get_or_insert_with(|| shorten(input).into_owned());
         self.part = self.part.or(part);
     }
 }
@@ -128,8 +149,7 @@ impl Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(input) = &self.input {
-            let shown: String = input.chars().take(100).collect();
-            write!(f, ", input `{shown}`")?;
+            write!(f, ", input `{input}`")?;
         }
         match self.part {
             Some((part, Some(row))) => write!(f, ", row {row} of `{part}`"),
@@ -190,6 +210,7 @@ impl<'a> RowVisitor<'_, 'a> {
         read: impl FnOnce(Values<'_, 'a>) -> Result<bool, E>,
     ) -> Result<(), E> {
         let Self { table, trouble, nameless, .. } = self;
+        trouble.meter.take_row(table.rows)?;
         if !nameless {
             return Err(trouble.refuse("a row must be an object with a value for each input"));
         }
@@ -202,7 +223,8 @@ impl<'a> RowVisitor<'_, 'a> {
         }
         let column = &mut table.columns[0];
         let before = column.values.len();
-        let is_list = read(Values { into: &mut column.values, nesting: IN_ROW })?;
+        let (into, meter) = (&mut column.values, &mut trouble.meter);
+        let is_list = read(Values { into, nesting: IN_ROW, meter })?;
         column.end_row(before, is_list);
         Ok(())
     }
@@ -221,12 +243,16 @@ impl<'de: 'a, 'a> Visitor<'de> for RowVisitor<'_, 'a> {
             return Err(trouble.refuse("this row is an object, and earlier rows are not"));
         }
         let row = table.rows;
+        trouble.meter.take_row(row)?;
         let place = Some(part);
         let (mut guess, mut count) = (0, 0);
         while let Some(name) = map.next_key_seed(Seed(Name))? {
             let known = table.columns.len();
             let at = table.place(name, guess);
             let column = &mut table.columns[at];
+            if at == known {
+                trouble.check_new(known, &column.name)?;
+            }
             if column.rows > row {
                 trouble.at(&column.name, place);
                 return Err(trouble.refuse("the key appears twice"));
@@ -236,7 +262,8 @@ impl<'de: 'a, 'a> Visitor<'de> for RowVisitor<'_, 'a> {
                 return Err(trouble.refuse(UNEVEN));
             }
             let before = column.values.len();
-            match map.next_value_seed(Seed(Values { into: &mut column.values, nesting: IN_ROW })) {
+            let (into, meter) = (&mut column.values, &mut trouble.meter);
+            match map.next_value_seed(Seed(Values { into, nesting: IN_ROW, meter })) {
                 Ok(is_list) => column.end_row(before, is_list),
                 Err(error) => {
                     trouble.at(&column.name, place);
@@ -322,6 +349,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsVisitor<'_, 'a> {
                 trouble.at(&column.name, None);
                 return Err(trouble.refuse("the key appears twice"));
             }
+            trouble.check_new(known, &column.name)?;
             if let Err(error) = map.next_value_seed(Seed(ColumnVisitor { column, trouble })) {
                 trouble.at(&column.name, None);
                 return Err(error);
@@ -331,7 +359,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsVisitor<'_, 'a> {
                 table.rows = rows;
             } else if rows != table.rows {
                 let others = table.rows;
-                let first = &table.columns[0].name;
+                let first = shorten(&table.columns[0].name);
                 let reason = format!("the input has {rows} rows, and input `{first}` has {others}");
                 trouble.at(&table.columns[at].name, None);
                 return Err(trouble.refuse(reason));
@@ -358,9 +386,12 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnVisitor<'_, 'a> {
         let Self { column, trouble } = self;
         loop {
             let before = column.values.len();
-            match seq.next_element_seed(Seed(Values { into: &mut column.values, nesting: IN_ROW }))
-            {
-                Ok(Some(is_list)) => column.end_row(before, is_list),
+            let (into, meter) = (&mut column.values, &mut trouble.meter);
+            match seq.next_element_seed(Seed(Values { into, nesting: IN_ROW, meter })) {
+                Ok(Some(is_list)) => {
+                    trouble.meter.take_row(column.rows)?;
+                    column.end_row(before, is_list);
+                }
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     trouble.part.get_or_insert(("inputs", Some(column.rows)));

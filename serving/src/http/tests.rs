@@ -17,12 +17,16 @@ use crate::network::Peer;
 
 /// The router of a server without models.
 fn empty_router(folder: &tempfile::TempDir) -> Router {
+    router_of(folder, &ServeConfig::default())
+}
+
+/// The router of a server of a registry without versions.
+fn router_of(folder: &tempfile::TempDir, config: &ServeConfig) -> Router {
     let url = folder.path().join("registry").display().to_string();
     let clock = Arc::new(SystemClock::new());
     let registry = Registry::create(&url, Files::new(), clock).expect("a registry");
     let metrics = prometheus::Registry::new();
-    let config = ServeConfig::default();
-    router(Arc::new(Domain::start(&config, &registry, &Files::new(), &metrics).expect("a domain")))
+    router(Arc::new(Domain::start(config, &registry, &Files::new(), &metrics).expect("a domain")))
 }
 
 /// Sends a request without a body; returns the status, the header `Allow` and the body.
@@ -96,6 +100,39 @@ fn every_path_of_the_protocols_has_one_method() {
         let (status, ..) = send(&mut router, "HEAD", path);
         assert_eq!(status == StatusCode::METHOD_NOT_ALLOWED, method == "POST", "HEAD {path}");
     }
+}
+
+#[test]
+fn only_the_index_says_where_the_registry_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().display().to_string();
+    let follow = crate::Follow::Pointer("stable".to_owned());
+    let config = ServeConfig {
+        models: vec![("m".to_owned(), follow)],
+        cache: folder.path().join("cache"),
+        ..ServeConfig::default()
+    };
+    let mut router = router_of(&folder, &config);
+    // The loader looks at the registry in a thread of its own.
+    while !send(&mut router, "GET", "/readyz").2.contains("no_version") {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let infer = "/v2/models/m/infer";
+    for (method, path) in [
+        ("GET", "/readyz"),
+        ("GET", "/v2/health/ready"),
+        ("GET", "/v2/models/m"),
+        ("GET", "/v2/models/m/ready"),
+        ("GET", "/v1/models/m"),
+        ("POST", infer),
+    ] {
+        let (status, _, body) = send(&mut router, method, path);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {body}");
+        assert!(body.contains("no_version") && !body.contains("never set"), "{path}: {body}");
+        assert!(!body.contains(&at), "{path}: {body}");
+    }
+    let (_, _, index) = send(&mut router, "POST", "/v2/repository/index");
+    assert!(index.contains("pointer `stable` was never set"), "{index}");
 }
 
 #[test]

@@ -13,6 +13,10 @@ use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT as BASE64;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::RawValue;
 
+use crate::config::Limits;
+use crate::error::ServeError;
+use crate::tensor::{too_many_rows, too_many_values};
+
 /// A reader of any JSON value, which passes the value to a visitor with a state.
 pub(super) struct Seed<V>(pub(super) V);
 
@@ -25,11 +29,66 @@ impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Seed<V> {
     }
 }
 
+/// The values and rows that a reader may still read. The parser ends where they end, so that the
+/// memory of a request has the limits of the request.
+#[derive(Debug)]
+pub(super) struct Meter {
+    limits: Limits,
+    values: usize,
+    /// The limit that the request exceeds, if it exceeds one.
+    pub(super) exceeded: Option<ServeError>,
+}
+
+impl Meter {
+    /// Creates the meter of a request.
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self { limits: *limits, values: limits.values, exceeded: None }
+    }
+
+    /// Takes one value.
+    #[inline]
+    fn take_value<E: Error>(&mut self) -> Result<(), E> {
+        match self.values.checked_sub(1) {
+            Some(left) => {
+                self.values = left;
+                Ok(())
+            }
+            None => Err(self.end(too_many_values(&self.limits))),
+        }
+    }
+
+    /// Takes the row that follows `rows` rows.
+    pub(super) fn take_row<E: Error>(&mut self, rows: usize) -> Result<(), E> {
+        match rows < self.limits.rows {
+            true => Ok(()),
+            false => Err(self.end(too_many_rows(&self.limits))),
+        }
+    }
+
+    /// Keeps the error of a limit, and returns the error that ends the parser.
+    #[cold]
+    fn end<E: Error>(&mut self, exceeded: ServeError) -> E {
+        let error = E::custom(&exceeded);
+        self.exceeded = Some(exceeded);
+        error
+    }
+}
+
 /// A reader that appends a value, or the values of a list, to `into`. The result is whether the
 /// value was a list.
 pub(super) struct Values<'v, 'a> {
     pub(super) into: &'v mut Vec<RawValue<'a>>,
     pub(super) nesting: Nesting,
+    pub(super) meter: &'v mut Meter,
+}
+
+impl<'a> Values<'_, 'a> {
+    #[inline]
+    fn push<E: Error>(self, value: RawValue<'a>) -> Result<bool, E> {
+        self.meter.take_value()?;
+        self.into.push(value);
+        Ok(false)
+    }
 }
 
 /// The structure that a value may have.
@@ -49,43 +108,37 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         f.write_str("a value or a list of values")
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<bool, E> {
-        self.into.push(RawValue::Bool(flag));
-        Ok(false)
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<bool, E> {
+        self.push(RawValue::Bool(flag))
     }
 
     #[inline]
-    fn visit_i64<E>(self, value: i64) -> Result<bool, E> {
-        self.into.push(RawValue::Int(value));
-        Ok(false)
+    fn visit_i64<E: Error>(self, value: i64) -> Result<bool, E> {
+        self.push(RawValue::Int(value))
     }
 
     #[inline]
-    fn visit_u64<E>(self, value: u64) -> Result<bool, E> {
-        self.into.push(i64::try_from(value).map_or(RawValue::Uint(value), RawValue::Int));
-        Ok(false)
+    fn visit_u64<E: Error>(self, value: u64) -> Result<bool, E> {
+        self.push(i64::try_from(value).map_or(RawValue::Uint(value), RawValue::Int))
     }
 
     #[inline]
-    fn visit_f64<E>(self, value: f64) -> Result<bool, E> {
-        self.into.push(to_integer(value).map_or(RawValue::Float(value), RawValue::Int));
-        Ok(false)
+    fn visit_f64<E: Error>(self, value: f64) -> Result<bool, E> {
+        self.push(to_integer(value).map_or(RawValue::Float(value), RawValue::Int))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<bool, E> {
-        self.into.push(RawValue::Text(Cow::Owned(value.to_owned())));
-        Ok(false)
+    fn visit_str<E: Error>(self, value: &str) -> Result<bool, E> {
+        // The copy has no spare bytes, so that texts take no more memory than the body.
+        self.push(RawValue::Text(Cow::Owned(value.to_owned())))
     }
 
     #[inline]
-    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<bool, E> {
-        self.into.push(RawValue::Text(Cow::Borrowed(value)));
-        Ok(false)
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<bool, E> {
+        self.push(RawValue::Text(Cow::Borrowed(value)))
     }
 
-    fn visit_unit<E>(self) -> Result<bool, E> {
-        self.into.push(RawValue::Missing);
-        Ok(false)
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        self.push(RawValue::Missing)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
@@ -95,7 +148,8 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
             ));
         };
         let nesting = Nesting { lists, ..self.nesting };
-        while list.next_element_seed(Seed(Values { into: self.into, nesting }))?.is_some() {}
+        let Self { into, meter, .. } = self;
+        while list.next_element_seed(Seed(Values { into, nesting, meter }))?.is_some() {}
         Ok(true)
     }
 
@@ -121,8 +175,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         })?;
         let text = String::from_utf8(bytes)
             .map_err(|_| A::Error::custom("the bytes of `b64` are not UTF-8 text"))?;
-        self.into.push(RawValue::Text(Cow::Owned(text)));
-        Ok(false)
+        self.push(RawValue::Text(Cow::Owned(text)))
     }
 }
 
@@ -140,8 +193,10 @@ mod tests {
 
     fn read(json: &str, nesting: Nesting) -> Result<(Vec<RawValue<'_>>, bool), String> {
         let mut into = Vec::new();
+        let mut meter = Meter::new(&Limits::default());
         let mut json = serde_json::Deserializer::from_str(json);
-        let is_list = Seed(Values { into: &mut into, nesting }).deserialize(&mut json);
+        let seed = Seed(Values { into: &mut into, nesting, meter: &mut meter });
+        let is_list = seed.deserialize(&mut json);
         is_list.map(|is_list| (into, is_list)).map_err(|e| e.to_string())
     }
 
@@ -174,6 +229,42 @@ mod tests {
             assert_eq!(read(json, ROW), Ok((vec![value], false)), "{json}");
         }
         assert!(read(r#"[{"a": 1}]"#, ANY).unwrap_err().contains("this is an object"));
+    }
+
+    #[test]
+    fn values_count_while_they_are_read() {
+        let limits = Limits { values: 100, ..Limits::default() };
+        for value in ["1", "-1", "1.5", "true", "null", r#""a""#, r#""\n""#, r#"{"b64": ""}"#] {
+            let read = |count: usize| {
+                let json = format!("[[{}]]", vec![value; count].join(","));
+                let (mut into, mut meter) = (Vec::new(), Meter::new(&limits));
+                let nesting = Nesting { lists: 2, base64: true };
+                let seed = Seed(Values { into: &mut into, nesting, meter: &mut meter });
+                let read = seed.deserialize(&mut serde_json::Deserializer::from_str(&json));
+                (read.is_ok(), into.len(), meter.exceeded.map(|error| error.to_string()))
+            };
+            assert_eq!(read(100), (true, 100, None), "{value}");
+            let (is_read, values, exceeded) = read(100_000);
+            assert!(
+                !is_read && exceeded.is_some_and(|e| e.contains("serve.max_values")),
+                "{value}"
+            );
+            assert_eq!(values, 100, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_text_takes_no_more_memory_than_the_body() {
+        assert!(size_of::<RawValue<'_>>() <= 24);
+        let escaped =
+            format!(r#"["{}", {{"b64": "{}"}}]"#, r"\n".repeat(1000), "YWJj".repeat(1000));
+        let (values, _) = read(&escaped, Nesting { lists: 1, base64: true }).unwrap();
+        for (value, bytes) in values.iter().zip([1000, 3000]) {
+            let RawValue::Text(Cow::Owned(text)) = value else { panic!("{value:?}") };
+            assert!(text.len() == bytes && text.capacity() <= bytes + 4, "{}", text.capacity());
+        }
+        let (values, _) = read(r#"["abc"]"#, ANY).unwrap();
+        assert!(matches!(values[..], [RawValue::Text(Cow::Borrowed("abc"))]));
     }
 
     #[test]

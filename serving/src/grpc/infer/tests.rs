@@ -3,6 +3,16 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use crate::proto::inference::{InferTensorContents, ModelInferRequest};
+use crate::tensor::LENGTHS;
+
+/// Reads a message that a generated encoder has written.
+fn parse(request: &ModelInferRequest) -> Result<(usize, RawColumns<'static>)> {
+    let parsed = super::parse(request.encode_to_vec().leak(), &Limits::default(), None)?;
+    assert_eq!(parsed.outputs.len(), request.outputs.len());
+    Ok((parsed.rows, parsed.columns))
+}
 
 fn input(
     name: &str,
@@ -182,14 +192,117 @@ fn answers_are_raw() {
     assert_eq!(response.raw_output_contents, [encode_scores(&[0.5, 0.25])]);
 }
 
+/// Encodes an entry of a map of parameters without its value.
+fn entry(name: &str, tag: u32, into: &mut Vec<u8>) {
+    let mut entry = Vec::new();
+    prost::encoding::string::encode(1, &name.to_owned(), &mut entry);
+    prost::encoding::bytes::encode(tag, &entry, into);
+}
+
+#[test]
+fn parameters_are_few_and_have_short_names() {
+    for (place, tag) in [("request", 0), ("input", 5), ("output", 6)] {
+        let message = |parameters: usize, name: &str| {
+            let mut inner = Vec::new();
+            let own_tag = if place == "output" { 2 } else { 4 };
+            (0..parameters).for_each(|_| entry(name, own_tag, &mut inner));
+            let mut message = Vec::new();
+            match tag {
+                0 => message = inner,
+                tag => prost::encoding::bytes::encode(tag, &inner, &mut message),
+            }
+            super::parse(&message, &Limits::default(), None).unwrap_err().to_string()
+        };
+        assert!(!message(64, "x").contains("parameters"), "{place}");
+        let many = message(65, "x");
+        assert!(many.contains("more than 64 parameters"), "{place}: {many}");
+        let long = message(1, &"x".repeat(1025));
+        assert!(long.contains("a name in the message"), "{place}: {long}");
+    }
+    let mut head = Vec::new();
+    (0..65).for_each(|_| entry("x", 4, &mut head));
+    let many = Infer.target(&head.into()).unwrap_err().to_string();
+    assert!(many.contains("more than 64 parameters"), "{many}");
+}
+
+#[test]
+fn values_count_before_they_take_memory() {
+    let limits = Limits { values: 100, rows: 50, ..Limits::default() };
+    let read = |inputs: Vec<InferInputTensor>, raw: Vec<&'static [u8]>| {
+        let message = request(inputs, raw).encode_to_vec();
+        super::parse(&message, &limits, None).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let texts = |rows: i64, count: usize| {
+        let bytes_contents = vec![Bytes::new(); count];
+        input("t", "BYTES", &[rows], InferTensorContents { bytes_contents, ..Default::default() })
+    };
+    let many = read(vec![texts(101, 101)], Vec::new()).unwrap_err();
+    assert!(many.contains("serve.max_values"), "{many}");
+    let wrong = read(vec![texts(10, 1 << 16)], Vec::new()).unwrap_err();
+    assert!(wrong.contains("does not fit the 65536 values"), "{wrong}");
+    let rows = read(vec![texts(51, 51)], Vec::new()).unwrap_err();
+    assert!(rows.contains("serve.max_rows"), "{rows}");
+    let half = |name: &str| input(name, "INT8", &[30, 2], InferTensorContents::default());
+    let both = read(vec![half("a"), half("b")], vec![&[0; 60], &[0; 60]]).unwrap_err();
+    assert!(both.contains("serve.max_values"), "{both}");
+    assert_eq!(read(vec![half("a")], vec![&[0; 60]]), Ok(()));
+    let deep = input("x", "INT64", &[1; 33], whole(&[1]));
+    let deep = read(vec![deep], Vec::new()).unwrap_err();
+    assert!(deep.contains("more than 32 dimensions"), "{deep}");
+}
+
 proptest! {
     #[test]
     fn no_message_is_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let bytes = Bytes::from(bytes);
         let _ = Infer.target(&bytes);
-        if let Ok(request) = ModelInferRequest::decode(bytes) {
-            let _ = parse(&request);
+        let _ = super::parse(&bytes, &Limits::default(), None);
+    }
+
+    #[test]
+    fn values_come_back_packed_or_one_by_one(
+        ints in prop::collection::vec(any::<i64>(), 0..20),
+        small in prop::collection::vec(any::<i32>(), 0..20),
+        numbers in prop::collection::vec(any::<f32>(), 0..20),
+        texts in prop::collection::vec(".{0,12}", 0..20),
+        split in 0usize..20,
+    ) {
+        let none = InferTensorContents::default;
+        let bytes = texts.iter().map(|text| Bytes::from(text.clone())).collect();
+        let mut inputs = Vec::new();
+        for (name, datatype, rows, contents) in [
+            ("a", "INT64", ints.len(), whole(&ints)),
+            ("b", "INT32", small.len(), InferTensorContents { int_contents: small.clone(), ..none() }),
+            ("c", "FP32", numbers.len(), InferTensorContents { fp32_contents: numbers.clone(), ..none() }),
+            ("d", "BYTES", texts.len(), InferTensorContents { bytes_contents: bytes, ..none() }),
+        ] {
+            let lengths = format!("{name}{LENGTHS}");
+            inputs.push(input(name, datatype, &[rows as i64], contents));
+            inputs.push(input(&lengths, "INT64", &[1], whole(&[rows as i64])));
         }
+        let (_, columns) = parse(&request(inputs, Vec::new())).unwrap();
+        prop_assert_eq!(&columns["a"].values, &RawValues::Ints(ints.clone()));
+        let small = small.iter().map(|&x| x.into()).collect();
+        prop_assert_eq!(&columns["b"].values, &RawValues::Ints(small));
+        let numbers = numbers.iter().map(|&x| x.into()).collect();
+        prop_assert_eq!(&columns["c"].values, &tensor::floats(numbers));
+        let texts = texts.into_iter().map(|text| RawValue::Text(text.into())).collect();
+        prop_assert_eq!(&columns["d"].values, &RawValues::Any(texts));
+
+        // The same integers, of which some are packed and each of the others has a field.
+        let (packed, single) = ints.split_at(split.min(ints.len()));
+        let mut contents = whole(packed).encode_to_vec();
+        for &x in single {
+            prost::encoding::int64::encode(3, &x, &mut contents);
+        }
+        let mut message = input("a", "INT64", &[ints.len() as i64], whole(&[]));
+        message.contents = None;
+        let mut message = message.encode_to_vec();
+        prost::encoding::bytes::encode(5, &contents, &mut message);
+        let mut all = Vec::new();
+        prost::encoding::bytes::encode(5, &message, &mut all);
+        let parsed = super::parse(&all, &Limits::default(), None).unwrap();
+        prop_assert_eq!(&parsed.columns["a"].values, &RawValues::Ints(ints));
     }
 
     #[test]

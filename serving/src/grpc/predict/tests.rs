@@ -4,6 +4,14 @@ use proptest::prelude::*;
 use zillion_feature::RawValue;
 
 use super::*;
+use crate::proto::tensorflow::serving::PredictRequest;
+
+/// Reads a message that a generated encoder has written.
+fn parse(request: &PredictRequest, limits: &Limits) -> Result<(usize, RawColumns<'static>)> {
+    let parsed = super::parse(request.encode_to_vec().leak(), limits, None)?;
+    assert_eq!(parsed.outputs, request.output_filter);
+    Ok((parsed.rows, parsed.columns))
+}
 
 fn shape_of(dims: &[i64]) -> Option<TensorShapeProto> {
     let dim = dims.iter().map(|&size| Dim { size, name: String::new() }).collect();
@@ -94,11 +102,12 @@ fn values_come_in_the_typed_list_or_as_content() {
             TensorProto { string_val: vec!["a".into(), "".into()], ..of(DataType::DtString) },
             RawValues::Any(vec![text("a"), text("")]),
         ),
-        // One value stands for all.
-        (whole(&[3], &[9]), ints(&[9, 9, 9])),
+        // One value stands for all, and is kept once.
+        (whole(&[3], &[9]), ints(&[9])),
+        (whole(&[1, 3], &[9]), ints(&[9, 9, 9])),
         (
             TensorProto { string_val: vec!["a".into()], ..of(DataType::DtString) },
-            RawValues::Any(vec![text("a"), text("a")]),
+            RawValues::Any(vec![text("a")]),
         ),
     ] {
         assert_eq!(values(tensor.clone()).unwrap(), wanted, "{tensor:?}");
@@ -114,8 +123,9 @@ fn unfit_tensors_are_refused_by_name() {
     assert!(refused(whole(&[-1], &[1])).contains("input `x`: the shape has a negative size"));
     assert!(refused(whole(&[1 << 40], &[1])).contains("raise the setting `serve.max_values`"));
     assert!(
-        refused(whole(&[i64::MAX, i64::MAX], &[1]))
-            .contains("raise the setting `serve.max_values`")
+        refused(whole(&[i64::MAX, i64::MAX], &[1])).contains(
+            "input `x`: the shape [9223372036854775807, 9223372036854775807] is too large"
+        )
     );
     assert!(refused(whole(&[], &[1])).contains("must be [rows]"));
     let unknown = TensorShapeProto { unknown_rank: true, ..TensorShapeProto::default() };
@@ -163,14 +173,90 @@ fn versions_are_numbers_or_labels() {
     );
 }
 
+/// Returns the bytes of memory that columns take.
+fn bytes_of(columns: &RawColumns<'_>) -> usize {
+    let of = |column: &zillion_feature::RawColumn<'_>| {
+        let values = match &column.values {
+            RawValues::Ints(values) => values.capacity() * size_of::<i64>(),
+            RawValues::Uints(values) => values.capacity() * size_of::<u64>(),
+            RawValues::Floats(values) => values.capacity() * size_of::<f64>(),
+            RawValues::Any(values) => values.capacity() * size_of::<RawValue<'_>>(),
+        };
+        let lengths = column.lengths.as_ref().map_or(0, Vec::capacity);
+        values + lengths * size_of::<usize>()
+    };
+    columns.values().map(of).sum()
+}
+
+/// Returns a message with `inputs` inputs, each of which is one text for a whole shape.
+fn constants(inputs: usize, dims: &[i64]) -> Vec<u8> {
+    let tensor = TensorProto {
+        dtype: DataType::DtString.into(),
+        tensor_shape: shape_of(dims),
+        string_val: vec!["a".into()],
+        ..TensorProto::default()
+    };
+    let inputs = (0..inputs).map(|at| (format!("x{at:02}"), tensor.clone())).collect();
+    PredictRequest { inputs, ..PredictRequest::default() }.encode_to_vec()
+}
+
+#[test]
+fn a_small_message_takes_little_memory() {
+    let limits = Limits::default();
+    let rows = limits.rows as i64;
+    let message = constants(40, &[rows]);
+    assert!(message.len() < 1024);
+    let parsed = super::parse(&message, &limits, None).unwrap();
+    assert_eq!((parsed.rows, parsed.columns.len()), (limits.rows, 40));
+    assert!(bytes_of(&parsed.columns) <= 8 * message.len(), "{}", bytes_of(&parsed.columns));
+    for (inputs, dims, refusal) in [
+        (40, &[limits.values as i64][..], "serve.max_values"),
+        (2, &[rows, 200], "serve.max_values"),
+        (1, &[rows + 1], "serve.max_rows"),
+        (1, &[rows + 1, 0], "serve.max_rows"),
+        (40, &[1, 1 << 15], "one value stands for a list"),
+    ] {
+        let refused = super::parse(&constants(inputs, dims), &limits, None).unwrap_err();
+        assert!(refused.to_string().contains(refusal), "{dims:?}: {refused}");
+    }
+    let widest = constants(40, &[1, 1 << 14]);
+    let widest = bytes_of(&super::parse(&widest, &limits, None).unwrap().columns);
+    assert!(widest < 16 << 20, "{widest}");
+}
+
+#[test]
+fn unknown_inputs_are_refused_before_their_values() {
+    use zillion_feature::{Schema, Statistics};
+    let job = "[features.user]\nkind = 'id'\n[labels.y]".parse::<toml::Table>().unwrap();
+    let schema = Schema::from_job(&job.into()).unwrap();
+    let encoder = Encoder::new(&schema, &Statistics::default(), &[]).unwrap();
+    // The values alone would be too many.
+    let message = constants(1, &[1 << 40]);
+    let refused = super::parse(&message, &Limits::default(), Some(&encoder)).unwrap_err();
+    assert!(refused.to_string().contains("the model has no input of this name"), "{refused}");
+    let user = request(vec![("user", whole(&[2], &[7]))]).encode_to_vec();
+    assert_eq!(super::parse(&user, &Limits::default(), Some(&encoder)).unwrap().rows, 2);
+}
+
+#[test]
+fn shapes_and_entries_are_small() {
+    let dims = TensorProto { tensor_shape: shape_of(&[1; 33]), ..whole(&[1], &[1]) };
+    assert!(refused(dims).contains("more than 32 dimensions"));
+    let long = request(vec![("x", whole(&[1], &[1])), (&"n".repeat(1025), whole(&[1], &[1]))]);
+    let long = parse(&long, &Limits::default()).unwrap_err().to_string();
+    assert!(long.contains("a name in the message"), "{long}");
+    let mut twice = request(vec![("x", whole(&[1], &[1]))]).encode_to_vec();
+    twice.extend(twice.clone());
+    let twice = super::parse(&twice, &Limits::default(), None).unwrap_err().to_string();
+    assert!(twice.contains("input `x`: the request has this input twice"), "{twice}");
+}
+
 proptest! {
     #[test]
     fn no_message_is_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let bytes = Bytes::from(bytes);
         let _ = Predict.target(&bytes);
-        if let Ok(request) = PredictRequest::decode(bytes) {
-            let _ = parse(&request, &Limits::default());
-        }
+        let _ = super::parse(&bytes, &Limits::default(), None);
     }
 
     #[test]

@@ -5,6 +5,11 @@ use zillion_registry::VersionId;
 
 use super::*;
 
+/// Reads a body under the usual limits.
+fn parse<'a>(body: &'a [u8], header_length: Option<&str>) -> Result<Inference<'a>> {
+    super::parse(body, header_length, &Limits::default())
+}
+
 fn refused(body: &str) -> String {
     parse(body.as_bytes(), None).unwrap_err().to_string()
 }
@@ -142,6 +147,59 @@ fn inconsistent_inputs_are_refused_by_name() {
     let classes =
         r#"{"inputs": [], "outputs": [{"name": "y", "parameters": {"classification": 2}}]}"#;
     assert!(refused(classes).contains("output `y`: parameter `classification`"));
+}
+
+#[test]
+fn values_count_before_they_are_read() {
+    let limits = Limits { rows: 50, values: 100, ..Limits::default() };
+    let read = |inputs: &[String]| {
+        let body = format!(r#"{{"inputs": [{}]}}"#, inputs.join(","));
+        super::parse(body.as_bytes(), None, &limits).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let input = |name: &str, shape: &str, count: usize| {
+        let data = vec!["1"; count].join(",");
+        format!(r#"{{"name": "{name}", "shape": {shape}, "datatype": "INT64", "data": [{data}]}}"#)
+    };
+    assert_eq!(read(&[input("a", "[50]", 50), input("b", "[50]", 50)]), Ok(()));
+    for (inputs, reason) in [
+        (vec![input("a", "[50]", 50), input("b", "[17, 3]", 0)], "serve.max_values"),
+        (vec![input("a", "[101]", 1)], "serve.max_values"),
+        (vec![input("a", "[51]", 51)], "serve.max_rows"),
+        (vec![input("a", "[51, 0]", 0)], "serve.max_rows"),
+        (vec![input("a__lengths", "[51]", 51)], "serve.max_rows"),
+        // The reader stops behind the second value.
+        (
+            vec![input("a", "[2]", 1 << 20)],
+            "input `a`: the data has more values than its shape [2]",
+        ),
+    ] {
+        let refused = read(&inputs).unwrap_err();
+        assert!(refused.contains(reason), "{refused}");
+    }
+    let body = format!(r#"{{"inputs": [{}]}}"#, input("a", "[1000]", 1000));
+    let parsed = super::parse(body.as_bytes(), None, &Limits::default()).unwrap();
+    let RawValues::Any(values) = &parsed.columns["a"].values else { panic!("any") };
+    assert_eq!((values.len(), values.capacity()), (1000, 1000));
+}
+
+#[test]
+fn lists_of_tensors_end_and_errors_are_small() {
+    let one = r#"{"name": "a"},"#.repeat(MOST_INPUTS + 1);
+    let many = refused(&format!(r#"{{"outputs": [{}]}}"#, one.trim_end_matches(',')));
+    assert!(many.contains("more than 16384 inputs or outputs"), "{many}");
+    let long = "x".repeat(3 << 20);
+    for body in [
+        format!(
+            r#"{{"inputs": [{{"name": "{long}", "shape": [1], "datatype": "INT64", "data": [1]}}]}}"#
+        ),
+        format!(
+            r#"{{"inputs": [{{"name": "a", "shape": [1], "datatype": "{long}", "data": [1]}}]}}"#
+        ),
+        format!(r#"{{"outputs": [{{"name": "{long}", "parameters": {{"classification": 2}}}}]}}"#),
+    ] {
+        let refused = refused(&body);
+        assert!(refused.len() < 500, "{}", &refused[..500]);
+    }
 }
 
 proptest! {

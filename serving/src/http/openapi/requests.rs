@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use zillion_feature::{Encoder, InputSpec};
 use zillion_scorer::Servable;
 
+use super::super::parameters::MOST_PARAMETERS;
 use super::super::rows::SIGNATURE;
 use super::remove_keys;
 use crate::describe::{self, unique_inputs};
@@ -73,20 +74,26 @@ impl Inputs {
                 "type": "object",
                 "properties": { ours: { "type": "boolean" } },
                 "additionalProperties": own,
+                "maxProperties": MOST_PARAMETERS,
             })
         };
+        let output = |name: Value| {
+            object(json!({ "name": name, "parameters": parameters("binary_data") }), &["name"])
+        };
+        // A schema cannot require that names differ, so that it has one output, or all in order.
+        let all: Vec<Value> = outputs.iter().map(|name| output(json!({ "const": name }))).collect();
+        let count = all.len();
         object(
             json!({
                 "id": { "type": ["string", "null"], "description": "The answer repeats this id." },
                 "parameters": parameters("binary_data_output"),
                 "inputs": { "description": "The forms for one, two and three rows; more rows are accepted too.", "anyOf": inputs },
                 "outputs": {
-                    "type": "array",
-                    "description": "The outputs to return. Without any, the answer has the probabilities.",
-                    "items": object(
-                        json!({ "name": { "enum": outputs }, "parameters": parameters("binary_data") }),
-                        &["name"],
-                    ),
+                    "description": "The outputs to return. Without any, the answer has the probabilities. The forms have one output, or all of them; any others are accepted too, in any order, each at most once.",
+                    "anyOf": [
+                        { "type": "array", "items": output(json!({ "enum": outputs })), "maxItems": 1 },
+                        { "type": "array", "prefixItems": all, "items": false, "minItems": count },
+                    ],
                 },
             }),
             &["inputs"],

@@ -5,6 +5,11 @@ use zillion_feature::{RawValue, RawValues, Schema, Statistics};
 
 use super::*;
 
+/// Reads a body under the usual limits.
+fn parse(form: Form, body: &[u8]) -> Result<Rows<'_>> {
+    super::parse(form, body, &Limits::default())
+}
+
 fn predict(body: &str) -> Rows<'_> {
     parse(Form::Predict, body.as_bytes()).unwrap()
 }
@@ -166,6 +171,61 @@ fn errors_name_the_input_and_the_row() {
     ] {
         let refused = refused(form, body);
         assert!(messages.iter().all(|message| refused.contains(message)), "{body}\n{refused}");
+    }
+}
+
+#[test]
+fn a_reader_stops_at_the_limits() {
+    let limits = Limits { rows: 20, values: 60, ..Limits::default() };
+    // The end of each body is missing, so that a reader that goes on finds another error.
+    for (form, head, piece, setting) in [
+        (Form::Predict, r#"{"instances": ["#, r#"{"a": 1},"#, "serve.max_rows"),
+        (Form::Predict, r#"{"instances": ["#, "{},", "serve.max_rows"),
+        (Form::Predict, r#"{"instances": ["#, "1,", "serve.max_rows"),
+        (Form::Predict, r#"{"instances": ["#, r#"{"a": [1, 2, 3, 4]},"#, "serve.max_values"),
+        (Form::Predict, r#"{"instances": ["#, "[1, 2, 3, 4],", "serve.max_values"),
+        (Form::Predict, r#"{"inputs": {"a": ["#, "[],", "serve.max_rows"),
+        (Form::Predict, r#"{"inputs": ["#, "1,", "serve.max_rows"),
+        (Form::Predict, r#"{"inputs": {"a": [["#, "1,", "serve.max_values"),
+        (Form::Rank, r#"{"candidates": ["#, r#"{"a": 1},"#, "serve.max_rows"),
+        (Form::Rank, r#"{"context": {"a": ["#, "1,", "serve.max_values"),
+        (Form::Examples, r#"{"examples": ["#, r#"{"a": []},"#, "serve.max_rows"),
+    ] {
+        let body = format!("{head}{}", piece.repeat(100));
+        let refused = super::parse(form, body.as_bytes(), &limits).unwrap_err();
+        assert_eq!(refused.kind(), crate::Kind::TooLarge, "{body}");
+        assert!(refused.to_string().contains(setting), "{body}: {refused}");
+    }
+    let full = format!(r#"{{"instances": [{}]}}"#, vec![r#"{"a": [1, 2, 3]}"#; 20].join(","));
+    assert_eq!(super::parse(Form::Predict, full.as_bytes(), &limits).unwrap().rows, 20);
+    let full = format!(r#"{{"inputs": {{"a": [{}]}}}}"#, vec!["[1, 2, 3]"; 20].join(","));
+    assert_eq!(super::parse(Form::Predict, full.as_bytes(), &limits).unwrap().rows, 20);
+}
+
+#[test]
+fn inputs_are_counted_and_have_short_names() {
+    let row: Vec<String> =
+        (0..=crate::tensor::MOST_INPUTS).map(|i| format!("\"{i}\": 1")).collect();
+    let long = "x".repeat(3 << 20);
+    for (fields, reason) in
+        [(row.join(","), "more than 16384 inputs"), (format!("\"{long}\": 1"), "more than 1024")]
+    {
+        for body in [
+            format!(r#"{{"instances": [{{{fields}}}]}}"#),
+            format!(r#"{{"inputs": {{{}}}}}"#, fields.replace(": 1", ": [1]")),
+            format!(r#"{{"context": {{{fields}}}, "candidates": []}}"#),
+        ] {
+            let form = if body.contains("context") { Form::Rank } else { Form::Predict };
+            let refused = refused(form, &body);
+            assert!(refused.contains(reason) && refused.len() < 500, "{refused}");
+        }
+    }
+    for body in [
+        format!(r#"{{"{long}": 1}}"#),
+        format!(r#"{{"signature_name": "{long}", "instances": []}}"#),
+    ] {
+        let refused = refused(Form::Predict, &body);
+        assert!(refused.len() < 500, "{}", &refused[..500]);
     }
 }
 
