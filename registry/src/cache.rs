@@ -68,6 +68,10 @@ pub struct Cache {
     answers_dir: PathBuf,
     files: Files,
     claims: Claims,
+    /// The files that were hashed since the cache was opened.
+    scrubbed: BTreeSet<String>,
+    /// The chain whose files are being hashed, and those that were not hashed yet.
+    unscrubbed: (String, Vec<(String, u64)>),
     /// Whether the registry is not asked.
     is_offline: bool,
     /// Whether files are copied into memory instead of being mapped.
@@ -121,6 +125,8 @@ impl Cache {
             answers_dir: remembered::folder(folder, model),
             files,
             claims: Claims::new(&folder.join(model)),
+            scrubbed: BTreeSet::new(),
+            unscrubbed: Default::default(),
             is_offline: false,
             in_memory: false,
             open: HashMap::new(),
@@ -370,6 +376,7 @@ impl Cache {
         let is_base = run.start == 0;
         let manifest =
             merge_layers(&self.files, &self.files_dir, layouts, &borrowed, is_base, pace)?;
+        self.scrubbed.extend(manifest.files().map(LayerFile::name));
         self.merges += 1;
         self.merged_bytes += manifest.files().map(|file| file.bytes).sum::<u64>();
         pace.piece();
@@ -437,7 +444,10 @@ impl Cache {
         }
         let mut is_new = false;
         for file in version.layer.files() {
-            is_new |= self.fetch(model, &file.name(), file, pace)?;
+            if self.fetch(model, &file.name(), file, pace)? {
+                is_new = true;
+                self.scrubbed.insert(file.name());
+            }
         }
         if is_new {
             pace.piece();

@@ -180,7 +180,7 @@ impl Model {
         let mut roots: BTreeSet<VersionId> = self.page(None, keep.max(1))?.into_iter().collect();
         for pointer in self.pointers()? {
             match self.pointer(&pointer) {
-                Ok(moved) => drop(roots.insert(moved.to.version)),
+                Ok(moved) => _ = roots.insert(moved.to.version),
                 // An empty folder is no pointer.
                 Err(Error::NoPointer { .. }) => {}
                 Err(error) => return Err(error),

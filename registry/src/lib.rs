@@ -13,6 +13,7 @@ mod error;
 mod model;
 mod numbered;
 mod pointer;
+mod proof;
 mod publish;
 mod remembered;
 mod side_file;

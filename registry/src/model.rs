@@ -6,6 +6,7 @@
 //! <model>/files/<ab>/<blake3>.<kind>        everything else, named by the hash of its bytes
 //! <model>/pins/<version>.json               versions that garbage collection leaves alone
 //! <model>/leases/<server>.json              versions that a running server has loaded
+//! <model>/proofs/<version>.json             notes that a server has served a version
 //! ```
 //!
 //! # Crash consistency

@@ -19,7 +19,7 @@ const MIDDLE_DIGITS: usize = 3;
 const STEPS: u64 = 8;
 
 /// The largest number of bytes of an object: a manifest lists up to some hundred thousand files.
-const MAX_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A sequence of numbered objects below a folder.
 #[derive(Clone, Debug)]

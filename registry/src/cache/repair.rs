@@ -39,7 +39,9 @@ impl Cache {
             if std::fs::symlink_metadata(&path).is_err() {
                 continue;
             }
-            if !has_hash(&path, &name, bytes, pace) {
+            if has_hash(&path, &name, bytes, pace) {
+                self.scrubbed.insert(name);
+            } else {
                 self.unlink(&path)?;
                 damaged.push(name);
             }
@@ -57,6 +59,34 @@ impl Cache {
         self.files.sync_dir(&self.files_dir)?;
         self.open.clear();
         Ok(damaged)
+    }
+
+    /// Hashes one cached file of `chain` that this cache has not hashed since it was opened. Returns
+    /// the name of the file if it differs from what was published or merged; the next
+    /// [`Cache::repair`] removes it. The caller repeats the call, so that in time every file has been
+    /// hashed.
+    ///
+    /// # Errors
+    /// Returns an error if a merge cannot be read.
+    pub fn scrub(
+        &mut self,
+        chain: &[Arc<VersionManifest>],
+        pace: &mut dyn Throttle,
+    ) -> Result<Option<String>> {
+        let Some(newest) = chain.last() else { return Ok(None) };
+        if self.unscrubbed.0 != newest.chain {
+            let files = self.needed(chain)?.files.into_iter();
+            let files = files.filter(|(name, _)| !self.scrubbed.contains(name)).collect();
+            self.unscrubbed = (newest.chain.clone(), files);
+        }
+        let Some((name, bytes)) = self.unscrubbed.1.pop() else { return Ok(None) };
+        let path = self.files_dir.join(&name);
+        // A file that was removed is fetched again when it is needed.
+        if std::fs::symlink_metadata(&path).is_ok() && !has_hash(&path, &name, bytes, pace) {
+            return Ok(Some(name));
+        }
+        self.scrubbed.insert(name);
+        Ok(None)
     }
 
     /// Forgets what was read, after a load that has ended with a panic.

@@ -109,6 +109,13 @@ fn a_damaged_file_is_removed_and_fetched_again() {
     let mut cache = fixture.cache();
     drop(fixture.load(&mut cache, &version).unwrap());
     assert!(cache.repair(&chain(&version), &mut Unthrottled).unwrap().is_empty());
+    // Without a reason to suspect a file, the cache looks at one after the other.
+    let scrub = |cache: &mut Cache| {
+        let files = names(cache).len();
+        let found = (0..files).map(|_| cache.scrub(&chain(&version), &mut Unthrottled).unwrap());
+        found.flatten().next()
+    };
+    assert_eq!(scrub(&mut fixture.cache()), None);
     for name in names(&cache) {
         let path = cache.folder().join(&name);
         let mut bytes = fs::read(&path).unwrap();
@@ -117,6 +124,7 @@ fn a_damaged_file_is_removed_and_fetched_again() {
         // The registry has a link to the old file.
         fs::remove_file(&path).unwrap();
         fs::write(&path, &bytes).unwrap();
+        assert_eq!(scrub(&mut fixture.cache()), Some(name.clone()));
         let damaged = cache.repair(&chain(&version), &mut Unthrottled).unwrap();
         assert_eq!(damaged, [name]);
         let rows = fixture.load(&mut cache, &version).unwrap();
@@ -238,4 +246,17 @@ fn stray_names_do_not_hide_versions_and_pointers() {
     assert_eq!(model.latest_since(first.version).unwrap(), Some(second.version));
     let next = model.promote("stable", second.version, kind, "test", None).unwrap();
     assert_eq!(model.pointer_since("stable", &moved).unwrap(), next);
+}
+
+#[test]
+fn a_proof_says_that_a_server_has_served_a_version() {
+    let fixture = Fixture::new();
+    let version = fixture.publish(10, 1.0).version;
+    let model = fixture.model();
+    assert!(!model.is_proved(version).unwrap());
+    model.prove(version, "server-1").unwrap();
+    model.prove(version, "server-2").unwrap();
+    assert!(model.is_proved(version).unwrap());
+    assert!(!model.is_proved(VersionId(version.0 + 1)).unwrap());
+    assert!(model.prove(version, "../server").is_err());
 }

@@ -156,6 +156,7 @@ impl Cache {
         oldest: Option<VersionId>,
         others: &Others,
     ) -> Result<u64> {
+        self.scrubbed.retain(|name| needed.files.contains_key(name));
         self.manifests.retain(|&version, _| oldest.is_some_and(|oldest| version >= oldest));
         let is_young = |path: &Path| {
             let changed = fs::metadata(path).ok().and_then(|m| changed_at(&m));
