@@ -44,6 +44,10 @@ pub struct ServeConfig {
     /// The time that the registry has to answer before a starting server serves the versions of its
     /// cache.
     pub registry_wait: Duration,
+    /// The longest time that the server leaves a new version to other servers, so that one of them
+    /// proves it first. Each server and version have a wait of their own below this time. A server
+    /// without a version does not wait.
+    pub stagger: Duration,
     /// The name of the server in the leases of the registry.
     pub server: String,
     /// Whether clients may load and unload models.
@@ -125,6 +129,7 @@ impl Default for ServeConfig {
             load_into_memory: false,
             max_stale: None,
             registry_wait: Duration::from_millis(150),
+            stagger: Duration::ZERO,
             server: "server".to_owned(),
             model_control: false,
             audit: None,

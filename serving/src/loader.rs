@@ -13,6 +13,7 @@
 mod follower;
 mod refusals;
 mod slices;
+mod stagger;
 #[cfg(test)]
 mod tests;
 mod watch;

@@ -17,6 +17,7 @@ use zillion_store::StoreStop;
 use super::describe_panic;
 use super::refusals::Refusals;
 use super::slices::{Slices, is_stop};
+use super::stagger::Stagger;
 use super::watch::{Look, Watch};
 use crate::config::{Follow, ServeConfig};
 use crate::host::{Host, OpenVersions};
@@ -46,6 +47,9 @@ pub(super) struct Follower {
     /// The time of the last lease.
     leased: Option<Instant>,
     refusals: Refusals,
+    /// The open versions that were loaded from files that have changed on the disk.
+    distrusted: BTreeSet<VersionId>,
+    stagger: Stagger,
     /// The answer of the registry that the cache has, and the time when it was written.
     remembered: Option<(Look, Instant)>,
     /// The counts of the cache that the metrics already have.
@@ -82,6 +86,8 @@ impl Follower {
             loads: 0,
             leased: None,
             refusals: Refusals::default(),
+            distrusted: BTreeSet::new(),
+            stagger: Stagger::default(),
             remembered: None,
             counted: CacheCounts::default(),
             fresh: Vec::new(),
@@ -202,6 +208,12 @@ impl Follower {
         labels.retain(|_, version| self.refusals.waiting(*version).is_none());
         if before.problem.is_none() && before.current == Some(current) && before.labels == labels {
             self.remember(&follow, &before);
+            self.scrub(&before)?;
+            if self.distrusted.is_empty() {
+                return self.renew_lease(&before, false);
+            }
+        }
+        if before.current.is_some_and(|served| served != current) && !self.may_begin(current) {
             return self.renew_lease(&before, false);
         }
         let wanted = self.choose_versions(&before, current, &labels);
@@ -216,8 +228,12 @@ impl Follower {
         labels.retain(|_, version| versions.contains_key(version));
         let open =
             OpenVersions { current: Some(current), labels, versions, ..OpenVersions::default() };
+        self.distrusted.clear();
         self.publish(&before, open.clone());
         self.remember(&follow, &open);
+        if before.current != Some(current) {
+            self.prove(current);
+        }
         drop(before);
         if let Some(problem) = first_problem {
             tracing::warn!(model = self.model.name(), "{problem}");
@@ -312,19 +328,24 @@ impl Follower {
         opened: &Versions,
         version: VersionId,
     ) -> Result<Arc<Servable>, Error> {
-        if let Some(servable) = before.versions.get(&version) {
+        if let Some(servable) = before.versions.get(&version)
+            && !self.distrusted.contains(&version)
+        {
             return Ok(servable.clone());
         }
         let began = Instant::now();
         let _span = span!("load", model = self.model.name(), version = version.0).entered();
         self.pace.begin();
-        let others: Vec<Arc<Servable>> =
-            before.versions.values().chain(opened.values()).cloned().collect();
-        let mut loaded = self.make_room(version).and_then(|()| self.load(&others, version));
+        let trusted = before.versions.values().filter(|v| !self.distrusted.contains(&v.version()));
+        let others: Vec<Arc<Servable>> = trusted.chain(opened.values()).cloned().collect();
+        let mut loaded = self.guard(version, |this| {
+            this.make_room(version)?;
+            this.load(&others, version)
+        });
         if let Err(error) = &loaded
-            && self.mend(version, error)
+            && self.guard(version, |this| Ok(this.mend(version, error))).is_ok_and(|mended| mended)
         {
-            loaded = self.load(&others, version);
+            loaded = self.guard(version, |this| this.load(&others, version));
         }
         match loaded {
             Ok(servable) => {
@@ -342,15 +363,20 @@ impl Follower {
         }
     }
 
-    /// Loads a version. A panic refuses the version: its contents come from outside.
     fn load(&mut self, others: &[Arc<Servable>], version: VersionId) -> Result<Servable, Error> {
-        let (model, workers) = (&self.model, &self.workers);
+        let others = others.iter().map(Arc::as_ref);
         let (cache, pace) = (&mut self.cache, &mut self.pace);
-        let loaded = catch_unwind(AssertUnwindSafe(|| {
-            let others = others.iter().map(Arc::as_ref);
-            Servable::load(model, version, others, cache, workers, pace)
-        }));
-        loaded.unwrap_or_else(|payload| {
+        Servable::load(&self.model, version, others, cache, &self.workers, pace)
+    }
+
+    /// Runs work on a version. A panic refuses the version: its contents come from outside.
+    fn guard<T>(
+        &mut self,
+        version: VersionId,
+        work: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
+        done.unwrap_or_else(|payload| {
             if is_stop(payload.as_ref()) {
                 resume_unwind(payload);
             }

@@ -85,8 +85,7 @@ impl Watch {
     /// Reads the pointers that are not followed. A pointer that cannot be read keeps its version.
     fn read_others(&mut self, model: &Model, followed: Option<&str>, is_listing: bool) {
         let mut problems = BTreeSet::new();
-        let known: BTreeSet<String> = self.moves.keys().cloned().collect();
-        let mut names = known.clone();
+        let mut names: BTreeSet<String> = self.moves.keys().cloned().collect();
         if is_listing {
             match model.pointers() {
                 Ok(listed) => {
@@ -94,7 +93,7 @@ impl Watch {
                     self.moves
                         .retain(|name, _| names.contains(name) || followed == Some(name.as_str()));
                 }
-                Err(error) => drop(problems.insert(format!("cannot list the pointers: {error}"))),
+                Err(error) => _ = problems.insert(format!("cannot list the pointers: {error}")),
             }
         }
         for name in names.iter().filter(|&name| followed != Some(name.as_str())) {

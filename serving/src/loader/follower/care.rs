@@ -80,6 +80,40 @@ impl Follower {
         }
     }
 
+    /// Returns whether this server begins to load a new version now, instead of leaving it to another
+    /// server.
+    pub(super) fn may_begin(&mut self, version: VersionId) -> bool {
+        let (window, server) = (self.config.stagger, &self.config.server);
+        // A store that fails shows no proof, and then the wait decides.
+        self.stagger.is_over(version, server, window)
+            || self.model.is_proved(version).unwrap_or_default()
+    }
+
+    /// Notes that this server serves a version.
+    pub(super) fn prove(&self, version: VersionId) {
+        if self.config.stagger.is_zero() {
+            return;
+        }
+        if let Err(error) = self.model.prove(version, &self.config.server) {
+            tracing::warn!(model = self.model.name(), "{error}");
+        }
+    }
+
+    /// Hashes one cached file of the current version. If it has changed on the disk, the damaged files
+    /// are removed, and the open versions are to be loaded again.
+    pub(super) fn scrub(&mut self, open: &OpenVersions) -> Result<(), Error> {
+        let Some(current) = open.current else { return Ok(()) };
+        let chain = self.cache.chain(&self.model, current)?;
+        self.pace.begin();
+        let Some(name) = self.cache.scrub(&chain, &mut self.pace)? else { return Ok(()) };
+        let damaged = self.cache.repair(&chain, &mut self.pace)?;
+        let model = self.model.name();
+        tracing::error!(model, "the cached file {name} has changed on the disk and is removed");
+        self.metrics.loading.record_damage(model, damaged.len());
+        self.distrusted.extend(open.versions.keys());
+        Ok(())
+    }
+
     /// Trims the cache before a load that would exceed its budget.
     pub(super) fn make_room(&mut self, version: VersionId) -> Result<(), Error> {
         let Some(budget) = self.config.cache_bytes else { return Ok(()) };
