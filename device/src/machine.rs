@@ -6,6 +6,7 @@ mod file_system;
 mod gpu;
 pub(crate) mod huge;
 pub(crate) mod numa;
+mod priority;
 pub mod process;
 mod processor;
 
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 pub use file_system::file_system_kind;
 pub use gpu::{Gpus, gpus};
 pub use huge::{HugePages, huge_pages};
+pub use priority::lower_thread_priority;
 pub use processor::{clock_source, governor, instruction_sets, numa_nodes, processor_name};
 
 /// Returns the number of processors that this process may use, with affinity and cgroup quotas.

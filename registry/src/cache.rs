@@ -4,6 +4,7 @@
 //! ```text
 //! <cache>/<model>/files/<blake3>.<kind>     files of versions and of merges, always complete
 //! <cache>/<model>/merges/<from>-<to>.json   the files of the merge of a run of deltas
+//! <cache>/<model>/manifests/<version>.json  copies of manifests, for a start without the registry
 //! ```
 //!
 //! # Crash consistency
@@ -13,9 +14,16 @@
 //!
 //! # Concurrency
 //! Several processes can share a cache. Names follow from contents, so at worst two processes do
-//! the same work.
+//! the same work. A process claims the versions that it has open, and no other process removes
+//! their files (see [`claim`]).
 
+mod claim;
 mod fetch;
+mod places;
+mod repair;
+#[cfg(test)]
+mod tests;
+mod trim;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -26,6 +34,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use claim::Claims;
+use places::Copies;
 use zillion_device::{Files, Workers, mmap};
 use zillion_rows::TableLayout;
 use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Throttle, merge_layers};
@@ -34,6 +44,7 @@ pub(crate) use fetch::describe_other_bytes;
 
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::remembered::{self, Remembered};
 use crate::stack::stack;
 use crate::version::{VersionId, VersionManifest};
 
@@ -53,7 +64,18 @@ const LINK_LETTERS: usize = 24;
 pub struct Cache {
     files_dir: PathBuf,
     merges_dir: PathBuf,
+    manifests_dir: PathBuf,
+    answers_dir: PathBuf,
     files: Files,
+    claims: Claims,
+    /// The files that were hashed since the cache was opened.
+    scrubbed: BTreeSet<String>,
+    /// The chain whose files are being hashed, and those that were not hashed yet.
+    unscrubbed: (String, Vec<(String, u64)>),
+    /// Whether the registry is not asked.
+    is_offline: bool,
+    /// Whether files are copied into memory instead of being mapped.
+    in_memory: bool,
     /// The open layers, by the name of the run of versions that each layer has the rows of.
     open: HashMap<String, Layer>,
     /// The manifests that were read, which never change.
@@ -99,7 +121,14 @@ impl Cache {
         Ok(Self {
             files_dir,
             merges_dir,
+            manifests_dir: folder.join(model).join("manifests"),
+            answers_dir: remembered::folder(folder, model),
             files,
+            claims: Claims::new(&folder.join(model)),
+            scrubbed: BTreeSet::new(),
+            unscrubbed: Default::default(),
+            is_offline: false,
+            in_memory: false,
             open: HashMap::new(),
             manifests: BTreeMap::new(),
             fetched_files: AtomicU64::new(0),
@@ -107,6 +136,41 @@ impl Cache {
             merges: 0,
             merged_bytes: 0,
         })
+    }
+
+    /// Makes the cache copy files into memory, or map them. A copy stays whole if the disk fails or
+    /// the file is truncated.
+    pub fn set_in_memory(&mut self, in_memory: bool) {
+        self.in_memory = in_memory;
+    }
+
+    /// Makes the cache load versions without the registry, from what it has already, or with it.
+    pub fn set_offline(&mut self, is_offline: bool) {
+        self.is_offline = is_offline;
+    }
+
+    /// Claims the versions that this process has open, so that no process that shares the cache
+    /// removes their files. With `is_loading`, no file that is newer than the claim is removed
+    /// either.
+    ///
+    /// # Errors
+    /// Returns an error if the claim cannot be written.
+    pub fn claim(&mut self, versions: BTreeSet<VersionId>, is_loading: bool) -> Result<()> {
+        self.claims.set(versions, is_loading)
+    }
+
+    /// Keeps the last answer of the registry about `followed`, the name of a pointer or of another
+    /// rule, for a start without the registry.
+    ///
+    /// # Errors
+    /// Returns an error if the answer cannot be written.
+    pub fn remember(&self, followed: &str, answer: &Remembered) -> Result<()> {
+        answer.write(&self.files, &self.answers_dir, followed)
+    }
+
+    /// Returns the last answer of the registry about `followed`, if the cache has it.
+    pub fn recall(&self, followed: &str) -> Option<Remembered> {
+        Remembered::read(&self.answers_dir, followed)
     }
 
     /// Returns the counts since the cache was opened.
@@ -143,7 +207,8 @@ impl Cache {
         &self.files_dir
     }
 
-    /// Returns the chain of a version like [`Model::chain`], but reads no manifest twice.
+    /// Returns the chain of a version like [`Model::chain`], but reads no manifest twice. Without the
+    /// registry, the manifests are those that the cache has kept.
     ///
     /// # Errors
     /// Returns the errors of [`Model::chain`].
@@ -152,15 +217,56 @@ impl Cache {
         model: &Model,
         version: VersionId,
     ) -> Result<Vec<Arc<VersionManifest>>> {
-        let known = &mut self.manifests;
-        model.chain_by(version, |version| {
-            if let Some(manifest) = known.get(&version) {
+        let mut read = Vec::new();
+        let chain = model.chain_by(version, |version| {
+            if let Some(manifest) = self.manifests.get(&version) {
                 return Ok(manifest.clone());
             }
-            let manifest = Arc::new(model.version(version)?);
-            known.insert(version, manifest.clone());
+            let manifest = if self.is_offline {
+                let path = self.manifest_path(version);
+                let refuse = |error: std::io::Error| Error::File {
+                    path: path.clone(),
+                    reason: format!(
+                        "the registry does not answer, and the cache has no copy: {error}"
+                    ),
+                };
+                model.parse_version(version, &fs::read(&path).map_err(refuse)?)?
+            } else {
+                model.version(version)?
+            };
+            let manifest = Arc::new(manifest);
+            read.push(manifest.clone());
             Ok(manifest)
-        })
+        });
+        for manifest in read {
+            if !self.is_offline {
+                self.keep_manifest(&manifest)?;
+            }
+            self.manifests.insert(manifest.version, manifest);
+        }
+        chain
+    }
+
+    /// Keeps a copy of a manifest. The copy is not synced, because its hash tells whether it is
+    /// whole.
+    fn keep_manifest(&self, manifest: &VersionManifest) -> Result<()> {
+        let files = self.files.scratch();
+        files.create_dir(&self.manifests_dir)?;
+        Ok(files.write_bytes(self.manifest_path(manifest.version), &manifest.to_bytes())?)
+    }
+
+    /// Returns a manifest that this process has read or that the cache has kept.
+    fn known_manifest(&self, version: VersionId) -> Option<Arc<VersionManifest>> {
+        if let Some(manifest) = self.manifests.get(&version) {
+            return Some(manifest.clone());
+        }
+        let manifest: VersionManifest =
+            serde_json::from_slice(&fs::read(self.manifest_path(version)).ok()?).ok()?;
+        (manifest.version == version).then(|| Arc::new(manifest))
+    }
+
+    fn manifest_path(&self, version: VersionId) -> PathBuf {
+        self.manifests_dir.join(format!("{:020}.json", version.0))
     }
 
     /// Returns the rows of the last version of `chain`, which [`Model::chain`] has returned.
@@ -219,75 +325,14 @@ impl Cache {
             self.files.sync_dir(&self.files_dir)?;
             pace.waited();
         }
-        Ok(mmap::map(self.files_dir.join(name))?)
+        let path = self.files_dir.join(name);
+        Ok(if self.in_memory { mmap::copy(path, &mut || pace.piece())? } else { mmap::map(path)? })
     }
 
-    /// Closes the layers that are not used elsewhere, and removes the merges and files that none of
-    /// `chains` needs. Returns the number of freed bytes. Other processes must not use the cache
-    /// for other versions.
-    ///
-    /// # Errors
-    /// Returns an error if a folder cannot be listed or a file cannot be removed.
-    pub fn trim(&mut self, chains: &[&[Arc<VersionManifest>]]) -> Result<u64> {
-        self.open.retain(|_, layer| layer.is_shared());
-        let oldest = chains.iter().filter_map(|chain| chain.first()).map(|base| base.version).min();
-        self.manifests.retain(|&version, _| oldest.is_some_and(|oldest| version >= oldest));
-        let mut merges = BTreeSet::new();
-        let mut files = BTreeSet::new();
-        for chain in chains {
-            let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
-            for run in stack(&rows) {
-                if run.len() > 1 {
-                    merges.insert(format!("{}.json", run_name(chain, &run)));
-                } else {
-                    files.extend(chain[run.start].files().into_iter().map(|(name, _)| name));
-                }
-            }
-            if let Some(newest) = chain.last() {
-                files.extend(
-                    newest
-                        .files()
-                        .into_iter()
-                        .skip(newest.layer.files().count())
-                        .map(|(name, _)| name),
-                );
-            }
-        }
-        for name in list_names(&self.merges_dir)? {
-            if merges.contains(&name) {
-                if let Some(manifest) = self.read_merge(&self.merges_dir.join(&name))? {
-                    files.extend(manifest.files().map(LayerFile::name));
-                }
-            } else {
-                self.files.remove_file(self.merges_dir.join(&name))?;
-            }
-        }
-        let mut freed = self.sweep()?;
-        for name in list_names(&self.files_dir)? {
-            if !files.contains(&name) {
-                let path = self.files_dir.join(&name);
-                freed += fs::metadata(&path).map_or(0, |m| m.len());
-                self.files.remove_file(path)?;
-            }
-        }
-        Ok(freed)
-    }
-
-    /// Removes the unfinished files of processes that were killed. Only old ones are removed,
-    /// because another process may be writing a new one.
-    fn sweep(&self) -> Result<u64> {
-        let mut freed = 0;
-        let is_unfinished = |name: &String| name.starts_with('.') && name.ends_with(".tmp");
-        for name in list_all_names(&self.files_dir)?.into_iter().filter(is_unfinished) {
-            let path = self.files_dir.join(name);
-            let Ok(metadata) = fs::metadata(&path) else { continue };
-            let age = metadata.modified().ok().and_then(|at| at.elapsed().ok());
-            if age.is_some_and(|age| age > LONGEST_WRITE) {
-                self.files.remove_file(path)?;
-                freed += metadata.len();
-            }
-        }
-        Ok(freed)
+    /// Returns whether the folder has a file of this name and size.
+    fn has(&self, name: &str, bytes: u64) -> bool {
+        let found = fs::symlink_metadata(self.files_dir.join(name));
+        found.is_ok_and(|found| found.is_file() && found.len() == bytes)
     }
 
     /// Opens one run of a chain as one layer, which is merged unless it was merged before.
@@ -306,7 +351,7 @@ impl Cache {
         if let Some(layer) = self.open.get(&name) {
             return Ok(layer.clone());
         }
-        if let Some(layer) = self.open_merge(&name, layouts)? {
+        if let Some(layer) = self.open_merge(&name, layouts, pace)? {
             return Ok(layer);
         }
         if !self.merges_dir.is_dir() {
@@ -317,7 +362,8 @@ impl Cache {
         let mut layers = Vec::new();
         let mut next = run.start;
         for end in (run.start + 2..run.end).rev() {
-            if let Some(layer) = self.open_merge(&run_name(chain, &(run.start..end)), layouts)? {
+            let name = run_name(chain, &(run.start..end));
+            if let Some(layer) = self.open_merge(&name, layouts, pace)? {
                 layers.push(layer);
                 next = end;
                 break;
@@ -330,6 +376,7 @@ impl Cache {
         let is_base = run.start == 0;
         let manifest =
             merge_layers(&self.files, &self.files_dir, layouts, &borrowed, is_base, pace)?;
+        self.scrubbed.extend(manifest.files().map(LayerFile::name));
         self.merges += 1;
         self.merged_bytes += manifest.files().map(|file| file.bytes).sum::<u64>();
         pace.piece();
@@ -338,24 +385,40 @@ impl Cache {
             .expect("a layer's manifest is plain data with text keys, which JSON can always hold");
         self.files.write_bytes(self.merges_dir.join(format!("{name}.json")), &bytes)?;
         pace.waited();
-        let layer = Layer::open(self.files_dir.as_path(), &manifest, layouts)?;
+        let layer = self.open_layer(&manifest, layouts, pace)?;
         self.open.insert(name, layer.clone());
         Ok(layer)
     }
 
     /// Opens an existing merge. Returns `None` if there is no such merge, or if it is incomplete.
-    fn open_merge(&mut self, name: &str, layouts: &[TableLayout]) -> Result<Option<Layer>> {
+    fn open_merge(
+        &mut self,
+        name: &str,
+        layouts: &[TableLayout],
+        pace: &mut dyn Throttle,
+    ) -> Result<Option<Layer>> {
         if let Some(layer) = self.open.get(name) {
             return Ok(Some(layer.clone()));
         }
         let path = self.merges_dir.join(format!("{name}.json"));
         let Some(manifest) = self.read_merge(&path)? else { return Ok(None) };
         // A merge that cannot be opened is not an error, because it can be made again.
-        let Ok(layer) = Layer::open(self.files_dir.as_path(), &manifest, layouts) else {
-            return Ok(None);
-        };
+        let Ok(layer) = self.open_layer(&manifest, layouts, pace) else { return Ok(None) };
         self.open.insert(name.to_owned(), layer.clone());
         Ok(Some(layer))
+    }
+
+    fn open_layer(
+        &self,
+        manifest: &LayerManifest,
+        layouts: &[TableLayout],
+        pace: &mut dyn Throttle,
+    ) -> Result<Layer> {
+        Ok(if self.in_memory {
+            Layer::open(&Copies::new(&self.files_dir, pace), manifest, layouts)?
+        } else {
+            Layer::open(self.files_dir.as_path(), manifest, layouts)?
+        })
     }
 
     fn read_merge(&self, path: &Path) -> Result<Option<LayerManifest>> {
@@ -381,14 +444,17 @@ impl Cache {
         }
         let mut is_new = false;
         for file in version.layer.files() {
-            is_new |= self.fetch(model, &file.name(), file, pace)?;
+            if self.fetch(model, &file.name(), file, pace)? {
+                is_new = true;
+                self.scrubbed.insert(file.name());
+            }
         }
         if is_new {
             pace.piece();
             self.files.sync_dir(&self.files_dir)?;
             pace.waited();
         }
-        let layer = Layer::open(self.files_dir.as_path(), &version.layer, layouts)?;
+        let layer = self.open_layer(&version.layer, layouts, pace)?;
         self.open.insert(version.chain.clone(), layer.clone());
         Ok(layer)
     }

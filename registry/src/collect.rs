@@ -21,6 +21,9 @@ use crate::error::{Error, Result};
 use crate::model::{Model, check_name};
 use crate::version::VersionId;
 
+/// The largest number of bytes of a lease.
+const LEASE_BYTES: u64 = 1 << 20;
+
 /// The rules by which a garbage collection keeps versions and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
@@ -157,7 +160,7 @@ impl Model {
         let mut leased = BTreeSet::new();
         for object in self.store.list(&folder)?.objects {
             let path = format!("{folder}/{}", object.name);
-            let Some(bytes) = self.store.get(&path)? else { continue };
+            let Some(bytes) = self.store.get_at_most(&path, LEASE_BYTES)? else { continue };
             let lease: Lease = serde_json::from_slice(&bytes).map_err(|e| Error::Manifest {
                 path,
                 reason: format!("the lease cannot be parsed: {e}"),
@@ -176,7 +179,12 @@ impl Model {
     fn needed_files(&self, keep: usize, sum: &mut Collected) -> Result<BTreeSet<String>> {
         let mut roots: BTreeSet<VersionId> = self.page(None, keep.max(1))?.into_iter().collect();
         for pointer in self.pointers()? {
-            roots.insert(self.pointer(&pointer)?.to.version);
+            match self.pointer(&pointer) {
+                Ok(moved) => _ = roots.insert(moved.to.version),
+                // An empty folder is no pointer.
+                Err(Error::NoPointer { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         roots.extend(self.pins()?);
         roots.extend(self.leased_versions()?);

@@ -6,22 +6,25 @@
 //! <model>/files/<ab>/<blake3>.<kind>        everything else, named by the hash of its bytes
 //! <model>/pins/<version>.json               versions that garbage collection leaves alone
 //! <model>/leases/<server>.json              versions that a running server has loaded
+//! <model>/proofs/<version>.json             notes that a server has served a version
 //! ```
 //!
 //! # Crash consistency
 //! Files go first and the manifest last, by create-if-absent. A publisher that dies leaves files
 //! that no manifest names, which garbage collection removes. Objects are never changed in place.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use zillion_access::TrustedKeys;
 use zillion_device::{Clock, Files};
-use zillion_store::{Store, StoreStop};
+use zillion_store::{Environment, Store, StoreStop};
 
 use crate::error::{Error, Result};
 use crate::numbered::Numbered;
 use crate::pointer::{MoveKind, PointerLog, PointerMove};
+use crate::remembered::can_begin;
 use crate::trust::{Signer, Trust};
 use crate::version::{Link, VersionId, VersionManifest};
 
@@ -56,6 +59,31 @@ impl Registry {
         Ok(Self::new(Store::create_at(url, files)?, clock))
     }
 
+    /// Opens the registry at a URL for a server that can begin without it: if `cache` holds what
+    /// a server has served before for all of `models`, the registry is not asked whether it exists
+    /// and is accessible.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Store::open`], or only those of [`Store::attach_in`] if the cache
+    /// suffices.
+    pub fn open_for_server<'a>(
+        url: &str,
+        files: Files,
+        clock: Arc<dyn Clock>,
+        cache: &Path,
+        models: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self> {
+        let environment = Environment::process();
+        let mut models = models.into_iter().peekable();
+        let has_models = models.peek().is_some();
+        let store = if has_models && models.all(|model| can_begin(cache, model)) {
+            Store::attach_in(&environment, url, files)?
+        } else {
+            Store::open_in(&environment, url, files)?
+        };
+        Ok(Self::new(store, clock))
+    }
+
     /// Makes the registry of a store that is open.
     pub fn new(store: Store, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock, trust: Trust::default() }
@@ -77,6 +105,12 @@ impl Registry {
     /// Returns the store of the registry.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Returns the same registry with operations on the store that `stop` can end early.
+    #[must_use]
+    pub fn with_stop(&self, stop: StoreStop) -> Self {
+        Self { store: self.store.with_stop(stop), ..self.clone() }
     }
 
     /// Returns the model with this name, which may not have a version yet.
@@ -146,6 +180,15 @@ impl Model {
         Ok(self.versions.last()?.map(VersionId))
     }
 
+    /// Returns the number of the version that was published last, given that `known` was published.
+    /// Costs one request if it still is the last.
+    ///
+    /// # Errors
+    /// Returns an error if the store fails.
+    pub fn latest_since(&self, known: VersionId) -> Result<Option<VersionId>> {
+        Ok(self.versions.last_since(known.0)?.map(VersionId))
+    }
+
     /// Reads the manifest of a version, and verifies it against its own hash and, if there are
     /// trusted keys, its signature.
     ///
@@ -160,7 +203,7 @@ impl Model {
         }
     }
 
-    /// Reads a manifest from the bytes of its object, and verifies it.
+    /// Reads a manifest from the bytes of its object or of its copy, and verifies it.
     pub(crate) fn parse_version(
         &self,
         version: VersionId,
@@ -266,6 +309,16 @@ impl Model {
         last.ok_or_else(|| Error::NoPointer { pointer: pointer.to_owned() })
     }
 
+    /// Returns the last move of a pointer, given that `known` was its last move earlier. Costs one
+    /// request if it still is.
+    ///
+    /// # Errors
+    /// Returns [`Error::NoPointer`] if the pointer has no move any more.
+    pub fn pointer_since(&self, pointer: &str, known: &PointerMove) -> Result<PointerMove> {
+        let last = self.pointer_log(pointer)?.last_since(known)?;
+        last.ok_or_else(|| Error::NoPointer { pointer: pointer.to_owned() })
+    }
+
     /// Returns up to `limit` moves of a pointer before number `end`, the newest first, as they were
     /// written: their signatures are not verified.
     ///
@@ -282,12 +335,14 @@ impl Model {
         }
     }
 
-    /// Returns the names of all pointers that were set, in ascending order.
+    /// Returns the names of all pointers that were set, in ascending order. A folder whose name no
+    /// pointer can have is left out.
     ///
     /// # Errors
     /// Returns an error if the store fails.
     pub fn pointers(&self) -> Result<Vec<String>> {
-        Ok(self.store.list(&format!("{}/pointers", self.name))?.folders)
+        let folders = self.store.list(&format!("{}/pointers", self.name))?.folders;
+        Ok(folders.into_iter().filter(|name| check_name("pointer", name).is_ok()).collect())
     }
 
     /// Moves a pointer to a version. Returns the move, or the earlier move if the pointer already

@@ -5,11 +5,21 @@
 //! thousand objects. Numbers are assigned without a gap, by create-if-absent.
 
 use bytes::Bytes;
-use zillion_store::{Error as StoreError, Store};
+use zillion_store::Store;
 
 use crate::error::Result;
 
 const FAN: u64 = 1000;
+/// The number of digits in the name of a folder of the first level.
+const HIGH_DIGITS: usize = 14;
+/// The number of digits in the name of a folder of the second level.
+const MIDDLE_DIGITS: usize = 3;
+
+/// The largest number of objects that are requested one by one before the folders are listed.
+const STEPS: u64 = 8;
+
+/// The largest number of bytes of an object: a manifest lists up to some hundred thousand files.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A sequence of numbered objects below a folder.
 #[derive(Clone, Debug)]
@@ -31,16 +41,28 @@ impl Numbered {
 
     /// Returns the largest number in use, or `None` for an empty sequence.
     pub(crate) fn last(&self) -> Result<Option<u64>> {
-        let Some(high) = self.store.list(&self.folder)?.folders.pop() else { return Ok(None) };
+        let Some(high) = self.folders(&self.folder, HIGH_DIGITS)?.pop() else { return Ok(None) };
+        let before = high.parse::<u64>().unwrap_or(0);
         let high = format!("{}/{high}", self.folder);
         // A killed writer may leave the folder of an object that it never wrote.
-        for middle in self.store.list(&high)?.folders.iter().rev() {
+        for middle in self.folders(&high, MIDDLE_DIGITS)?.iter().rev() {
             if let Some(last) = self.numbers(&format!("{high}/{middle}"))?.pop() {
                 return Ok(Some(last));
             }
         }
-        let before = high.rsplit('/').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-        self.last_before(before * FAN * FAN)
+        self.last_before(before.saturating_mul(FAN * FAN))
+    }
+
+    /// Returns the largest number in use, given that `known` was in use. Numbers have no gap, so
+    /// that one request for the next object replaces three listings if nothing has changed.
+    pub(crate) fn last_since(&self, known: u64) -> Result<Option<u64>> {
+        for number in known..known.saturating_add(STEPS) {
+            let next = number.saturating_add(1);
+            if self.store.head(&self.name(next))?.is_none() {
+                return Ok(Some(number));
+            }
+        }
+        self.last()
     }
 
     /// Returns up to `limit` numbers below `end`, in descending order.
@@ -60,7 +82,7 @@ impl Numbered {
     }
 
     pub(crate) fn get(&self, number: u64) -> Result<Option<Bytes>> {
-        Ok(self.store.get(&self.name(number))?)
+        Ok(self.store.get_at_most(&self.name(number), MAX_BYTES)?)
     }
 
     /// Writes the object with this number. Returns `false` if the object exists already.
@@ -80,22 +102,21 @@ impl Numbered {
         Ok(if end == 0 { None } else { self.page(end, 1)?.pop() })
     }
 
-    /// Returns the numbers in a folder, in ascending order.
+    /// Returns the names of the folders in `folder` that belong to the sequence, in ascending order.
+    fn folders(&self, folder: &str, digits: usize) -> Result<Vec<String>> {
+        let mut folders = self.store.list(folder)?.folders;
+        folders.retain(|name| name.len() == digits && name.bytes().all(|b| b.is_ascii_digit()));
+        Ok(folders)
+    }
+
+    /// Returns the numbers in a folder, in ascending order. An object of another name does not
+    /// belong to the sequence, and must not keep readers from it.
     fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
+        let number = |name: &str| {
+            let number = name.strip_suffix(".json")?.parse::<u64>().ok()?;
+            (self.name(number) == format!("{folder}/{name}")).then_some(number)
+        };
         let listing = self.store.list(folder)?;
-        let number = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();
-        listing
-            .objects
-            .iter()
-            .map(|object| {
-                number(&object.name).ok_or_else(|| {
-                    let path = format!("{folder}/{}", object.name);
-                    let reason =
-                        "this folder holds only numbered objects; move the object elsewhere"
-                            .to_owned();
-                    StoreError::Store { action: "understand", path, reason }.into()
-                })
-            })
-            .collect()
+        Ok(listing.objects.iter().filter_map(|object| number(&object.name)).collect())
     }
 }

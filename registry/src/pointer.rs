@@ -91,6 +91,15 @@ impl PointerLog {
         }
     }
 
+    /// Returns the last move, given that `known` was the last move earlier.
+    pub(crate) fn last_since(&self, known: &PointerMove) -> Result<Option<PointerMove>> {
+        match self.moves.last_since(known.number)? {
+            Some(number) if number == known.number => Ok(Some(known.clone())),
+            Some(number) => self.get(number).map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Returns up to `limit` moves before number `end`, the newest first.
     pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<PointerMove>> {
         self.moves.page(end, limit)?.into_iter().map(|number| self.get(number)).collect()

@@ -4,16 +4,23 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 use zillion_access::Signature;
 use zillion_feature::{Cursor, HASH_ID, Statistics};
-use zillion_rows::layer::{LayerFile, LayerManifest};
+use zillion_rows::layer::{LayerFile, LayerManifest, deserialize_hash};
 use zillion_rows::{TableLayout, TableSpec};
 
 use crate::error::{Error, Result};
 
 /// The version of the format of manifests.
 const FORMAT: u32 = 1;
+
+/// The largest number of bytes of the graph and of the parity rows, which are parsed in memory.
+const MAX_JSON_BYTES: u64 = 64 << 20;
+
+/// The largest number of letters of the kind of a file.
+const KIND_LETTERS: usize = 16;
 
 /// The number of a version. The versions of a model are numbered from 1, and no number is used
 /// twice.
@@ -116,9 +123,12 @@ pub struct Link {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionFile {
-    /// The extension of the name, for example `json` or `safetensors`.
+    /// The extension of the name, for example `json` or `safetensors`: 1 to 16 lower-case letters
+    /// and digits.
+    #[serde(deserialize_with = "deserialize_kind")]
     pub kind: String,
     /// The BLAKE3 hash of the bytes, in hexadecimal.
+    #[serde(deserialize_with = "deserialize_hash")]
     pub blake3: String,
     /// The number of bytes.
     pub bytes: u64,
@@ -164,9 +174,14 @@ impl VersionManifest {
     /// Returns the names, hashes and sizes of all files, those of the layer first.
     pub fn files(&self) -> Vec<(String, LayerFile)> {
         let rows = self.layer.files().map(|file| (file.name(), file.clone()));
-        let rest = [&self.graph, &self.dense, &self.parity].into_iter().chain(&self.sides);
-        let rest = rest.map(|f| (f.name(), LayerFile { blake3: f.blake3.clone(), bytes: f.bytes }));
-        rows.chain(rest).collect()
+        rows.chain(self.own_files()).collect()
+    }
+
+    /// Returns the names, hashes and sizes of the files that do not belong to the layer.
+    pub(crate) fn own_files(&self) -> Vec<(String, LayerFile)> {
+        let files = [&self.graph, &self.dense, &self.parity].into_iter().chain(&self.sides);
+        let described = |f: &VersionFile| LayerFile { blake3: f.blake3.clone(), bytes: f.bytes };
+        files.map(|f| (f.name(), described(f))).collect()
     }
 
     /// Computes the chain hash of this manifest.
@@ -224,6 +239,15 @@ impl VersionManifest {
                 manifest.chain
             ));
         }
+        if let Some(file) =
+            [&manifest.graph, &manifest.parity].into_iter().find(|f| f.bytes > MAX_JSON_BYTES)
+        {
+            return refuse(format!(
+                "file `{}` has {} bytes, but a graph or parity rows have at most {MAX_JSON_BYTES}",
+                file.name(),
+                file.bytes
+            ));
+        }
         if let Some(parent) = &manifest.parent
             && parent.version >= version
         {
@@ -234,6 +258,18 @@ impl VersionManifest {
         }
         Ok(manifest)
     }
+}
+
+/// Reads the kind of a file, which becomes a part of a path.
+fn deserialize_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let is_plain = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z');
+    if (1..=KIND_LETTERS).contains(&text.len()) && text.bytes().all(is_plain) {
+        return Ok(text);
+    }
+    let shown: String = text.chars().take(KIND_LETTERS).collect();
+    let expected = "a kind of file of 1 to 16 lower-case letters and digits";
+    Err(D::Error::invalid_value(Unexpected::Str(&shown), &expected))
 }
 
 impl fmt::Display for VersionId {
@@ -247,5 +283,28 @@ impl FromStr for VersionId {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse().map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(kind: &str, blake3: &str) -> Result<VersionFile, String> {
+        let file = serde_json::json!({ "kind": kind, "blake3": blake3, "bytes": 1 });
+        serde_json::from_value(file).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_name_of_a_file_stays_in_its_folder() {
+        let hash = "a".repeat(64);
+        assert_eq!(parse("arrow", &hash).unwrap().name(), format!("{hash}.arrow"));
+        for kind in ["", "./../../secret.txt", "a/b", "JSON", "..", "a.b", &"a".repeat(17)] {
+            let said = parse(kind, &hash).unwrap_err();
+            assert!(said.contains("a kind of file"), "{kind}: {said}");
+        }
+        for blake3 in ["", "../../secret", &"A".repeat(64)] {
+            assert!(parse("json", blake3).unwrap_err().contains("BLAKE3"), "{blake3}");
+        }
     }
 }

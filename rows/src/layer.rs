@@ -33,6 +33,7 @@
 mod checkpoint;
 mod difference;
 mod merge;
+mod name;
 mod open;
 mod part;
 mod source;
@@ -44,6 +45,7 @@ use zillion_feature::SLOTS;
 pub use checkpoint::layer_of_checkpoint;
 pub use difference::difference;
 pub use merge::merge_layers;
+pub use name::deserialize_hash;
 pub use open::{Layer, Places, verify_layer};
 pub use part::{Found, LayerRow, WholeRow};
 pub use source::{LayerSource, MAX_LAYERS};
@@ -64,6 +66,7 @@ const KEYS_PER_ENTRY: u64 = 4;
 #[serde(deny_unknown_fields)]
 pub struct LayerFile {
     /// The BLAKE3 hash of the file, in hexadecimal.
+    #[serde(deserialize_with = "deserialize_hash")]
     pub blake3: String,
     /// The size of the file in bytes.
     pub bytes: u64,

@@ -88,42 +88,68 @@ impl ParityRows {
     /// Reads a file that [`ParityRows::to_json`] wrote.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not a valid file of parity rows.
+    /// Returns an error if the bytes are not such a file, or if its lists do not have the lengths
+    /// that its number of rows demands.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
-        serde_json::from_slice(bytes)
-            .map_err(|e| Error::Refused(format!("cannot read the parity rows of the version: {e}")))
+        let refuse = |reason: String| {
+            Error::Refused(format!("cannot read the parity rows of the version: {reason}"))
+        };
+        let rows: Self = serde_json::from_slice(bytes).map_err(|e| refuse(e.to_string()))?;
+        rows.check_lengths()
+            .map_err(|reason| refuse(format!("{reason}; publish a new version")))?;
+        Ok(rows)
     }
 
-    /// Returns one request for each row.
-    ///
-    /// # Errors
-    /// Returns an error if a column has fewer values than the rows need.
-    fn to_requests(&self) -> Result<Vec<RawColumns<'_>>> {
-        let mut requests = vec![RawColumns::new(); self.rows];
+    /// Checks that all lists have the lengths that the number of rows demands. Then the number of
+    /// rows is smaller than the number of bytes of the file, and can be used to reserve memory.
+    fn check_lengths(&self) -> Result<(), String> {
+        let rows = self.rows;
+        if self.logits.is_empty() && rows > 0 {
+            return Err(format!("the file has {rows} rows without scores"));
+        }
+        if let Some(scores) = self.logits.iter().find(|scores| scores.len() != rows) {
+            let found = scores.len();
+            return Err(format!("the file has {rows} rows and {found} scores of a label"));
+        }
         for column in &self.columns {
-            let mut values = column.values.iter();
-            for (row, request) in requests.iter_mut().enumerate() {
-                let length = match &column.lengths {
-                    None => 1,
-                    Some(lengths) => lengths.get(row).copied().unwrap_or_default(),
-                };
-                let own: Vec<RawValue<'_>> =
-                    values.by_ref().take(length).map(ParityValue::to_raw).collect();
-                if own.len() < length {
-                    return Err(Error::Refused(format!(
-                        "parity row {row} of the version lacks values of input `{}`; publish a new version",
-                        column.name
-                    )));
+            let (lengths, values) = match &column.lengths {
+                None => (rows, Some(rows)),
+                Some(lengths) => {
+                    let mut all = lengths.iter().copied();
+                    (lengths.len(), all.try_fold(0, usize::checked_add))
                 }
-                let raw = RawColumn {
-                    values: RawValues::Any(own),
-                    lengths: column.lengths.as_ref().map(|_| vec![length]),
-                    is_shared: false,
-                };
-                request.insert(Cow::Borrowed(column.name.as_str()), raw);
+            };
+            if lengths != rows || values != Some(column.values.len()) {
+                return Err(format!(
+                    "the file has {rows} rows, but input `{}` has {lengths} lengths and {} values, which do not fit",
+                    column.name,
+                    column.values.len()
+                ));
             }
         }
-        Ok(requests)
+        Ok(())
+    }
+
+    /// Yields each row as a request of its own. One request exists at a time, so that the memory
+    /// does not grow with the number of rows times the number of inputs.
+    fn requests(&self) -> impl Iterator<Item = RawColumns<'_>> {
+        let mut rest: Vec<&[ParityValue]> =
+            self.columns.iter().map(|column| column.values.as_slice()).collect();
+        (0..self.rows).map(move |row| {
+            let columns = self.columns.iter().zip(&mut rest).map(|(column, rest)| {
+                let length = column.lengths.as_ref().map(|lengths| lengths[row]);
+                // The lengths were checked when the file was read.
+                let (own, others) = rest.split_at(length.unwrap_or(1).min(rest.len()));
+                *rest = others;
+                let raw = RawColumn {
+                    values: RawValues::Any(own.iter().map(ParityValue::to_raw).collect()),
+                    lengths: length.map(|length| vec![length]),
+                    is_shared: false,
+                };
+                (Cow::Borrowed(column.name.as_str()), raw)
+            });
+            columns.collect()
+        })
     }
 
     /// Scores the rows with `score`, and compares the results with the log odds of the trainer.
@@ -148,10 +174,9 @@ impl ParityRows {
             )));
         }
         let tolerance = if self.computed_with == instruction_set() { 0.0 } else { TOLERANCE };
-        let requests = self.to_requests()?;
-        pace.piece();
-        for (row, request) in requests.iter().enumerate() {
-            let scores = score(request)?;
+        self.check_lengths().map_err(Error::Refused)?;
+        for (row, request) in self.requests().enumerate() {
+            let scores = score(&request)?;
             for ((label, found), wanted) in tasks.iter().zip(&scores).zip(&self.logits) {
                 let found = found.first().copied().unwrap_or(f32::NAN);
                 let wanted = wanted.get(row).copied().unwrap_or(f32::NAN);
@@ -201,5 +226,58 @@ fn to_parity_values(values: &RawValues<'_>) -> Vec<ParityValue> {
         RawValues::Uints(values) => values.iter().map(|&x| ParityValue::Uint(x)).collect(),
         RawValues::Floats(values) => values.iter().map(|&x| of(&RawValue::Float(x))).collect(),
         RawValues::Any(values) => values.iter().map(of).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_rows::layer::Unthrottled;
+
+    use super::*;
+
+    fn read(json: &str) -> Result<ParityRows, String> {
+        ParityRows::from_json(json.as_bytes()).map_err(|e| e.to_string())
+    }
+
+    fn file(rows: &str, columns: &str, logits: &str) -> String {
+        format!(
+            r#"{{"rows": {rows}, "columns": [{columns}], "logits": [{logits}], "computed_with": ""}}"#
+        )
+    }
+
+    #[test]
+    fn rows_without_contents_are_refused() {
+        let ints = r#"{"name": "a", "values": [{"int": 1}, {"int": 2}]}"#;
+        let said = read(&file("10000000000000", "", "")).unwrap_err();
+        assert!(said.contains("10000000000000 rows without scores"), "{said}");
+        let said = read(&file("10000000000000", "", "[1, 2]")).unwrap_err();
+        assert!(said.contains("2 scores of a label"), "{said}");
+        let said = read(&file("3", ints, "[1, 2, 3]")).unwrap_err();
+        assert!(said.contains("input `a` has 3 lengths and 2 values"), "{said}");
+        assert!(read(&file("2", ints, "[1, 2]")).is_ok());
+        let most = usize::MAX;
+        for lengths in [format!("{most}, 3"), format!("{most}, {most}"), "1".into(), "1, 2".into()]
+        {
+            let column = format!(
+                r#"{{"name": "a", "values": [{{"int": 1}}, "missing"], "lengths": [{lengths}]}}"#
+            );
+            let said = read(&file("2", &column, "[1, 2]")).unwrap_err();
+            assert!(said.contains("which do not fit"), "{lengths}: {said}");
+        }
+    }
+
+    #[test]
+    fn each_row_is_a_request_of_its_own() {
+        let columns = r#"{"name": "a", "values": [{"int": 1}, {"int": 2}]},
+            {"name": "b", "values": ["missing", {"text": "x"}, {"int": 7}], "lengths": [3, 0]}"#;
+        let rows = read(&file("2", columns, "[0.5, 1.5]")).unwrap();
+        let mut seen = Vec::new();
+        let score = |request: &RawColumns<'_>| {
+            seen.push((request["a"].values.len(), request["b"].values.len()));
+            Ok(vec![vec![seen.len() as f32 - 0.5]])
+        };
+        let tasks = ["y".to_owned()];
+        rows.replay(VersionId(1), &tasks, score, &mut Unthrottled).unwrap();
+        assert_eq!(seen, [(1, 3), (1, 0)]);
     }
 }

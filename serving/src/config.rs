@@ -35,6 +35,22 @@ pub struct ServeConfig {
     /// The number of former current versions whose files stay in the cache. A rollback to one of
     /// them opens its files.
     pub retain_cached: usize,
+    /// The largest number of bytes of a model's cache. Files of loaded versions are kept in any
+    /// case. Without a value, [`ServeConfig::retain_cached`] is the only limit.
+    pub cache_bytes: Option<u64>,
+    /// Whether the rows of versions are copied into memory instead of being mapped. A copy survives
+    /// a disk that fails and a file that is truncated, and no other process shares it.
+    pub load_into_memory: bool,
+    /// The age of the registry's last answer above which the server is not ready. Without a value,
+    /// the server answers from its versions for as long as it runs.
+    pub max_stale: Option<Duration>,
+    /// The time that the registry has to answer before a starting server serves the versions of its
+    /// cache.
+    pub registry_wait: Duration,
+    /// The longest time that the server leaves a new version to other servers, so that one of them
+    /// proves it first. Each server and version have a wait of their own below this time. A server
+    /// without a version does not wait.
+    pub stagger: Duration,
     /// The name of the server in the leases of the registry.
     pub server: String,
     /// Whether clients may load and unload models.
@@ -114,6 +130,11 @@ impl Default for ServeConfig {
             poll: Duration::from_millis(200),
             retain: 8,
             retain_cached: 128,
+            cache_bytes: None,
+            load_into_memory: false,
+            max_stale: None,
+            registry_wait: Duration::from_millis(150),
+            stagger: Duration::ZERO,
             server: "server".to_owned(),
             model_control: false,
             traffic: BTreeMap::new(),

@@ -4,7 +4,7 @@
 //! registry may be slow, and any number of requests must not occupy more than one thread.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::access::Actor;
 use crate::domain::Domain;
@@ -12,8 +12,12 @@ use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::repository::Indexed;
 
-/// The interval between two checks of a model that is being loaded.
+/// The interval between two checks of a model that is being loaded, and of whether the server is
+/// stopping.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The longest time that a request of a client waits for the registry, and for its turn.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 impl Domain {
     /// Lists the models for a client, as [`Domain::index`] does.
@@ -47,6 +51,7 @@ impl Domain {
             if open.current.is_some() {
                 return Ok(());
             }
+            self.check_stopping()?;
             if let Some(problem) = &open.problem {
                 let refused =
                     ServeError::NotReady(format!("model `{model}` could not be loaded: {problem}"));
@@ -104,19 +109,50 @@ impl Domain {
         }
     }
 
+    fn check_stopping(&self) -> Result<()> {
+        if self.is_draining() {
+            return Err(ServeError::NotReady("the server is stopping".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Waits until the server is stopping, or `time` has passed.
+    async fn give_up(&self, time: Duration) -> ServeError {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            if let Err(stopping) = self.check_stopping() {
+                return stopping;
+            }
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+        let text = format!("the registry did not answer within {time:?}; try again later");
+        ServeError::NotReady(text)
+    }
+
+    /// Runs work that reads the registry. A client waits for its turn and for the work no longer
+    /// than [`LONGEST_WAIT`] each, and not at all once the server is stopping.
     async fn run_control<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let gone = |what: String| ServeError::Internal(what);
-        let turn = self.control_turn().await.map_err(|e| gone(e.to_string()))?;
+        self.check_stopping()?;
+        let turn = tokio::select! {
+            turn = self.control_turn() => turn.map_err(|e| gone(e.to_string()))?,
+            error = self.give_up(LONGEST_WAIT) => return Err(error),
+        };
+        self.begin_control(LONGEST_WAIT);
         let domain = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let done = work(&domain);
             drop(turn);
             done
         });
-        done.await
-            .map_err(|e| gone(format!("the request to the registry ended without a result: {e}")))?
+        tokio::select! {
+            done = done => done.map_err(|e| {
+                gone(format!("the request to the registry ended without a result: {e}"))
+            })?,
+            error = self.give_up(LONGEST_WAIT.saturating_mul(2)) => Err(error),
+        }
     }
 }

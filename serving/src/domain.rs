@@ -97,10 +97,10 @@ impl Domain {
         })
     }
 
-    /// Returns whether every model of the configuration has a version that answers, and the server
-    /// is not stopping.
+    /// Returns whether every model of the configuration has a version that answers and is not older
+    /// than the configuration allows, and the server is not stopping.
     pub fn is_ready(&self) -> bool {
-        let loaded = |host: &Arc<Host>| !host.is_required() || host.open().current.is_some();
+        let loaded = |host: &Arc<Host>| !host.is_required() || host.is_ready();
         !self.is_draining() && self.hosts().iter().all(loaded)
     }
 
@@ -117,13 +117,20 @@ impl Domain {
         self.metrics.set_ready(self.is_ready());
         let (waiting, work, bytes) = self.scoring.load();
         self.metrics.set_load(waiting, work, bytes);
+        for host in self.hosts() {
+            self.metrics.loading.set_age(host.name(), host.registry_age(), host.is_stale());
+        }
         self.metrics.text().map_err(|e| ServeError::Internal(e.to_string()))
     }
 
     /// Makes the server report that it is not ready, so that new requests go to another
     /// server. Open requests are still answered.
+    ///
+    /// All loaders and the requests of clients to the registry are told to stop, so that none of
+    /// them is waited for later.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+        self.repository.stop();
     }
 
     /// Returns the models, in ascending order of their names.
@@ -201,6 +208,12 @@ impl Domain {
     /// Returns whether clients may load and unload models.
     pub fn has_model_control(&self) -> bool {
         self.model_control
+    }
+
+    /// Begins a request of a client to the registry, which ends after `time` or when the server
+    /// stops.
+    pub(crate) fn begin_control(&self, time: Duration) {
+        self.repository.begin_control(time);
     }
 
     /// Waits until no other client is reading the registry.

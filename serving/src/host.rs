@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
@@ -85,13 +86,87 @@ pub struct Host {
     /// The version that the loader follows, which answers by default.
     follow: Mutex<Follow>,
     open: RwLock<Arc<OpenVersions>>,
+    contact: Mutex<Contact>,
+    /// The age of the registry's last answer above which the model does not count as ready.
+    max_stale: Option<Duration>,
+}
+
+/// The contact of a model's loader with the registry.
+#[derive(Clone, Copy, Debug)]
+struct Contact {
+    /// The time of the last answer of the registry, or the time when the loader began.
+    answered: Instant,
+    /// The age that the last answer had at that time.
+    age: Duration,
+    /// Whether the last look at the registry had no answer.
+    is_lost: bool,
 }
 
 impl Host {
-    pub(crate) fn new(name: &str, follow: Follow, is_required: bool) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        follow: Follow,
+        is_required: bool,
+        max_stale: Option<Duration>,
+    ) -> Self {
         let (name, follow) = (name.into(), Mutex::new(follow));
         let estimates = Default::default();
-        Self { name, estimates, is_required, follow, open: RwLock::default() }
+        let contact = Contact { answered: Instant::now(), age: Duration::ZERO, is_lost: false };
+        let (open, contact) = (RwLock::default(), Mutex::new(contact));
+        Self { name, estimates, is_required, follow, open, contact, max_stale }
+    }
+
+    /// Returns whether the model answers, from versions that are not older than the configuration
+    /// allows.
+    pub fn is_ready(&self) -> bool {
+        self.open().current.is_some() && !self.is_too_stale()
+    }
+
+    /// Returns the time since the last answer of the registry. Before the first answer, it is the
+    /// time since the loader began, and since the last answer in the cache if the model was loaded
+    /// from there.
+    pub fn registry_age(&self) -> Duration {
+        let contact = self.contact();
+        contact.answered.elapsed().saturating_add(contact.age)
+    }
+
+    /// Returns whether the last look at the registry had no answer, or the last answer is older than
+    /// the configuration allows.
+    pub fn is_stale(&self) -> bool {
+        self.contact().is_lost || self.is_too_stale()
+    }
+
+    /// Returns whether the last answer of the registry is older than the configuration allows.
+    pub fn is_too_stale(&self) -> bool {
+        self.max_stale.is_some_and(|most| self.registry_age() > most)
+    }
+
+    /// Describes the age of a stale model, or returns `None` if the model is not stale.
+    pub fn describe_staleness(&self) -> Option<String> {
+        let seconds = self.registry_age().as_secs();
+        let text = || format!("stale: the registry has not answered for {seconds} s");
+        self.is_stale().then(text)
+    }
+
+    /// Records that the model is loaded from the cache, with an answer of this age.
+    pub(crate) fn begin_stale(&self, age: Duration) {
+        let mut contact = self.contact.lock().unwrap_or_else(PoisonError::into_inner);
+        *contact = Contact { answered: Instant::now(), age, is_lost: true };
+    }
+
+    /// Records that the registry has answered.
+    pub(crate) fn record_contact(&self) {
+        let mut contact = self.contact.lock().unwrap_or_else(PoisonError::into_inner);
+        *contact = Contact { answered: Instant::now(), age: Duration::ZERO, is_lost: false };
+    }
+
+    /// Records that the registry has not answered.
+    pub(crate) fn lose_contact(&self) {
+        self.contact.lock().unwrap_or_else(PoisonError::into_inner).is_lost = true;
+    }
+
+    fn contact(&self) -> Contact {
+        *self.contact.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the server is ready only if a version of this model is loaded.
@@ -180,5 +255,33 @@ impl Host {
         let statistics = BTreeMap::from([(version, statistics)]);
         let open = OpenVersions { statistics, ..OpenVersions::default() };
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(open);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_without_its_registry_says_that_it_is_stale() {
+        let make = |max_stale| Host::new("m", Follow::Latest, true, max_stale);
+        let host = make(None);
+        assert_eq!((host.is_stale(), host.describe_staleness()), (false, None));
+        host.lose_contact();
+        assert!(host.is_stale() && !host.is_too_stale());
+        let text = host.describe_staleness().unwrap();
+        assert!(text.starts_with("stale: the registry has not answered for"), "{text}");
+        host.record_contact();
+        assert!(!host.is_stale());
+        // The age of an answer from the cache counts.
+        host.begin_stale(Duration::from_secs(7200));
+        assert!(host.registry_age() >= Duration::from_secs(7200));
+        assert!(host.is_stale() && !host.is_too_stale());
+        let host = make(Some(Duration::from_secs(3600)));
+        assert!(!host.is_too_stale());
+        host.begin_stale(Duration::from_secs(7200));
+        assert!(host.is_too_stale() && !host.is_ready());
+        host.record_contact();
+        assert!(!host.is_too_stale());
     }
 }

@@ -4,38 +4,45 @@
 //! requests are open it rests for as long as it worked, so that scoring always finds a free
 //! processor. A version is invisible until it is complete. If a version cannot be loaded, the
 //! loaded versions stay, and the loader tries again later.
+//!
+//! # Panics
+//! A version comes from a store that others can write to. A panic while it is loaded refuses the
+//! version, and a panic elsewhere ends one round of the thread. Both are counted and shown as a
+//! problem of the model, and the thread goes on.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+mod follower;
+mod refusals;
+mod slices;
+mod stagger;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use zillion_device::{Files, Workers, thread_time};
-use zillion_registry::{
-    Cache, CacheCounts, Error as RegistryError, Model, VersionId, VersionManifest,
-};
-use zillion_rows::RowSource as _;
-use zillion_rows::layer::Throttle;
-use zillion_scorer::{Error, Servable};
+use zillion_device::machine::lower_thread_priority;
+use zillion_device::{Files, Workers};
+use zillion_registry::{Cache, Model};
+use zillion_scorer::Error;
 use zillion_store::{LAST_WORDS, StoreStop};
 
-use crate::config::{Follow, ServeConfig};
-use crate::host::{Host, OpenVersions};
+use self::follower::Follower;
+use self::slices::{Slices, is_stop};
+use crate::config::ServeConfig;
+use crate::host::Host;
 use crate::metrics::Metrics;
-use crate::problem::ProblemKind;
-use crate::refused_version::record_refused_version;
-use crate::trace::span;
 
-/// The number of loads between two clean-ups of the cache.
-const TRIM_EVERY: u64 = 16;
+/// The longest wait for a thread that was told to stop. A thread that waits longer for a disk or a
+/// store ends with the process.
+const LONGEST_STOP: Duration = LAST_WORDS.saturating_add(Duration::from_millis(500));
 
-/// The duration of a lease on loaded versions. A server renews its lease after a third of this time
-/// at the latest.
-const LEASE: Duration = Duration::from_secs(300);
-
-/// The longest time between two attempts to load the same version.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The longest wait after a round that has ended with a panic.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The handle of the thread that loads the versions of one model.
 #[derive(Debug)]
@@ -44,6 +51,10 @@ pub(crate) struct Loader {
     /// The signal that ends the thread's operations on the store.
     store_stop: StoreStop,
     thread: Option<JoinHandle<()>>,
+    /// The receiver of the end of the thread.
+    ended: mpsc::Receiver<()>,
+    /// The time until which the thread is waited for, after it was told to stop.
+    until: Option<Instant>,
 }
 
 impl Loader {
@@ -57,41 +68,28 @@ impl Loader {
         busy: Arc<AtomicUsize>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, Error> {
-        let cache = Cache::open(&config.cache, model.name(), files.clone())?;
+        let mut cache = Cache::open(&config.cache, model.name(), files.clone())?;
+        cache.set_in_memory(config.load_into_memory);
         let stop = Arc::new(AtomicBool::new(false));
         let store_stop = StoreStop::default();
         let model = model.with_stop(store_stop.clone()).with_memory(&config.cache, files);
-        let pace = Slices::new(busy, metrics.clone());
-        let poll = config.poll;
-        let mut follower = Follower {
-            model,
-            host,
-            config,
-            cache,
-            workers,
-            metrics,
-            pace,
-            recent: Vec::new(),
-            loads: 0,
-            leased: None,
-            failed: None,
-            counted: CacheCounts::default(),
-            fresh: Vec::new(),
-            newest: None,
-            began: SystemTime::now(),
-        };
+        let pace = Slices::new(busy, stop.clone(), metrics.clone());
+        let mut follower = Follower::new(model, host, config, cache, workers, metrics, pace);
         let stopped = stop.clone();
+        let (to_handle, ended) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("zillion-loader".to_owned())
             .spawn(move || {
-                while !stopped.load(Ordering::Relaxed) {
-                    follower.poll();
-                    std::thread::park_timeout(poll);
-                }
+                // A system that refuses gives the loader the priority of the other threads.
+                let _ = lower_thread_priority();
+                run(&mut follower, &stopped);
                 follower.end_lease();
+                drop(follower);
+                // A handle that has gone does not wait.
+                let _ = to_handle.send(());
             })
             .map_err(|e| Error::Refused(format!("cannot start the thread of the loader: {e}")))?;
-        Ok(Self { stop, store_stop, thread: Some(thread) })
+        Ok(Self { stop, store_stop, thread: Some(thread), ended, until: None })
     }
 
     /// Wakes the thread, so that it reads the registry now.
@@ -100,16 +98,30 @@ impl Loader {
             thread.thread().unpark();
         }
     }
-}
 
-impl Drop for Loader {
-    fn drop(&mut self) {
+    /// Tells the thread to stop, without waiting for it. It ends a load that it has begun.
+    pub(crate) fn stop(&mut self) {
+        if self.until.is_some() {
+            return;
+        }
         self.stop.store(true, Ordering::Relaxed);
         // A store that hangs must not block the server that stops. The time suffices to end the
         // lease, which would also run out by itself.
         self.store_stop.within(LAST_WORDS);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
+        self.until = Some(Instant::now() + LONGEST_STOP);
+        self.wake();
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.stop();
+        let left =
+            self.until.unwrap_or_else(Instant::now).saturating_duration_since(Instant::now());
+        let ended = self.ended.recv_timeout(left);
+        // A thread that hangs in the kernel ends with the process.
+        let is_hanging = ended == Err(mpsc::RecvTimeoutError::Timeout);
+        if let Some(thread) = self.thread.take().filter(|_| !is_hanging) {
             // The panic of a loader was reported already, and a panic while dropping would abort
             // the process.
             let _ = thread.join();
@@ -117,294 +129,39 @@ impl Drop for Loader {
     }
 }
 
-/// The state of the loader's thread.
-struct Follower {
-    model: Model,
-    host: Arc<Host>,
-    config: Arc<ServeConfig>,
-    cache: Cache,
-    workers: Arc<Workers>,
-    metrics: Arc<Metrics>,
-    pace: Slices,
-    /// The versions that were current, the newest last.
-    recent: Vec<VersionId>,
-    /// The number of loads that have changed the published versions so far.
-    loads: u64,
-    /// The time of the last lease.
-    leased: Option<Instant>,
-    /// The version that could not be loaded, the time of the next attempt, and the length of the
-    /// last wait.
-    failed: Option<(VersionId, Instant, Duration)>,
-    /// The counts of the cache that the metrics already have.
-    counted: CacheCounts,
-    /// The versions that are loaded and not published to requests yet.
-    fresh: Vec<Arc<Servable>>,
-    /// The greatest version number that was published to requests so far. Together with
-    /// `began` it ensures that each version is measured once.
-    newest: Option<VersionId>,
-    /// The time when this thread began.
-    began: SystemTime,
-}
-
-impl Follower {
-    /// Reads the registry and loads the versions that its pointers name.
-    fn poll(&mut self) {
-        let Err(error) = self.refresh() else { return };
-        let name = self.model.name();
-        self.fresh.clear();
-        self.metrics.loading.record_failure(name, &error);
-        let before = self.host.open();
-        let problem = error.to_string();
-        if before.problem.as_deref() != Some(problem.as_str()) {
-            tracing::error!(model = name, "{problem}");
-            self.metrics.record_load_failure(name);
-            record_refused_version(self.config.audit.as_deref(), name, self.model.url(), &error);
-        }
-        let problem_kind = ProblemKind::of(&error);
-        self.host.publish(OpenVersions {
-            problem: Some(problem),
-            problem_kind,
-            ..(*before).clone()
-        });
-    }
-
-    fn refresh(&mut self) -> Result<(), Error> {
-        let mut labels = BTreeMap::new();
-        for pointer in self.model.pointers()? {
-            match self.model.pointer(&pointer) {
-                Ok(moved) => _ = labels.insert(pointer, moved.to.version),
-                // The pointer was removed after it was listed. A followed pointer that is missing
-                // is handled below.
-                Err(RegistryError::NoPointer { .. }) => {}
-                Err(error) => return Err(error.into()),
+/// Runs rounds until the loader is to stop.
+fn run(follower: &mut Follower, stopped: &AtomicBool) {
+    let mut is_first = true;
+    let mut panics = 0u32;
+    while !stopped.load(Ordering::Relaxed) {
+        let begin = std::mem::take(&mut is_first);
+        let round = catch_unwind(AssertUnwindSafe(|| {
+            if begin {
+                follower.begin_from_cache();
             }
-        }
-        let follow = self.host.follow();
-        let current = match &follow {
-            Follow::Latest => self.model.latest()?,
-            Follow::Pointer(pointer) => labels.get(pointer).copied(),
+            follower.poll();
+        }));
+        let poll = follower.poll_interval();
+        let pause = match round {
+            Ok(()) => {
+                panics = 0;
+                poll
+            }
+            Err(payload) if is_stop(payload.as_ref()) => return,
+            Err(payload) => {
+                follower.record_panic(&describe_panic(payload.as_ref()));
+                panics = panics.saturating_add(1);
+                let factor = 1u32 << panics.min(16);
+                poll.saturating_mul(factor).min(LONGEST_PAUSE)
+            }
         };
-        let before = self.host.open();
-        let Some(current) = current else {
-            let model = self.model.name().to_owned();
-            let what = match (follow, before.current) {
-                (Follow::Latest, None) => return Err(RegistryError::NoModel { model }.into()),
-                (Follow::Pointer(pointer), None) => {
-                    return Err(RegistryError::NoPointer { pointer }.into());
-                }
-                (_, Some(current)) => format!(
-                    "the registry no longer names a version to serve; version {current} keeps answering"
-                ),
-            };
-            return Err(Error::Refused(format!("registry `{}`: {what}", self.model.url())));
-        };
-        self.metrics.record_registry_answer(self.model.name());
-        if before.problem.is_none() && before.current == Some(current) && before.labels == labels {
-            return self.renew_lease(&before, false);
-        }
-        if self.failed.as_ref().is_some_and(|&(v, at, _)| v == current && Instant::now() < at) {
-            // An attempt reads and hashes all files, and a damaged file is seldom repaired at once.
-            return Ok(());
-        }
-        if self.recent.last() != Some(&current) {
-            self.recent.retain(|&version| version != current);
-            self.recent.push(current);
-            let surplus = self.recent.len().saturating_sub(self.config.retain_cached + 1);
-            self.recent.drain(..surplus);
-        }
-        let open_ones = self.recent.len().saturating_sub(self.config.retain + 1);
-        let stay = self.recent[open_ones..].iter().filter(|&v| before.versions.contains_key(v));
-        let wanted: BTreeSet<VersionId> =
-            labels.values().chain(stay).copied().chain([current]).collect();
-        // The lease comes first, so that files are not collected while they are being opened.
-        self.lease(wanted.iter().copied().collect())?;
-        let mut versions = BTreeMap::new();
-        let mut first_problem = None;
-        for &version in wanted.iter().rev() {
-            match self.open(&before, &versions, version) {
-                Ok(servable) => drop(versions.insert(version, servable)),
-                // An error of another pointer or of an old version does not keep the current
-                // version out.
-                Err(error) if version == current => {
-                    self.wait_longer(current);
-                    return Err(error);
-                }
-                Err(error) => {
-                    self.metrics.loading.record_failure(self.model.name(), &error);
-                    self.recent.retain(|&recent| recent != version);
-                    first_problem.get_or_insert(error.to_string());
-                }
-            }
-        }
-        let layers = versions.get(&current).map_or(0, |v| v.rows().layers().len());
-        self.metrics.record_versions(self.model.name(), current.0, versions.len(), layers);
-        if before.current != Some(current) {
-            let from = before.current.map(|version| version.0);
-            let name = self.model.name();
-            tracing::info!(model = name, version = current.0, from, "this version answers now");
-            if before.current > Some(current) {
-                self.metrics.loading.record_rollback(name);
-            }
-        }
-        labels.retain(|_, version| versions.contains_key(version));
-        self.failed = None;
-        let open =
-            OpenVersions { current: Some(current), labels, versions, ..OpenVersions::default() };
-        self.host.publish(open.clone());
-        self.measure(&before, &open);
-        drop(before);
-        if let Some(problem) = first_problem {
-            tracing::warn!(model = self.model.name(), "{problem}");
-        }
-        self.renew_lease(&open, true)?;
-        self.trim()
-    }
-
-    /// Records the metrics of the versions that were loaded since the last call.
-    fn measure(&mut self, before: &OpenVersions, open: &OpenVersions) {
-        self.fresh.sort_by_key(|servable| servable.version());
-        for servable in std::mem::take(&mut self.fresh) {
-            // A version that is older than this server has waited for it, and an old version that
-            // is loaded again was servable long ago. Neither is measured.
-            let is_new = Some(servable.version()) > self.newest;
-            if is_new && servable.manifest().published() >= self.began {
-                self.metrics.loading.record_servable(&servable);
-            }
-            self.newest = self.newest.max(Some(servable.version()));
-        }
-        let current = |open: &OpenVersions| open.versions.get(&open.current?).cloned();
-        let (old, new) = (current(before), current(open));
-        if let Some(new) = new.filter(|new| old.as_ref().is_none_or(|old| !Arc::ptr_eq(old, new))) {
-            let tables = |version: &Servable| -> BTreeSet<String> {
-                version.rows().tables().iter().map(|table| table.name.clone()).collect()
-            };
-            let had = old.as_deref().map(tables).unwrap_or_default();
-            let gone: Vec<String> = had.difference(&tables(&new)).cloned().collect();
-            self.metrics.loading.record_current(&new, &gone);
-        }
-        self.measure_cache();
-    }
-
-    fn measure_cache(&mut self) {
-        let now = self.cache.counts();
-        self.pace.begin();
-        // A folder that is being removed is measured next time.
-        let size = self.cache.size(&mut self.pace).ok();
-        self.metrics.loading.record_cache(self.model.name(), self.counted, now, size);
-        self.counted = now;
-    }
-
-    /// Doubles the wait before the next attempt to load a version.
-    fn wait_longer(&mut self, version: VersionId) {
-        let before = self.failed.take().filter(|&(failed, ..)| failed == version);
-        let wait = before.map_or(self.config.poll, |(_, _, wait)| wait * 2).min(LONGEST_WAIT);
-        self.failed = Some((version, Instant::now() + wait, wait));
-    }
-
-    /// Returns a version, and loads it first if it is not loaded yet.
-    fn open(
-        &mut self,
-        before: &OpenVersions,
-        opened: &BTreeMap<VersionId, Arc<Servable>>,
-        version: VersionId,
-    ) -> Result<Arc<Servable>, Error> {
-        if let Some(servable) = before.versions.get(&version) {
-            return Ok(servable.clone());
-        }
-        let began = Instant::now();
-        let _span = span!("load", model = self.model.name(), version = version.0).entered();
-        self.pace.begin();
-        let servable = Servable::load(
-            &self.model,
-            version,
-            before.versions.values().chain(opened.values()).map(Arc::as_ref),
-            &mut self.cache,
-            &self.workers,
-            &mut self.pace,
-        )?;
-        self.metrics.record_load(self.model.name(), began.elapsed());
-        self.metrics.loading.record_load(self.model.name());
-        let servable = Arc::new(servable);
-        self.fresh.push(servable.clone());
-        Ok(servable)
-    }
-
-    fn renew_lease(&mut self, open: &OpenVersions, changed: bool) -> Result<(), Error> {
-        if changed || self.leased.is_none_or(|at| at.elapsed() * 3 > LEASE) {
-            self.lease(open.versions.keys().copied().collect())?;
-        }
-        Ok(())
-    }
-
-    fn lease(&mut self, versions: Vec<VersionId>) -> Result<(), Error> {
-        self.model.lease(&self.config.server, versions, LEASE)?;
-        self.leased = Some(Instant::now());
-        Ok(())
-    }
-
-    /// Removes the files that no loaded or recent version reads from the cache, once in
-    /// [`TRIM_EVERY`] loads.
-    fn trim(&mut self) -> Result<(), Error> {
-        self.loads += 1;
-        if !self.loads.is_multiple_of(TRIM_EVERY) {
-            return Ok(());
-        }
-        let open = self.host.open();
-        let keep: BTreeSet<VersionId> = open.versions.keys().chain(&self.recent).copied().collect();
-        let mut chains: Vec<Vec<Arc<VersionManifest>>> = Vec::with_capacity(keep.len());
-        for version in keep {
-            chains.push(self.cache.chain(&self.model, version)?);
-        }
-        let chains: Vec<&[Arc<VersionManifest>]> = chains.iter().map(Vec::as_slice).collect();
-        Ok(self.cache.trim(&chains).map(drop)?)
-    }
-
-    fn end_lease(&mut self) {
-        if let Err(error) = self.model.end_lease(&self.config.server) {
-            // The lease runs out by itself.
-            tracing::warn!(model = self.model.name(), "{error}");
-        }
+        std::thread::park_timeout(pause);
     }
 }
 
-/// The throttle of a load, which rests between slices while requests are open.
-#[derive(Debug)]
-struct Slices {
-    began: Instant,
-    /// The processor time of this thread when the slice began.
-    cpu: Duration,
-    busy: Arc<AtomicUsize>,
-    metrics: Arc<Metrics>,
-}
-
-impl Slices {
-    fn new(busy: Arc<AtomicUsize>, metrics: Arc<Metrics>) -> Self {
-        Self { began: Instant::now(), cpu: cpu_time(), busy, metrics }
-    }
-
-    fn begin(&mut self) {
-        self.began = Instant::now();
-        self.cpu = cpu_time();
-    }
-}
-
-impl Throttle for Slices {
-    fn piece(&mut self) {
-        let took = self.began.elapsed();
-        let cpu = cpu_time().saturating_sub(self.cpu);
-        self.metrics.load_slice_seconds.observe(took.as_secs_f64());
-        self.metrics.load_slice_cpu_seconds.observe(cpu.as_secs_f64());
-        if self.busy.load(Ordering::Relaxed) > 0 {
-            std::thread::sleep(took);
-        }
-        self.begin();
-    }
-
-    fn waited(&mut self) {
-        self.begin();
-    }
-}
-
-fn cpu_time() -> Duration {
-    thread_time().unwrap_or_default()
+/// Returns the message of a panic.
+fn describe_panic(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").chars().take(200).collect()
 }

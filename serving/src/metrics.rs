@@ -320,6 +320,7 @@ impl Metrics {
             // A model that never had a version has no series in some of them.
             let _ = gauges.remove_label_values(&[model]);
         }
+        self.loading.forget(model);
     }
 
     pub(crate) fn record_load_failure(&self, model: &str) {

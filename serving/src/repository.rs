@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use zillion_device::{Files, Workers};
 use zillion_registry::{Registry, STABLE, VersionId};
+use zillion_store::StoreStop;
 
 use crate::config::{Follow, ServeConfig};
 use crate::error::{Result, ServeError};
@@ -85,6 +87,9 @@ pub(crate) struct Repository {
     /// The loaders of the models, locked while a model is loaded or unloaded. The loaders stop with
     /// the server.
     loaders: Mutex<BTreeMap<String, Loader>>,
+    /// The signal that ends the present request of a client to the registry, and whether the server
+    /// is stopping.
+    control: Mutex<(StoreStop, bool)>,
     config: Arc<ServeConfig>,
     registry: Registry,
     files: Files,
@@ -106,6 +111,7 @@ impl Repository {
         let repository = Self {
             hosts: Arc::default(),
             loaders: Mutex::default(),
+            control: Mutex::default(),
             config: Arc::new(config.clone()),
             registry: registry.clone(),
             files: files.clone(),
@@ -189,7 +195,8 @@ impl Repository {
             return vec![Indexed { name, version: None, state, reason }];
         };
         let open = host.open();
-        let problem = open.problem.clone();
+        let reasons = host.describe_staleness().into_iter().chain(open.problem.clone());
+        let problem = Some(reasons.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty());
         if open.versions.is_empty() {
             let loading = problem.is_none();
             let state = if loading { ModelState::Loading } else { ModelState::Unavailable };
@@ -206,7 +213,35 @@ impl Repository {
     }
 
     fn names(&self) -> Result<Vec<String>> {
-        self.registry.models().map_err(|e| ServeError::NotReady(e.to_string()))
+        let stop = self.control().0.clone();
+        let registry = self.registry.with_stop(stop);
+        registry.models().map_err(|e| ServeError::NotReady(e.to_string()))
+    }
+
+    /// Begins a request of a client to the registry, which ends after `time` or when the server
+    /// stops. There is one such request at a time.
+    pub(crate) fn begin_control(&self, time: Duration) {
+        let mut control = self.control();
+        control.0 = StoreStop::default();
+        control.0.within(if control.1 { Duration::ZERO } else { time });
+    }
+
+    /// Tells all loaders to stop, and ends the present request of a client to the registry, without
+    /// waiting for them.
+    pub(crate) fn stop(&self) {
+        let mut control = self.control();
+        control.1 = true;
+        control.0.within(Duration::ZERO);
+        drop(control);
+        // Another thread that loads or unloads a model waits for a loader. It must not be waited for
+        // here, and the end of the server stops the loaders again.
+        if let Ok(mut loaders) = self.loaders.try_lock() {
+            loaders.values_mut().for_each(Loader::stop);
+        }
+    }
+
+    fn control(&self) -> MutexGuard<'_, (StoreStop, bool)> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(
@@ -217,7 +252,10 @@ impl Repository {
         is_required: bool,
     ) -> Result<Arc<Host>> {
         let model = self.registry.model(name).map_err(|e| ServeError::Malformed(e.to_string()))?;
-        let host = Arc::new(Host::new(name, follow, is_required));
+        if self.control().1 {
+            return Err(ServeError::NotReady("the server is stopping".to_owned()));
+        }
+        let host = Arc::new(Host::new(name, follow, is_required, self.config.max_stale));
         self.metrics.begin(name);
         let loader = Loader::start(
             model,
@@ -235,6 +273,13 @@ impl Repository {
 
     fn loaders(&self) -> MutexGuard<'_, BTreeMap<String, Loader>> {
         self.loaders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Repository {
+    fn drop(&mut self) {
+        // All loaders stop at the same time, and each is then waited for.
+        self.stop();
     }
 }
 

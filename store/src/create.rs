@@ -37,7 +37,7 @@ pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result
                 Err(failure) => failure,
             };
         let failure = match failure.outcome {
-            Outcome::Exists => match shared.read(path).await {
+            Outcome::Exists => match shared.read(path, u64::MAX).await {
                 Ok(there) => return Ok(there == bytes),
                 // Two writes collided (409), and the object may exist or not.
                 Err(missing) if missing.outcome == Outcome::Missing => Failure::new(

@@ -6,7 +6,7 @@
 //! never listed, and [`Local::sweep`] removes it.
 
 use std::path::{Path as FilePath, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use zillion_device::Files;
 
 use crate::error::{Error, Result};
 use crate::listing::{Listed, Listing};
+use crate::remote::too_large;
 use crate::stats::{Operation, Outcome, StoreStats};
 
 /// The number of objects that are written to a folder at the same time.
@@ -25,8 +26,10 @@ const PUTS_AT_ONCE: usize = 16;
 
 /// A store in a folder of this machine.
 pub(crate) struct Local {
-    objects: Arc<LocalFileSystem>,
+    /// The files of the folder, from the first moment at which the folder exists.
+    objects: OnceLock<Arc<LocalFileSystem>>,
     runtime: tokio::runtime::Runtime,
+    url: String,
     folder: PathBuf,
     pub(crate) stats: StoreStats,
 }
@@ -34,21 +37,43 @@ pub(crate) struct Local {
 impl Local {
     /// Opens a folder. If `is_new` is set, a missing folder is created.
     pub(crate) fn open(folder: &FilePath, url: &str, files: &Files, is_new: bool) -> Result<Self> {
-        let failed = |reason: String| Error::Store { action: "open", path: url.to_owned(), reason };
         if is_new {
-            files.create_dir(folder).map_err(|e| failed(e.to_string()))?;
-        } else if !folder.is_dir() {
-            let reason = "the folder does not exist; `zillion publish` creates it".to_owned();
-            return Err(failed(reason));
+            files.create_dir(folder).map_err(|e| open_error(url, e))?;
         }
-        let folder = folder.canonicalize().map_err(|e| failed(e.to_string()))?;
-        let objects = LocalFileSystem::new_with_prefix(&folder)
-            .map_err(|e| failed(e.to_string()))?
-            .with_fsync(true);
+        let local = Self::attach(folder, url)?;
+        local.objects()?;
+        Ok(local)
+    }
+
+    /// Makes the store of a folder that may not exist yet. Every operation fails until it does.
+    pub(crate) fn attach(folder: &FilePath, url: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
-            .map_err(|e| failed(e.to_string()))?;
-        Ok(Self { objects: Arc::new(objects), runtime, folder, stats: StoreStats::default() })
+            .map_err(|e| open_error(url, e))?;
+        // A folder that does not exist has no canonical path.
+        let absolute = || std::path::absolute(folder);
+        let folder =
+            folder.canonicalize().or_else(|_| absolute()).map_err(|e| open_error(url, e))?;
+        let (objects, url, stats) = (OnceLock::new(), url.to_owned(), StoreStats::default());
+        Ok(Self { objects, runtime, url, folder, stats })
+    }
+
+    /// Returns the files of the folder.
+    ///
+    /// # Errors
+    /// Returns an error if the folder does not exist.
+    fn objects(&self) -> Result<Arc<LocalFileSystem>> {
+        if let Some(objects) = self.objects.get() {
+            return Ok(objects.clone());
+        }
+        if !self.folder.is_dir() {
+            let reason = "the folder does not exist; `zillion publish` creates it";
+            return Err(open_error(&self.url, reason));
+        }
+        let objects = LocalFileSystem::new_with_prefix(&self.folder)
+            .map_err(|e| open_error(&self.url, e))?
+            .with_fsync(true);
+        Ok(self.objects.get_or_init(|| Arc::new(objects)).clone())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -77,10 +102,10 @@ impl Local {
     }
 
     pub(crate) fn create(&self, path: &Path, bytes: Bytes) -> Result<bool> {
-        let size = bytes.len();
+        let (size, objects) = (bytes.len(), self.objects()?);
         let create = async {
             let options = PutOptions::from(PutMode::Create);
-            match self.objects.put_opts(path, PutPayload::from_bytes(bytes), options).await {
+            match objects.put_opts(path, PutPayload::from_bytes(bytes), options).await {
                 Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
                 written => written.map(|_| true),
             }
@@ -93,8 +118,8 @@ impl Local {
     }
 
     pub(crate) fn put(&self, path: &Path, bytes: Bytes) -> Result<()> {
-        let size = bytes.len();
-        let put = self.objects.put(path, PutPayload::from_bytes(bytes));
+        let (size, objects) = (bytes.len(), self.objects()?);
+        let put = objects.put(path, PutPayload::from_bytes(bytes));
         let put = self.run(Operation::Put, put, |_| (Outcome::Ok, size, 0));
         put.map(drop).map_err(|error| operation_error("write", path, &error))
     }
@@ -102,7 +127,7 @@ impl Local {
     /// Writes several objects at the same time, because a disk syncs many files in the time of a
     /// few.
     pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>) -> Result<()> {
-        let began = Instant::now();
+        let (began, store) = (Instant::now(), self.objects()?);
         let sizes: Vec<usize> = objects.iter().map(|(_, bytes)| bytes.len()).collect();
         self.runtime.block_on(async {
             let mut left = objects.into_iter();
@@ -111,7 +136,7 @@ impl Local {
                 while open.len() < PUTS_AT_ONCE
                     && let Some((path, bytes)) = left.next()
                 {
-                    let objects = self.objects.clone();
+                    let objects = store.clone();
                     open.spawn(async move {
                         let put = objects.put(&path, PutPayload::from_bytes(bytes)).await;
                         put.map(drop).map_err(|error| operation_error("write", &path, &error))
@@ -135,27 +160,44 @@ impl Local {
         Ok(())
     }
 
-    pub(crate) fn get(&self, path: &Path) -> Result<Option<Bytes>> {
-        let read = async { self.objects.get(path).await?.bytes().await };
-        let read = self.run(Operation::Get, read, |bytes| (Outcome::Ok, 0, bytes.len()));
-        none_if_missing("read", path, read)
+    pub(crate) fn get(&self, path: &Path, most: u64) -> Result<Option<Bytes>> {
+        let objects = self.objects()?;
+        let read = async {
+            let answer = objects.get(path).await?;
+            let size = answer.meta.size;
+            Ok((size, if size > most { None } else { Some(answer.bytes().await?) }))
+        };
+        let read = self.run(Operation::Get, read, |(_, bytes)| {
+            (Outcome::Ok, 0, bytes.as_ref().map_or(0, Bytes::len))
+        });
+        match none_if_missing("read", path, read)? {
+            None => Ok(None),
+            Some((_, Some(bytes))) => Ok(Some(bytes)),
+            Some((size, None)) => Err(Error::Store {
+                action: "read",
+                path: path.to_string(),
+                reason: too_large(size, most),
+            }),
+        }
     }
 
     pub(crate) fn head(&self, path: &Path) -> Result<Option<Listed>> {
-        let seen = self.run(Operation::Head, self.objects.head(path), |_| (Outcome::Ok, 0, 0));
+        let objects = self.objects()?;
+        let seen = self.run(Operation::Head, objects.head(path), |_| (Outcome::Ok, 0, 0));
         none_if_missing("inspect", path, seen.map(|meta| Listed::of(&meta)))
     }
 
     pub(crate) fn list(&self, path: &Path) -> Result<Listing> {
-        let list = self.objects.list_with_delimiter(Some(path));
+        let objects = self.objects()?;
+        let list = objects.list_with_delimiter(Some(path));
         let listed = self.run(Operation::List, list, |_| (Outcome::Ok, 0, 0));
         let listed = none_if_missing("list", path, listed)?;
         Ok(listed.as_ref().map(Listing::of).unwrap_or_default())
     }
 
     pub(crate) fn delete(&self, path: &Path) -> Result<()> {
-        let removed =
-            self.run(Operation::Delete, self.objects.delete(path), |()| (Outcome::Ok, 0, 0));
+        let objects = self.objects()?;
+        let removed = self.run(Operation::Delete, objects.delete(path), |()| (Outcome::Ok, 0, 0));
         none_if_missing("remove", path, removed).map(drop)
     }
 
@@ -186,6 +228,10 @@ impl Local {
         }
         Ok(removed)
     }
+}
+
+fn open_error(url: &str, reason: impl ToString) -> Error {
+    Error::Store { action: "open", path: url.to_owned(), reason: reason.to_string() }
 }
 
 fn operation_error(action: &'static str, path: &Path, error: &object_store::Error) -> Error {

@@ -183,9 +183,9 @@ impl Remote {
         self.run_all("write", objects, stop, write).map(drop)
     }
 
-    pub(crate) fn get(&self, path: Path, stop: &StoreStop) -> Result<Option<Bytes>> {
-        self.run("read", path, stop, |shared, path| async move {
-            none_if_missing(shared.read(&path).await)
+    pub(crate) fn get(&self, path: Path, most: u64, stop: &StoreStop) -> Result<Option<Bytes>> {
+        self.run("read", path, stop, move |shared, path| async move {
+            none_if_missing(shared.read(&path, most).await)
         })
     }
 
@@ -224,12 +224,19 @@ impl Shared {
         self.prefix.parts().chain(path.parts()).collect()
     }
 
-    /// Reads a small object.
-    pub(crate) async fn read(&self, path: &Path) -> Result<Bytes, Failure> {
+    /// Reads an object of at most `most` bytes.
+    pub(crate) async fn read(&self, path: &Path, most: u64) -> Result<Bytes, Failure> {
         let path = self.place(path);
         let objects = &self.client.objects;
-        let read = || async { objects.get(&path).await?.bytes().await };
-        let bytes = self.policy.retry(Operation::Get, read).await?;
+        let read = || async {
+            let answer = objects.get(&path).await?;
+            let size = answer.meta.size;
+            // The body of an object that is too large is not worth reading.
+            let bytes = if size > most { None } else { Some(answer.bytes().await?) };
+            Ok((size, bytes))
+        };
+        let (size, bytes) = self.policy.retry(Operation::Get, read).await?;
+        let bytes = bytes.ok_or_else(|| Failure::new(Outcome::Refused, too_large(size, most)))?;
         self.policy.stats.received(bytes.len());
         Ok(bytes)
     }
@@ -315,4 +322,9 @@ fn none_if_missing<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> 
 }
 
 /// The time that a stopping server waits for its store.
-pub const LAST_WORDS: Duration = Duration::from_secs(2);
+pub const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Describes an object that is too large to be read as a whole.
+pub(crate) fn too_large(bytes: u64, most: u64) -> String {
+    format!("the object has {bytes} bytes, but at most {most} are expected; publish it again")
+}

@@ -46,6 +46,17 @@ enum Place {
     Remote(Arc<Remote>),
 }
 
+/// The checks when a store is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    /// A missing folder is created, and the store must decide between two writers.
+    New,
+    /// The store must exist and be accessible.
+    Checked,
+    /// The store is not asked.
+    Unchecked,
+}
+
 impl Store {
     /// Opens a store by its URL: the path of a folder, `file://` and an absolute path,
     /// `s3://bucket/prefix`, `gs://…`, or `az://…`. Takes credentials and settings from the
@@ -72,7 +83,16 @@ impl Store {
     /// # Errors
     /// Returns the errors of [`Store::open`].
     pub fn open_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
-        Self::make(environment, url, files, false)
+        Self::make(environment, url, files, Opening::Checked)
+    }
+
+    /// Opens a store as [`Store::open_in`] does, but does not ask whether it exists and is
+    /// accessible. While it is not, every operation returns an error.
+    ///
+    /// # Errors
+    /// Returns an error if the URL is invalid, or if settings contradict each other.
+    pub fn attach_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
+        Self::make(environment, url, files, Opening::Unchecked)
     }
 
     /// Opens a store as [`Store::create_at`] does, with credentials and settings from
@@ -81,14 +101,17 @@ impl Store {
     /// # Errors
     /// Returns the errors of [`Store::create_at`].
     pub fn create_in(environment: &Environment, url: &str, files: Files) -> Result<Self> {
-        Self::make(environment, url, files, true)
+        Self::make(environment, url, files, Opening::New)
     }
 
-    fn make(environment: &Environment, url: &str, files: Files, is_new: bool) -> Result<Self> {
+    fn make(environment: &Environment, url: &str, files: Files, opening: Opening) -> Result<Self> {
         let stop = StoreStop::default();
         let place = match Location::parse(url)? {
             Location::Folder(folder) => {
-                let local = Local::open(&folder, url, &files, is_new)?;
+                let local = match opening {
+                    Opening::Unchecked => Local::attach(&folder, url)?,
+                    _ => Local::open(&folder, url, &files, opening == Opening::New)?,
+                };
                 Place::Local(Arc::new(local))
             }
             Location::Bucket { cloud, bucket, account, prefix } => {
@@ -98,8 +121,10 @@ impl Store {
                 let policy = RetryPolicy::new(options, client.secrets.clone());
                 let remote = Remote::new(client, prefix, policy)
                     .map_err(|e| Error::StoreOpen { url: url.to_owned(), reason: e.to_string() })?;
-                remote.check(url, &stop)?;
-                if is_new {
+                if opening != Opening::Unchecked {
+                    remote.check(url, &stop)?;
+                }
+                if opening == Opening::New {
                     remote.check_create(&stop)?;
                 }
                 Place::Remote(Arc::new(remote))
@@ -197,10 +222,20 @@ impl Store {
     /// # Errors
     /// Returns an error if the name is invalid or the store refuses the operation.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        self.get_at_most(name, u64::MAX)
+    }
+
+    /// Reads an object of at most `most` bytes. The body of a larger object is not received.
+    /// Returns `None` if the object does not exist.
+    ///
+    /// # Errors
+    /// Returns an error if the name is invalid, if the object has more bytes, or if the store
+    /// refuses the operation.
+    pub fn get_at_most(&self, name: &str, most: u64) -> Result<Option<Bytes>> {
         let path = parse(name)?;
         match &self.place {
-            Place::Local(local) => local.get(&path),
-            Place::Remote(remote) => remote.get(path, &self.stop),
+            Place::Local(local) => local.get(&path, most),
+            Place::Remote(remote) => remote.get(path, most, &self.stop),
         }
     }
 

@@ -23,8 +23,13 @@ impl Cache {
         pace: &mut dyn Throttle,
     ) -> Result<bool> {
         let target = self.files_dir.join(name);
-        if fs::metadata(&target).is_ok_and(|m| m.len() == file.bytes) {
+        if self.has(name, file.bytes) {
             return Ok(false);
+        }
+        if self.is_offline {
+            let reason =
+                "the file is not in the cache, and the registry does not answer".to_owned();
+            return Err(Error::File { path: target, reason });
         }
         // The folder may have been removed meanwhile; all of it can be made again.
         if !self.files_dir.is_dir() {
@@ -53,7 +58,11 @@ impl Cache {
         if hash.as_str() != file.blake3 || bytes.len() as u64 != file.bytes {
             return refuse(describe_other_bytes(bytes.len() as u64, &hash, file.bytes));
         }
-        if self.files.link_file(&path, &target)? {
+        // A link to a symbolic link would be one, and such a name is not believed.
+        let is_file = fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
+        // A file of another size under this name is damaged.
+        self.unlink(&target)?;
+        if is_file && self.files.link_file(&path, &target)? {
             self.count_fetched(file);
             pace.piece();
             return Ok(true);

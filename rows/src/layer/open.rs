@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::Field;
-use zillion_device::mmap;
+use bytes::Bytes;
+use zillion_device::{DeviceError, mmap};
 
 use super::part::{Found, PartColumns, TableRows, WidthRows};
 use super::write::{directory_fields, part_fields, part_label};
@@ -24,6 +25,14 @@ use zillion_feature::{FeatureKey, SLOTS};
 pub trait Places {
     /// Returns the path of the file with this name.
     fn path(&self, name: &str) -> PathBuf;
+
+    /// Returns the bytes of the file with this name: a mapping, unless the place keeps copies.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    fn read(&self, name: &str) -> Result<Bytes, DeviceError> {
+        mmap::map(self.path(name))
+    }
 }
 
 /// A folder that contains all files of a layer.
@@ -376,7 +385,7 @@ fn open_file<T>(
     read: impl FnOnce(&ArrowFile<'_>) -> Result<T, String>,
 ) -> Result<T> {
     let path = places.path(&file.name());
-    let bytes = mmap::map(&path)?;
+    let bytes = places.read(&file.name())?;
     let refuse = |reason: String| Error::Part { path, reason: format!("{reason}; {REMEDY}") };
     if bytes.len() as u64 != file.bytes {
         return Err(refuse(format!(

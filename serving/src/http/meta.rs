@@ -25,18 +25,27 @@ pub(super) fn server() -> Value {
 /// that are not, each with a code.
 pub(super) fn ready(domain: &Domain) -> (bool, Value) {
     if domain.is_ready() {
-        return (true, json!({ "ready": true }));
+        let hosts = domain.hosts();
+        let stale: Vec<&str> =
+            hosts.iter().filter(|host| host.is_stale()).map(|host| host.name()).collect();
+        let mut body = json!({ "ready": true });
+        if !stale.is_empty() {
+            body["stale"] = stale.into();
+        }
+        return (true, body);
     }
     let missing = |host: &Arc<Host>| {
         let open = host.open();
-        let is_missing = host.is_required() && open.current.is_none();
+        let is_missing = host.is_required() && !host.is_ready();
+        let is_stale = open.current.is_some() && host.is_stale();
         // The detail may name folders and buckets. The repository index has it, for operators.
-        is_missing.then(|| json!({ "name": host.name(), "reason": open.unready_code() }))
+        let reason = || if is_stale { "stale" } else { open.unready_code() };
+        is_missing.then(|| json!({ "name": host.name(), "reason": reason() }))
     };
     let models: Vec<Value> = domain.hosts().iter().filter_map(missing).collect();
     let error = match domain.is_draining() {
         true => "the server is stopping".to_owned(),
-        false => format!("{} models have no version that answers", models.len()),
+        false => format!("{} models have no version that may answer", models.len()),
     };
     (false, json!({ "ready": false, "error": error, "models": models }))
 }

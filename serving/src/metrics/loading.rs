@@ -30,6 +30,10 @@ pub(crate) struct Loading {
     fetched_bytes: IntCounterVec,
     merges: IntCounterVec,
     merged_bytes: IntCounterVec,
+    panics: IntCounterVec,
+    damaged_files: IntCounterVec,
+    registry_age: IntGaugeVec,
+    stale: IntGaugeVec,
 }
 
 /// The outcomes of an attempt to load a version.
@@ -151,6 +155,26 @@ impl Loading {
                 "Bytes that the merges wrote.",
                 of_model,
             )?,
+            panics: counter(
+                "zillion_serving_loader_panics_total",
+                "Panics of the loader, each of which refused a version or ended one of its rounds.",
+                of_model,
+            )?,
+            damaged_files: counter(
+                "zillion_serving_cache_damaged_files_total",
+                "Cached files that had changed on the disk and were removed.",
+                of_model,
+            )?,
+            registry_age: gauge(
+                "zillion_serving_registry_age_seconds",
+                "Time since the last answer of the registry.",
+                of_model,
+            )?,
+            stale: gauge(
+                "zillion_serving_stale",
+                "1 while the registry does not answer, or its last answer is too old.",
+                of_model,
+            )?,
         })
     }
 
@@ -166,6 +190,8 @@ impl Loading {
             &self.fetched_bytes,
             &self.merges,
             &self.merged_bytes,
+            &self.panics,
+            &self.damaged_files,
         ];
         counters.iter().for_each(|counter| counter.with_label_values(&[model]).inc_by(0));
         let gauges =
@@ -182,6 +208,30 @@ impl Loading {
 
     pub(crate) fn record_failure(&self, model: &str, error: &Error) {
         self.loads.with_label_values(&[model, classify_failure(error)]).inc();
+    }
+
+    /// Counts a panic of the loader.
+    pub(crate) fn record_panic(&self, model: &str) {
+        self.panics.with_label_values(&[model]).inc();
+    }
+
+    /// Counts cached files that had changed on the disk.
+    pub(crate) fn record_damage(&self, model: &str, files: usize) {
+        self.damaged_files.with_label_values(&[model]).inc_by(files as u64);
+    }
+
+    /// Records the time since the last answer of the registry.
+    pub(crate) fn set_age(&self, model: &str, age: Duration, is_stale: bool) {
+        self.registry_age.with_label_values(&[model]).set(to_gauge(age.as_secs()));
+        self.stale.with_label_values(&[model]).set(i64::from(is_stale));
+    }
+
+    /// Removes the gauges of a model that is no longer served.
+    pub(crate) fn forget(&self, model: &str) {
+        for gauges in [&self.registry_age, &self.stale] {
+            // A model that was never scraped has no series here.
+            let _ = gauges.remove_label_values(&[model]);
+        }
     }
 
     pub(crate) fn record_rollback(&self, model: &str) {

@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn series_belong_to_loaded_versions() {
         let hosts = Arc::new(Hosts::default());
-        let host = Arc::new(Host::new("m", Follow::Latest, true));
+        let host = Arc::new(Host::new("m", Follow::Latest, true, None));
         hosts.insert(host.clone());
         let registry = Registry::new();
         registry.register(Box::new(triton_series(hosts.clone()).unwrap())).unwrap();

@@ -162,6 +162,84 @@ impl Manifest {
                 manifest.hash
             )));
         }
+        manifest.tables.iter().try_for_each(check_names).map_err(refused)?;
         Ok((manifest, hash.to_string()))
+    }
+}
+
+/// Checks that the files of a table lie in the folder of the table. Other names could lead out of
+/// the checkpoint.
+fn check_names(table: &TableParts) -> Result<(), String> {
+    let is_plain = |name: &str, extra: &[char]| {
+        let legal = |c: char| c.is_ascii_alphanumeric() || extra.contains(&c);
+        !name.is_empty() && name.chars().all(legal)
+    };
+    let shorten = |name: &str| name.chars().take(100).collect::<String>();
+    let name = &table.table;
+    if !is_plain(name, &['_', '-', '.']) || name.starts_with('.') {
+        return Err(format!(
+            "`{}` is not the name of a table; use another checkpoint",
+            shorten(name)
+        ));
+    }
+    let folder = format!("tables/{name}/");
+    let lies_outside = |file: &str| {
+        let name = file.strip_prefix(&folder).and_then(|name| name.strip_suffix(".arrow"));
+        name.is_none_or(|name| !is_plain(name, &['-']))
+    };
+    match table.files().find(|part| lies_outside(&part.file)) {
+        None => Ok(()),
+        Some(part) => Err(format!(
+            "table `{name}` lists `{}`, which is not the name of a file of this table; use another checkpoint",
+            shorten(&part.file)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_rows::{ListedParts, PartInfo};
+
+    use super::*;
+
+    fn table(name: &str, file: &str) -> TableParts {
+        let info = |file: &str| PartInfo {
+            file: file.to_owned(),
+            rows: 0,
+            bytes: 0,
+            blake3: String::new(),
+        };
+        TableParts {
+            table: name.to_owned(),
+            rows: 0,
+            dirty_epoch: 0,
+            parts: vec![info(&format!("tables/{name}/part-00000.arrow"))],
+            narrow: Some(ListedParts::of(vec![info(file)])),
+            candidates: None,
+            filter: None,
+            changes: None,
+        }
+    }
+
+    #[test]
+    fn files_of_a_checkpoint_lie_in_its_folder() {
+        assert_eq!(check_names(&table("user.id", "tables/user.id/narrow-00000.arrow")), Ok(()));
+        let files = [
+            "../../pwned",
+            "/etc/passwd",
+            "tables/u/../../pwned.arrow",
+            "tables/u/",
+            "tables/u/.arrow",
+            "tables/v/narrow-00000.arrow",
+            "tables/u/narrow-00000",
+        ];
+        for file in files {
+            let said = check_names(&table("u", file)).unwrap_err();
+            assert!(said.contains(file), "{said}");
+        }
+        for name in ["..", ".", "", "a/b", "../x"] {
+            let said = check_names(&table(name, &format!("tables/{name}/narrow-00000.arrow")));
+            assert!(said.unwrap_err().contains("is not the name of a table"), "{name}");
+        }
     }
 }

@@ -1,0 +1,262 @@
+//! Tests of the cache with versions of a model that has rows and nothing else of use.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use zillion_device::SystemClock;
+use zillion_feature::{FeatureKey, Schema};
+use zillion_rows::layer::{Found, LayerWriter, Unthrottled, part_count};
+use zillion_rows::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
+
+use super::*;
+use crate::model::Registry;
+use crate::publish::Draft;
+use crate::version::{Origin, ScoreSettings};
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    workers: Arc<Workers>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
+        Self { folder: tempfile::tempdir().unwrap(), workers }
+    }
+
+    fn registry(&self) -> PathBuf {
+        self.folder.path().join("registry")
+    }
+
+    fn model(&self) -> Model {
+        let url = self.registry().display().to_string();
+        let clock = Arc::new(SystemClock::new());
+        Registry::create(&url, Files::new(), clock).unwrap().model("clicks").unwrap()
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::open(&self.folder.path().join("cache"), "clicks", Files::new()).unwrap()
+    }
+
+    /// Publishes a base in which every key has the value `value`.
+    fn publish(&self, keys: u64, value: f32) -> VersionManifest {
+        let folder = self.folder.path().join("staged");
+        fs::create_dir_all(&folder).unwrap();
+        let job: toml::Table = toml::from_str("[features.u]\nkind = 'id'\n[labels.y]").unwrap();
+        let draft = Draft {
+            parent: None,
+            schema: Schema::from_job(&job.into()).unwrap(),
+            tables: vec![spec()],
+            statistics: Default::default(),
+            layer: write(&folder, keys, value),
+            folder,
+            graph: b"graph".to_vec(),
+            settings: ScoreSettings { lanes: 8, tile_rows: 256 },
+            dense: value.to_le_bytes().to_vec(),
+            parity: b"parity".to_vec(),
+            sides: Vec::new(),
+            origin: Origin { run: "one".into(), ..Origin::default() },
+        };
+        self.model().publish(draft).unwrap()
+    }
+
+    fn load(&self, cache: &mut Cache, version: &VersionManifest) -> Result<LayerSource> {
+        let model = self.model();
+        let chain = cache.chain(&model, version.version)?;
+        for (name, file) in version.own_files() {
+            cache.read(&model, &name, &file, &mut Unthrottled)?;
+        }
+        cache.rows(&model, &chain, &self.workers, &mut Unthrottled)
+    }
+}
+
+fn spec() -> TableSpec {
+    let constant = InitializerSpec::Constant { value: 0.5 };
+    let segment = SegmentSpec::new("vector", 3, constant, OptimizerSpec::Sgd { lr: 0.1 });
+    TableSpec::new("u", vec![segment])
+}
+
+fn write(folder: &Path, keys: u64, value: f32) -> LayerManifest {
+    let (files, mut pace) = (Files::new(), Unthrottled);
+    let mut writer = LayerWriter::new(&files, folder, &mut pace);
+    writer.table(&spec().layout(), part_count(keys, 3)).unwrap();
+    for key in 0..keys {
+        writer.push(FeatureKey(key << 40), Some(&[value; 3]), 1).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// Returns the value of a key.
+fn value(rows: &LayerSource, key: u64) -> Option<f32> {
+    match rows.layers().last()?.find(0, FeatureKey(key << 40))? {
+        Found::Row(row) => row.weights.first().copied(),
+        Found::Tombstone => None,
+    }
+}
+
+fn names(cache: &Cache) -> BTreeSet<String> {
+    list_names(cache.folder()).unwrap().into_iter().collect()
+}
+
+fn chain(version: &VersionManifest) -> Vec<Arc<VersionManifest>> {
+    vec![Arc::new(version.clone())]
+}
+
+#[test]
+fn a_damaged_file_is_removed_and_fetched_again() {
+    let fixture = Fixture::new();
+    let version = fixture.publish(300, 1.0);
+    let mut cache = fixture.cache();
+    drop(fixture.load(&mut cache, &version).unwrap());
+    assert!(cache.repair(&chain(&version), &mut Unthrottled).unwrap().is_empty());
+    // Without a reason to suspect a file, the cache looks at one after the other.
+    let scrub = |cache: &mut Cache| {
+        let files = names(cache).len();
+        let found = (0..files).map(|_| cache.scrub(&chain(&version), &mut Unthrottled).unwrap());
+        found.flatten().next()
+    };
+    assert_eq!(scrub(&mut fixture.cache()), None);
+    for name in names(&cache) {
+        let path = cache.folder().join(&name);
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        // The registry has a link to the old file.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(scrub(&mut fixture.cache()), Some(name.clone()));
+        let damaged = cache.repair(&chain(&version), &mut Unthrottled).unwrap();
+        assert_eq!(damaged, [name]);
+        let rows = fixture.load(&mut cache, &version).unwrap();
+        assert_eq!(value(&rows, 7), Some(1.0));
+        assert!(cache.repair(&chain(&version), &mut Unthrottled).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_version_in_the_cache_needs_no_registry() {
+    let fixture = Fixture::new();
+    let (first, second) = (fixture.publish(300, 1.0), fixture.publish(300, 2.0));
+    drop(fixture.load(&mut fixture.cache(), &second).unwrap());
+    let model = fixture.model();
+    fs::remove_dir_all(fixture.registry()).unwrap();
+    let mut cache = fixture.cache();
+    cache.set_offline(true);
+    let kept = cache.chain(&model, second.version).unwrap();
+    assert_eq!(*kept[0], second);
+    let rows = cache.rows(&model, &kept, &fixture.workers, &mut Unthrottled).unwrap();
+    assert_eq!(value(&rows, 7), Some(2.0));
+    let said = cache.chain(&model, first.version).unwrap_err().to_string();
+    assert!(said.contains("the cache has no copy"), "{said}");
+    // A copy that was changed is refused like a changed manifest.
+    let path = cache.manifest_path(second.version);
+    let text = fs::read_to_string(&path).unwrap().replace("\"one\"", "\"two\"");
+    fs::write(&path, text).unwrap();
+    cache.reset();
+    let said = cache.chain(&model, second.version).unwrap_err().to_string();
+    assert!(said.contains("changed after it was published"), "{said}");
+}
+
+#[test]
+fn a_budget_keeps_the_most_recent_versions() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> = (1..=3u16).map(|i| fixture.publish(300, f32::from(i))).collect();
+    let mut cache = fixture.cache();
+    for version in &versions {
+        drop(fixture.load(&mut cache, version).unwrap());
+    }
+    let own = |version: &VersionManifest| -> BTreeSet<String> {
+        version.files().into_iter().map(|(name, _)| name).collect()
+    };
+    let chains: Vec<_> = versions.iter().map(chain).collect();
+    assert_eq!(cache.missing_bytes(&chains[0]).unwrap(), 0);
+    let both = &own(&versions[2]) | &own(&versions[1]);
+    let bytes = |names: &BTreeSet<String>| -> u64 {
+        names.iter().map(|name| cache.folder().join(name).metadata().unwrap().len()).sum()
+    };
+    let (one, two) = (bytes(&own(&versions[2])), bytes(&both));
+    let more = [&chains[1][..], &chains[0][..]];
+    assert!(cache.trim_to(&[&chains[2]], &more, Some(two)).unwrap() > 0);
+    assert_eq!(names(&cache), both);
+    assert!(cache.missing_bytes(&chains[0]).unwrap() > 0);
+    assert!(cache.trim_to(&[&chains[2]], &more, Some(one - 1)).unwrap() > 0);
+    assert_eq!(names(&cache), own(&versions[2]));
+}
+
+#[test]
+fn servers_that_share_a_cache_keep_each_others_files() {
+    let fixture = Fixture::new();
+    let (first, second) = (fixture.publish(300, 1.0), fixture.publish(300, 2.0));
+    let (mut a, mut b) = (fixture.cache(), fixture.cache());
+    b.claim([first.version].into(), true).unwrap();
+    drop(fixture.load(&mut b, &first).unwrap());
+    a.claim([second.version].into(), true).unwrap();
+    drop(fixture.load(&mut a, &second).unwrap());
+    let all = names(&a);
+    // While the other loads, every new file may be its own.
+    assert_eq!(a.trim(&[&chain(&second)]).unwrap(), 0);
+    b.claim([first.version].into(), false).unwrap();
+    fs::write(a.folder().join("old"), b"x").unwrap();
+    assert_eq!(a.trim(&[&chain(&second)]).unwrap(), 1);
+    assert_eq!(names(&a), all);
+    assert_eq!(fixture.load(&mut b, &first).map(|rows| value(&rows, 7)).unwrap(), Some(1.0));
+    drop(b);
+    assert!(a.trim(&[&chain(&second)]).unwrap() > 1);
+    assert!(names(&a).len() < all.len());
+}
+
+#[test]
+fn rows_in_memory_survive_a_truncated_file() {
+    let fixture = Fixture::new();
+    let version = fixture.publish(30_000, 1.0);
+    let mut cache = fixture.cache();
+    cache.set_in_memory(true);
+    let rows = fixture.load(&mut cache, &version).unwrap();
+    for name in names(&cache) {
+        let file = fs::File::options().write(true).open(cache.folder().join(name)).unwrap();
+        file.set_len(1).unwrap();
+    }
+    // A mapping would end the process here.
+    assert!((0..30_000).all(|key| value(&rows, key) == Some(1.0)));
+}
+
+#[test]
+fn stray_names_do_not_hide_versions_and_pointers() {
+    let fixture = Fixture::new();
+    let first = fixture.publish(10, 1.0);
+    let model = fixture.model();
+    let kind = crate::pointer::MoveKind::Promote;
+    let moved = model.promote("stable", first.version, kind, "test", None).unwrap();
+    let place = |name: &str| fixture.registry().join("clicks").join(name);
+    for folder in ["pointers/_backup", "pointers/empty", "versions/zzz", "versions/99"] {
+        fs::create_dir_all(place(folder)).unwrap();
+    }
+    let numbers = place("versions/00000000000000/000");
+    for stray in ["notes.txt", "1.json", "00000000000000009999.json", "~x.json"] {
+        fs::write(numbers.join(stray), b"x").unwrap();
+    }
+    fs::write(place("pointers/stable/00000000000000/000/README"), b"x").unwrap();
+    assert_eq!(model.latest().unwrap(), Some(first.version));
+    assert_eq!(model.latest_since(first.version).unwrap(), Some(first.version));
+    assert_eq!(model.pointers().unwrap(), ["empty", "stable"]);
+    assert_eq!(model.pointer("stable").unwrap(), moved);
+    assert_eq!(model.pointer_since("stable", &moved).unwrap(), moved);
+    assert!(model.collect(crate::Retention::default(), true).is_ok());
+    let second = fixture.publish(10, 2.0);
+    assert_eq!(model.latest_since(first.version).unwrap(), Some(second.version));
+    let next = model.promote("stable", second.version, kind, "test", None).unwrap();
+    assert_eq!(model.pointer_since("stable", &moved).unwrap(), next);
+}
+
+#[test]
+fn a_proof_says_that_a_server_has_served_a_version() {
+    let fixture = Fixture::new();
+    let version = fixture.publish(10, 1.0).version;
+    let model = fixture.model();
+    assert!(!model.is_proved(version).unwrap());
+    model.prove(version, "server-1").unwrap();
+    model.prove(version, "server-2").unwrap();
+    assert!(model.is_proved(version).unwrap());
+    assert!(!model.is_proved(VersionId(version.0 + 1)).unwrap());
+    assert!(model.prove(version, "../server").is_err());
+}
