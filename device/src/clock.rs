@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A source of time.
 ///
-/// An implementation must never let `now` go backwards. `wall` may jump, as the machine's clock does.
+/// An implementation must never let `now` go backwards. `wall` may jump, as the machine's clock
+/// does.
 pub trait Clock: Send + Sync {
     /// Returns the time since a fixed moment, for the measurement of durations.
     fn now(&self) -> Duration;

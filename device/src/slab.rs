@@ -21,8 +21,8 @@
 //!
 //! # Concurrency
 //!
-//! The slab has no locks: methods with `&self` read, and methods with `&mut self` write. A shard owns
-//! its slabs.
+//! The slab has no locks: methods with `&self` read, and methods with `&mut self` write. A shard
+//! owns its slabs.
 
 mod chunk;
 mod growth;
@@ -154,8 +154,8 @@ impl<T: Pod> Slab<T> {
     ///
     /// # Panics
     ///
-    /// Panics if `row` is not in a mapped chunk. If `row` is in a mapped chunk and not live, its old
-    /// contents are returned. The index above this slab knows which rows are live.
+    /// Panics if `row` is not in a mapped chunk. If `row` is in a mapped chunk and not live, its
+    /// old contents are returned. The index above this slab knows which rows are live.
     #[inline(always)]
     pub fn row(&self, row: u32) -> &[T] {
         let Some(start) = self.places.address(row) else { panic_absent(row) };

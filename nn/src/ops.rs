@@ -12,7 +12,8 @@
 //!   constant);
 //! * [`accumulate`] adds the rows of a tile to a lane's partial sum over the batch, and [`combine`]
 //!   computes the sum from the partial sums of the lanes, in the order of lanes;
-//! * the gradients of table rows are summed row by row after the gradients of the batch are complete.
+//! * the gradients of table rows are summed row by row after the gradients of the batch are
+//!   complete.
 
 mod batch_norm;
 mod columns;

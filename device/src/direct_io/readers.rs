@@ -6,7 +6,8 @@
 //!
 //! # Invariants
 //! * A [`Reading`] returns its pieces in the requested order. The order of the reads has no effect.
-//! * If a reading is dropped early, the reads in flight at that moment end, and no other read begins.
+//! * If a reading is dropped early, the reads in flight at that moment end, and no other read
+//!   begins.
 //!
 //! # Concurrency
 //! One mutex guards the queue of jobs, and another mutex guards the results of one reading. Both

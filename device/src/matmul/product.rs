@@ -94,9 +94,9 @@ impl Right<'_> {
 ///
 /// # Panics
 ///
-/// Panics if the inner dimensions differ, a matrix does not fit its slice, the columns of a plain `w`
-/// are not contiguous, the panels do not belong to one matrix, or rows of `out` overlap. All of these
-/// are mistakes of the caller.
+/// Panics if the inner dimensions differ, a matrix does not fit its slice, the columns of a plain
+/// `w` are not contiguous, the panels do not belong to one matrix, or rows of `out` overlap. All of
+/// these are mistakes of the caller.
 ///
 /// On a machine without our kernels, [`gemm`](super::gemm) computes the sums. Only there, the bits
 /// differ.

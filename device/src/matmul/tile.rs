@@ -41,11 +41,11 @@ pub(super) struct Call {
 ///
 /// # Safety
 ///
-/// The machine must have the kernel's instructions. `columns` must be larger than the kernel's width
-/// minus one register, and at most the width. Let `m` be the kernel's number of rows. The left
-/// elements (i, p) must be readable for i < m and p < k, the right elements (p, j) for j < columns,
-/// and `bias` (if not null) for j < columns. The result elements must be readable and writable, and
-/// no other thread may use them at the same time.
+/// The machine must have the kernel's instructions. `columns` must be larger than the kernel's
+/// width minus one register, and at most the width. Let `m` be the kernel's number of rows. The
+/// left elements (i, p) must be readable for i < m and p < k, the right elements (p, j) for j <
+/// columns, and `bias` (if not null) for j < columns. The result elements must be readable and
+/// writable, and no other thread may use them at the same time.
 pub(super) type Kernel = unsafe fn(&Call);
 
 /// The kernels of an instruction set. The first index is the number of rows minus one, and the

@@ -9,8 +9,8 @@ use super::scratch::LINE;
 ///
 /// # Safety
 ///
-/// The machine must have AVX-512 F. All elements that are read must be readable, and all elements that
-/// are written must be writable. `to` must not overlap `from`.
+/// The machine must have AVX-512 F. All elements that are read must be readable, and all elements
+/// that are written must be writable. `to` must not overlap `from`.
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn transpose(from: *const f32, from_step: usize, to: *mut f32, to_step: usize) {
     // SAFETY: each load reads the sixteen elements of one `j`, each store writes those of one `p`;

@@ -209,7 +209,8 @@ fn check_mapping(address: *mut libc::c_void, bytes: usize) -> Result<NonNull<u8>
 ///
 /// # Safety
 ///
-/// The range `[start, start + bytes)` must consist of whole mapped pages that no code uses any more.
+/// The range `[start, start + bytes)` must consist of whole mapped pages that no code uses any
+/// more.
 unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
         // SAFETY: the caller promises it. The call fails only for a bad range, or where splitting a

@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 ///
 /// # Invariants
 ///
-/// If the list has an address for the chunk of a row below `capacity`, the `stride` elements from the
-/// row's address on are inside the mapping of this chunk. The slab updates the list whenever its
-/// chunks change.
+/// If the list has an address for the chunk of a row below `capacity`, the `stride` elements from
+/// the row's address on are inside the mapping of this chunk. The slab updates the list whenever
+/// its chunks change.
 #[derive(Debug)]
 pub(super) struct Places<T> {
     /// The address of the first row of each chunk; `None` for a chunk that was returned to the

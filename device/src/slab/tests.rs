@@ -34,8 +34,8 @@ fn assert_consistent(slab: &Slab<u32>, model: &BTreeMap<u32, u32>) {
 #[derive(Clone, Debug)]
 enum Turn {
     Alloc(usize),
-    /// Frees some live rows. The first number selects the first row, as a 256th of all live rows.
-    /// The second is the number of rows after it that are freed too.
+    /// Frees live rows. The first number selects their place, in 256ths of the live rows. The
+    /// second is the number of rows that are freed one after another at this place.
     Free(usize, usize),
     Write(usize, u32),
     Clear,

@@ -13,8 +13,8 @@ impl Workers {
     ///
     /// # Panics
     ///
-    /// Continues the panic of the function that panicked first. By then, the other function has ended, or
-    /// it was never begun.
+    /// Continues the panic of the function that panicked first. By then, the other function has
+    /// ended, or it was never begun.
     pub fn join<A: Send, B: Send>(
         &self,
         first: impl FnOnce() -> A + Send,

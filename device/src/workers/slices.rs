@@ -68,8 +68,8 @@ impl Workers {
     ///
     /// # Panics
     ///
-    /// Panics for the same reasons as [`Workers::for_each`], and if `offsets` does not ascend or does not
-    /// cover all of `items`.
+    /// Panics for the same reasons as [`Workers::for_each`], and if `offsets` does not ascend or
+    /// does not cover all of `items`.
     pub fn for_each_part<T: Send>(
         &self,
         items: &mut [T],

@@ -9,10 +9,10 @@
 //!
 //! * the MLP 400-400-400 over 100 inputs: 40,400 + 160,400 + 160,400 and 800 for each batch norm,
 //!   which are 363,600, and 401 for its output;
-//! * DeepFM 423,280 = 59,279 + 364,001: no bias in the wide part. (FuxiCTR later added a bias to the
-//!   FM in DeepFM, which the published run did not have. It is `bias = true` here.)
-//! * DCN 418,591 = 53,890 + 363,600 + 3 cross layers of 100 + 100 + an output over 100 + 400 and its
-//!   bias;
+//! * DeepFM 423,280 = 59,279 + 364,001: no bias in the wide part. (FuxiCTR later added a bias to
+//!   the FM in DeepFM, which the published run did not have. It is `bias = true` here.)
+//! * DCN 418,591 = 53,890 + 363,600 + 3 cross layers of 100 + 100 + an output over 100 + 400 and
+//!   its bias;
 //! * DCNv2 458,391 = 53,890 + 363,600 + 4 cross layers of 100·100 + 100 + the same output.
 //!
 //! The leaderboard's DNN has 781,892 parameters, which are 53,890 and exactly two times 364,001. So
