@@ -49,8 +49,9 @@ impl Fetch {
 
     /// Waits for the next piece. Returns `None` after the last piece.
     ///
+    /// # Errors
     /// Returns an error if the object is missing, if it has a different size, or if the store does
-    /// not deliver it. No piece follows an error. deliver it. No piece follows an error.
+    /// not deliver it. No piece follows an error.
     pub fn next_piece(&mut self) -> Option<Result<Bytes>> {
         let piece = self.pieces.blocking_recv()?;
         Some(piece.map_err(|failure| match failure.outcome {

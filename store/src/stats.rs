@@ -1,5 +1,6 @@
 //! The counters of a store: requests by operation and outcome, retries, and the waits between
 //! requests.
+//!
 //! The counters are plain numbers. A registry of metrics can export them, and a command can print
 //! them.
 

@@ -1,7 +1,6 @@
 //! A store: objects by name, in a folder or in a bucket.
 //!
 //! # Crash consistency
-//! # Crash consistency
 //! An object exists completely or not at all. If two writers compete, [`Store::create`] decides
 //! which one succeeds.
 //!

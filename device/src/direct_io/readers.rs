@@ -12,7 +12,6 @@
 //! # Concurrency
 //! One mutex guards the queue of jobs, and another mutex guards the results of one reading. Both
 //! are held only for a push or a pop.
-//! push or a pop.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;

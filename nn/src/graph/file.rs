@@ -47,7 +47,6 @@ impl Graph {
     /// Reads the file that [`Graph::to_json`] wrote.
     ///
     /// # Errors
-    /// # Errors
     /// Returns an error if the bytes are not such a file, or if the builder could not have built
     /// one of its nodes.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {

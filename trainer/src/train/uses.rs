@@ -1,7 +1,6 @@
 //! The shows and clicks of a batch's rows, for tables that keep these statistics.
 //!
 //! The shows of a key are its occurrences in all features of the table. Its clicks are the sum of
-//! The shows of a key are its occurrences in all features of the table. Its clicks are the sum of
 //! the first label over these occurrences. Both are summed in the order of the batch, so they do
 //! not depend on how the work is divided. If a row of the batch has no label, it counts as a show
 //! without a click.

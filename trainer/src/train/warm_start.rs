@@ -5,7 +5,7 @@
 //! table and segment. Parts with the same name and different shapes are an error. Parts that exist
 //! only in the version or only in the job are reported. The version is loaded as in a server, with
 //! its chain, checksums and parity rows, so a damaged version is refused.
-//! # Crash consistency
+//!
 //! # Crash consistency
 //! A run needs the version only until its first checkpoint. If the run is killed before, it begins
 //! from the version again. If it is killed later, it resumes from its checkpoint, which holds
