@@ -1,4 +1,4 @@
-//! The ids of the data from which features make the keys of tables.
+//! The ids in the data, from which features make the keys of tables.
 
 use zillion_feature::{FeatureKey, FeatureKind, RawType};
 
@@ -51,7 +51,7 @@ impl IdKind {
         }
     }
 
-    /// Returns the id that a key was made from, or `None` if the key is a hash.
+    /// Returns the id from which a key was made, or `None` if the key is a hash.
     pub(crate) fn recover(self, key: FeatureKey) -> Option<String> {
         match self {
             Self::Signed => Some(key.unmix().cast_signed().to_string()),

@@ -1,5 +1,5 @@
-//! The parts of a registry that several commands open: a model, its newest version, the folder of
-//! its cache.
+//! The parts of a registry that several commands use: a model, a version, and the folder of the
+//! cache.
 
 use std::path::PathBuf;
 
@@ -38,8 +38,8 @@ pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Resul
     }
 }
 
-/// Returns the version that a command was given. The command line requires one, so the error is not
-/// expected.
+/// Returns the version that a command was given. The error never occurs in practice, because the
+/// command line requires a version.
 pub(crate) fn given_version(version: Option<VersionId>) -> Result<VersionId> {
     version.ok_or_else(|| Stop::Usage("no version is given: name its number".to_owned()).into())
 }
@@ -65,8 +65,8 @@ fn name_cache_option(error: zillion_registry::Error) -> anyhow::Error {
     }
 }
 
-/// Prints on stderr how often requests to the store were retried, because retries explain why a
-/// command that succeeded took long.
+/// Prints on stderr how often requests to the store were retried. Retries explain why a command
+/// that succeeded took long.
 pub(crate) fn print_store_retries(sums: &StoreSums) {
     if sums.retries > 0 {
         eprintln!(
@@ -85,8 +85,8 @@ pub(crate) fn current_user() -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// Returns the user's number and the name of the machine, because the user of a container may have
-/// no name.
+/// Returns the user's number and the name of the machine, for users without a name, as in
+/// containers. Returns `None` if the system does not tell them.
 fn user_number() -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
     let user = std::fs::metadata("/proc/self").ok()?.uid();

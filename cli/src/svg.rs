@@ -1,15 +1,14 @@
 //! Small plots as SVG: rows of panels with labelled axes.
 //!
-//! A page declares colours for a light and a dark style. Text is written as text, so that it can be
-//! searched and copied. The drawing depends only on the numbers: the same figures give the same
-//! file.
+//! A page has colours for a light and a dark style. Text stays text, so that it can be searched and
+//! copied. The drawing depends only on the numbers, so the same numbers give the same file.
 //!
 //! The crate `plotters` was rejected: its SVG backend writes one fixed colour into each shape, so a
 //! page could not follow the reader's light or dark style.
 
 use std::fmt::Write as _;
 
-/// The width of a panel. [`HEIGHT`] is its height, and the next four constants are the margins for
+/// The width of a panel. The next constants are its height, [`HEIGHT`], and the four margins for
 /// its axes.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 220.0;
@@ -21,7 +20,7 @@ const BOTTOM: f64 = 54.0;
 const HEAD: f64 = 30.0;
 /// The height of the title above the first row of panels.
 const TITLE: f64 = 34.0;
-/// The number of colours; more lines than this repeat a colour.
+/// The number of colours. If there are more lines, the colours are repeated.
 const COLOURS: usize = 3;
 
 const STYLE: &str = "\
@@ -36,7 +35,7 @@ text{font:11px system-ui,sans-serif;fill:#333}.t{font-size:15px;font-weight:600}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     Linear,
-    /// A logarithmic scale, which can show only numbers above 0; all other numbers are left out.
+    /// A logarithmic scale. It shows only numbers above 0, and all other numbers are left out.
     Log,
 }
 
@@ -44,7 +43,7 @@ pub(crate) enum Scale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Number,
-    /// Numbers that are shares and are written as percentages.
+    /// Shares, which are written as percentages.
     Percent,
     Bytes,
 }
@@ -129,7 +128,7 @@ impl Line {
         self.from + share * (self.to - self.from)
     }
 
-    /// Chooses about five round numbers along the axis.
+    /// Returns about five round numbers along the axis.
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
             Scale::Linear => {
@@ -204,7 +203,7 @@ impl Panel {
         svg
     }
 
-    /// Returns all points that the scales of the axes can show.
+    /// Returns the points of all shapes that the scales of the axes can show.
     fn points(&self) -> Vec<(f64, f64)> {
         match &self.shapes {
             Shapes::Lines(lines) => {
@@ -267,8 +266,8 @@ impl Panel {
     }
 }
 
-/// Fits an axis to some numbers: returns the mapping from the range that contains all of them, or
-/// `None` if there are no numbers.
+/// Returns the mapping of an axis whose range contains all of these numbers. Returns `None` if
+/// there are no numbers.
 fn fit_axis(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) -> Option<Line> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for value in values {

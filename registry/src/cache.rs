@@ -9,11 +9,11 @@
 //! # Crash consistency
 //! A file gets its name after its hash was verified, and a merge gets its entry after its files are
 //! synced. An interrupted fetch or merge leaves only files whose names are never read. The folder
-//! can be removed while no process uses it, because all its files can be made again.
+//! can be removed while no process uses it, because all its files can be fetched or merged again.
 //!
 //! # Concurrency
-//! Several processes can share a cache. Names follow from contents, so at worst two processes do
-//! the same work.
+//! Several processes can share a cache. The name of a file depends on its contents. So two
+//! processes can do the same work twice, but cannot damage each other's files.
 
 mod fetch;
 
@@ -37,10 +37,10 @@ use crate::model::Model;
 use crate::stack::stack;
 use crate::version::{VersionId, VersionManifest};
 
-/// The number of bytes that are hashed or copied between two calls of [`Throttle::piece`]. They
-/// take about 0.1 ms, or three times that if their pages are touched for the first time.
+/// The number of bytes that are hashed or copied between two calls of [`Throttle::piece`]. This
+/// takes about 0.1 ms, or three times as long if the pages are touched for the first time.
 const PIECE_BYTES: usize = 64 << 10;
-/// The age after which an unfinished file is a leftover of a process that was killed.
+/// The age after which an unfinished file is considered a leftover of a killed process.
 const LONGEST_WRITE: Duration = Duration::from_secs(3600);
 
 /// The number of files that are listed between two calls of [`Throttle::piece`].
@@ -54,9 +54,9 @@ pub struct Cache {
     files_dir: PathBuf,
     merges_dir: PathBuf,
     files: Files,
-    /// The open layers, by the name of the run of versions that each layer has the rows of.
+    /// The open layers. The name of a layer is that of the run of versions whose rows it has.
     open: HashMap<String, Layer>,
-    /// The manifests that were read, which never change.
+    /// The manifests that were read before. They never change.
     manifests: BTreeMap<VersionId, Arc<VersionManifest>>,
     fetched_files: AtomicU64,
     fetched_bytes: AtomicU64,
@@ -67,11 +67,12 @@ pub struct Cache {
 /// The counts of a cache since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// The number of files that were fetched: copied, or linked if the store is on the same disk.
+    /// The number of files that were fetched. A fetch copies a file, or links it if the store is on
+    /// the same disk.
     pub fetched_files: u64,
     /// The number of bytes of the fetched files.
     pub fetched_bytes: u64,
-    /// The number of runs of layers that were merged to one layer.
+    /// The number of merges, each of which joins a run of layers to one layer.
     pub merges: u64,
     /// The number of bytes that the merges wrote.
     pub merged_bytes: u64,
@@ -143,7 +144,7 @@ impl Cache {
         &self.files_dir
     }
 
-    /// Returns the chain of a version like [`Model::chain`], but reads no manifest twice.
+    /// Returns the chain of a version like [`Model::chain`], but does not read a manifest twice.
     ///
     /// # Errors
     /// Returns the errors of [`Model::chain`].
@@ -164,8 +165,7 @@ impl Cache {
     }
 
     /// Returns the rows of the last version of `chain`, which [`Model::chain`] has returned.
-    /// Fetches the files, merges them to a few layers unless they were merged before, and maps
-    /// them.
+    /// Fetches the files, merges them to a few layers unless this was done before, and maps them.
     ///
     /// # Errors
     /// Returns [`Error::File`] for a file that is missing or damaged.
@@ -222,9 +222,9 @@ impl Cache {
         Ok(mmap::map(self.files_dir.join(name))?)
     }
 
-    /// Closes the layers that are not used elsewhere, and removes the merges and files that none of
-    /// `chains` needs. Returns the number of freed bytes. Other processes must not use the cache
-    /// for other versions.
+    /// Closes the layers that no other code uses. Removes the merges and files that none of
+    /// `chains` needs. Returns the number of freed bytes. No other process may use the cache for
+    /// other versions.
     ///
     /// # Errors
     /// Returns an error if a folder cannot be listed or a file cannot be removed.
@@ -273,8 +273,8 @@ impl Cache {
         Ok(freed)
     }
 
-    /// Removes the unfinished files of processes that were killed. Only old ones are removed,
-    /// because another process may be writing a new one.
+    /// Removes the unfinished files of killed processes. Only old files are removed, because
+    /// another process may still be writing a new one.
     fn sweep(&self) -> Result<u64> {
         let mut freed = 0;
         let is_unfinished = |name: &String| name.starts_with('.') && name.ends_with(".tmp");
@@ -290,7 +290,7 @@ impl Cache {
         Ok(freed)
     }
 
-    /// Opens one run of a chain as one layer, which is merged unless it was merged before.
+    /// Opens one run of a chain as one layer. The run is merged unless this was done before.
     fn open_run(
         &mut self,
         model: &Model,
@@ -394,8 +394,8 @@ impl Cache {
     }
 }
 
-/// Returns the name of a run of versions, made from the chain hashes before its first version and
-/// of its last version.
+/// Returns the name of a run of versions. It is made from two chain hashes: that of the version
+/// before the run, and that of the last version of the run.
 fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
     let short = |hash: &str| hash.chars().take(LINK_LETTERS).collect::<String>();
     let from = match run.start {
@@ -405,8 +405,8 @@ fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
     format!("{from}-{}", short(&chain[run.end - 1].chain))
 }
 
-/// Returns the names in a folder in ascending order, without hidden names, which belong to
-/// unfinished files.
+/// Returns the names in a folder in ascending order. Hidden names are left out, because they belong
+/// to unfinished files.
 fn list_names(folder: &Path) -> Result<Vec<String>> {
     let mut names = list_all_names(folder)?;
     names.retain(|name| !name.starts_with('.'));

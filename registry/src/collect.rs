@@ -1,16 +1,18 @@
-//! Garbage collection: removes files that no version in use needs, and leftovers of killed writers.
+//! Garbage collection: removes files that no version in use needs, and leftovers of killed
+//! processes.
 //!
-//! Manifests and the logs of pointers are small and are never removed: a number is never used
-//! twice, and the history stays readable. A collection removes the files (rows, parameters and
-//! graphs) that only versions out of use need.
+//! Manifests and the logs of pointers are small and are never removed. So a number is never used
+//! twice, and the history stays readable. A collection removes the rows, parameters and graphs that
+//! only versions out of use need.
 //!
-//! The versions in use are the versions that a pointer points to, the pinned versions, the versions
-//! that a running server has leased, and the newest few, each with all its ancestors.
+//! These versions are in use: the versions that a pointer points to, the pinned versions, the
+//! versions that a running server has leased, and the newest versions. All ancestors of a version
+//! in use are in use too.
 //!
 //! # Crash consistency
-//! A publisher writes files before the manifest that names them. So files are kept for
-//! [`Retention::grace`] after they were written, and a publisher writes existing files again. A
-//! collection that is killed has removed only files that no version in use needs.
+//! A publisher writes files before the manifest that names them. So a collection keeps files that
+//! are younger than [`Retention::grace`], and a publisher writes existing files again. A collection
+//! that is killed has removed only files that no version in use needs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +28,7 @@ use crate::version::VersionId;
 pub struct Retention {
     /// The number of newest versions to keep.
     pub keep: usize,
-    /// The age below which a file is kept.
+    /// The age below which a file is never removed.
     pub grace: Duration,
 }
 
@@ -51,7 +53,8 @@ pub struct Collected {
     pub leftovers: u64,
 }
 
-/// The versions that a running server has loaded. The server renews its lease before it ends.
+/// The versions that a running server has loaded. The server renews its lease before the lease
+/// ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
@@ -65,8 +68,8 @@ impl Model {
     /// Removes files that no version in use needs. With `dry_run`, the files are only counted.
     ///
     /// # Errors
-    /// Returns an error if the chain of a version in use is broken (then nothing is removed), or if
-    /// the store fails.
+    /// Returns an error if the chain of a version in use is broken, or if the store fails. If a
+    /// chain is broken, nothing is removed.
     pub fn collect(&self, retention: Retention, dry_run: bool) -> Result<Collected> {
         let mut sum = Collected::default();
         let needed = self.needed_files(retention.keep, &mut sum)?;
@@ -95,7 +98,7 @@ impl Model {
         Ok(sum)
     }
 
-    /// Keeps the files of a version until it is unpinned.
+    /// Pins a version: its files are kept until it is unpinned.
     ///
     /// # Errors
     /// Returns an error if the version does not exist.

@@ -52,7 +52,7 @@ pub enum Error {
         /// The name of the pointer.
         pointer: String,
     },
-    /// A move of a pointer that came second: another operator moved the pointer at the same time.
+    /// A move of a pointer that was too late: another operator moved the pointer at the same time.
     #[error(
         "pointer `{pointer}` was moved to version {to} by {by} at the same time; check whether your move \
          is still right, and repeat it"
@@ -62,10 +62,10 @@ pub enum Error {
         pointer: String,
         /// The version that the pointer points to now.
         to: VersionId,
-        /// The operator whose move came first.
+        /// The operator whose move was first.
         by: String,
     },
-    /// A publication that came second: another publisher took the number at the same time.
+    /// A publication that was too late: another publisher took the number at the same time.
     #[error(
         "version {version} of model `{model}` was published by another process at the same time, so nothing \
          of this publication became visible; publish again on top of that version"
@@ -107,7 +107,7 @@ pub enum Error {
         /// The problem with the file.
         reason: String,
     },
-    /// The contents of a version that do not fit together.
+    /// The contents of a version do not fit together.
     #[error("{0}")]
     Refused(String),
     /// A failure of the machine.

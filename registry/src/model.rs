@@ -9,8 +9,9 @@
 //! ```
 //!
 //! # Crash consistency
-//! Files go first and the manifest last, by create-if-absent. A publisher that dies leaves files
-//! that no manifest names, which garbage collection removes. Objects are never changed in place.
+//! The files of a version are written first. The manifest is written last, by create-if-absent. If
+//! a publisher is killed, garbage collection removes its files that no manifest names. Objects are
+//! never changed in place.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,7 +26,7 @@ use crate::version::{Link, VersionId, VersionManifest};
 
 /// The pointer that servers follow by default.
 pub const STABLE: &str = "stable";
-/// The pointer to a version that gets a part of the traffic, as a trial.
+/// The pointer to a version that gets a part of the traffic for a trial.
 pub const CANARY: &str = "canary";
 
 /// A registry of models in a store.
@@ -112,7 +113,7 @@ impl Model {
         self.store.url()
     }
 
-    /// Returns the same model with operations on the store that `stop` can end early.
+    /// Returns a handle of the same model. `stop` can end its operations on the store early.
     #[must_use]
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         let store = self.store.with_stop(stop);
@@ -120,7 +121,7 @@ impl Model {
         Self { name: self.name.clone(), store, clock: self.clock.clone(), versions }
     }
 
-    /// Returns the number of the version that was published last.
+    /// Returns the number of the version that was published last, or `None` if there is no version.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -144,7 +145,8 @@ impl Model {
         }
     }
 
-    /// Returns up to `limit` versions below `end`, the newest first. The first page has no `end`.
+    /// Returns the numbers of up to `limit` versions below `end`, the newest first. Without `end`,
+    /// the result begins with the newest version.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -157,13 +159,13 @@ impl Model {
     /// Returns a version and its ancestors, the base first.
     ///
     /// # Errors
-    /// Returns [`Error::Chain`] for a version whose parent is missing, or has a hash or a schema
-    /// that differs.
+    /// Returns [`Error::Chain`] if the parent of a version is missing, has a different hash, or has
+    /// a different schema.
     pub fn chain(&self, version: VersionId) -> Result<Vec<Arc<VersionManifest>>> {
         self.chain_by(version, |version| self.version(version).map(Arc::new))
     }
 
-    /// Returns the chain of a version like [`Model::chain`], with manifests that `manifest` reads.
+    /// Returns the chain of a version like [`Model::chain`]. `manifest` reads the manifests.
     pub(crate) fn chain_by(
         &self,
         version: VersionId,
@@ -228,7 +230,7 @@ impl Model {
         last.ok_or_else(|| Error::NoPointer { pointer: pointer.to_owned() })
     }
 
-    /// Returns up to `limit` moves of a pointer before number `end`, the newest first.
+    /// Returns up to `limit` moves of a pointer with numbers below `end`, the newest first.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -311,7 +313,7 @@ impl Model {
     }
 
     /// Finds the version to which the pointer pointed before it was moved to the present version.
-    /// Moves by rollbacks do not count, so rolling back twice goes back two versions.
+    /// Rollbacks are ignored, so two rollbacks go back two versions.
     fn previous_version(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
         const PAGE: usize = 64;
         let mut end = None;
@@ -343,7 +345,8 @@ impl Model {
         ))
     }
 
-    /// Checks that the store has every file of a version and of its ancestors, with the right size.
+    /// Checks that the store has every file of a version and of its ancestors, and that their sizes
+    /// are correct.
     ///
     /// # Errors
     /// Returns [`Error::Chain`] if the chain is broken, or [`Error::File`] for the first file that
@@ -392,7 +395,7 @@ impl Model {
     }
 }
 
-/// Checks a name, which becomes a part of paths and must not lead to another folder.
+/// Checks a name. The name becomes a part of paths and must not lead to another folder.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     let begins = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());

@@ -1,8 +1,8 @@
-//! Numbered objects in folders that fan out: versions, and the moves of a pointer.
+//! Numbered objects in a tree of folders: versions, and the moves of a pointer.
 //!
 //! The name is `<folder>/<number / 10⁶>/<number / 10³ mod 10³>/<number>.json`, with leading zeros.
 //! A folder holds at most a thousand names, so three short listings find the last of a hundred
-//! thousand objects. Numbers are assigned without a gap, by create-if-absent.
+//! thousand objects. Numbers are assigned without gaps, by create-if-absent.
 
 use bytes::Bytes;
 use zillion_store::{Error as StoreError, Store};
@@ -68,7 +68,8 @@ impl Numbered {
         Ok(self.store.create(&self.name(number), bytes.into())?)
     }
 
-    /// Removes the leftovers of killed writers from the folder of the next object.
+    /// Removes leftovers of killed processes from the folder of the next object. Returns their
+    /// number.
     pub(crate) fn sweep(&self, age: std::time::Duration) -> Result<u64> {
         let next = self.last()?.map_or(1, |last| last + 1);
         let name = self.name(next);

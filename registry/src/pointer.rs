@@ -1,8 +1,8 @@
-//! Pointers: names of versions that operators move, each with the log of its moves.
+//! Pointers: names of versions that operators can move. Each pointer has a log of its moves.
 //!
-//! Each move is a small object with the next number, written with create-if-absent. If two
-//! operators move a pointer at the same time, one of them gets an error that names the other. The
-//! last move gives the present version, and all moves together are the audit trail.
+//! Each move is a small object with the next number, written by create-if-absent. If two operators
+//! move a pointer at the same time, one of them gets an error that names the other. The last move
+//! gives the present version. All moves together are the audit trail.
 
 use serde::{Deserialize, Serialize};
 use zillion_store::Store;
@@ -65,12 +65,12 @@ impl PointerLog {
         }
     }
 
-    /// Returns up to `limit` moves before number `end`, the newest first.
+    /// Returns up to `limit` moves with numbers below `end`, the newest first.
     pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<PointerMove>> {
         self.moves.page(end, limit)?.into_iter().map(|number| self.get(number)).collect()
     }
 
-    /// Writes the next move after `last`.
+    /// Writes the next move, which follows `last`.
     pub(crate) fn append(
         &self,
         last: Option<&PointerMove>,

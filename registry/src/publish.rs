@@ -1,4 +1,4 @@
-//! Publishing a version, which writes the files first and the manifest last.
+//! The publication of a version, which writes the files first and the manifest last.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::version::{Link, Origin, ScoreSettings, VersionFile, VersionId, VersionManifest};
 
-/// The contents of a version that is to be published.
+/// The contents of a version to publish.
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// The version that this delta changes; absent in a base.

@@ -1,7 +1,7 @@
-//! The file of a side table in a version: an Arrow file of keys and of the values that each feature
-//! reads.
+//! The file of a side table in a version. It is an Arrow file with the keys, and with the values
+//! that each feature reads.
 //!
-//! The values are those of [`SideColumn`], before the transforms: ids as keys, lists of keys, and
+//! The values are those of [`SideColumn`], before any transform: ids as keys, lists of keys, and
 //! numbers (NaN for a missing number). A column has the name of the feature that reads it.
 
 use std::io::Cursor;

@@ -1,4 +1,4 @@
-//! The manifests and the numbers of versions, and the links between them.
+//! The manifests and the numbers of versions, and the references from one version to another.
 
 use std::fmt;
 use std::str::FromStr;
@@ -52,8 +52,8 @@ pub struct VersionManifest {
     pub layer: LayerManifest,
     /// The file of the dense graph, built for inference.
     pub graph: VersionFile,
-    /// The settings by which the trainer divides batches when it scores. The same division gives
-    /// the same bits.
+    /// The settings by which the trainer divides batches when it scores. With the same division, a
+    /// server computes the same bits.
     pub settings: ScoreSettings,
     /// The file of the dense parameters, as safetensors.
     pub dense: VersionFile,
@@ -78,8 +78,8 @@ pub struct Origin {
     pub step: u64,
     /// The position in the order of rows.
     pub cursor: Cursor,
-    /// The dirty epoch that ended with this version. The next delta has the rows that changed
-    /// later.
+    /// The dirty epoch that ended with this version. The next delta has the rows that changed after
+    /// this epoch.
     pub dirty_epoch: u32,
     /// The time of the newest event in the training data, in milliseconds since 1970; absent if the
     /// job does not give the unit of event times.

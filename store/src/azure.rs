@@ -1,5 +1,5 @@
-//! Azure Blob Storage and Data Lake Storage: a storage account, with one of several ways to sign
-//! requests.
+//! Azure Blob Storage and Data Lake Storage. A store has a storage account, and one of several
+//! kinds of credentials for its requests.
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 

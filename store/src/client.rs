@@ -17,14 +17,14 @@ pub(crate) struct Client {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) pages: Arc<dyn PaginatedListStore>,
     pub(crate) parts: Arc<dyn MultipartStore>,
-    /// The description of the connection for error texts: the endpoint, the bucket, the origin of
-    /// the credentials.
+    /// The description of the connection for error texts: the endpoint, the bucket, and the origin
+    /// of the credentials.
     pub(crate) about: String,
     /// The values that no message may contain.
     pub(crate) secrets: Vec<String>,
 }
 
-/// The output without the credentials.
+/// Writes the client without its credentials.
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("about", &self.about).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! The settings that the clients of all clouds share: TLS, time limits, and no retries of the
+//! The settings that the clients of all clouds share: TLS, time limits, and no retries by the
 //! client itself.
 
 use std::sync::Once;

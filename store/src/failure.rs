@@ -26,7 +26,7 @@ impl Failure {
         Self { outcome, reason: reason.into() }
     }
 
-    /// Makes the failure of a request without a response in time.
+    /// Makes the failure of a request whose response did not arrive in time.
     pub(crate) fn timed_out(after: Duration) -> Self {
         Self::new(
             Outcome::Timeout,
@@ -90,7 +90,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Finds the response of the store in an error and its causes.
+    /// Finds the response of the store in an error and its causes. Returns `None` if there is none.
     fn find(error: &object_store::Error) -> Option<Self> {
         // Every outer text repeats the inner ones, and any of them has the status.
         std::iter::once(error.to_string()).chain(causes(error).map(ToString::to_string)).find_map(

@@ -1,9 +1,9 @@
-//! The reader of a large object: the store's thread fetches several ranges at the same time and
-//! passes them on in order.
+//! The reader of a large object. The store's thread fetches several ranges at the same time and
+//! delivers them in order.
 //!
-//! A range that was interrupted is requested again. Memory is bounded: it holds the ranges that are
-//! being fetched, one range that waits for the reader, and the range that the reader has. While the
-//! reader pauses, the fetching pauses too.
+//! If the fetch of a range is interrupted, the range is requested again. The memory is bounded. It
+//! holds the ranges in progress, one range that waits for the reader, and the range that the reader
+//! has. If the reader pauses, fetching pauses too.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -50,8 +50,8 @@ impl Fetch {
     /// Waits for the next piece. Returns `None` after the last piece.
     ///
     /// # Errors
-    /// Returns an error if the object is missing, if it has another size, or if the store does not
-    /// deliver it. No piece follows an error.
+    /// Returns an error if the object is missing, if it has a different size, or if the store does
+    /// not deliver it. No piece follows an error.
     pub fn next_piece(&mut self) -> Option<Result<Bytes>> {
         let piece = self.pieces.blocking_recv()?;
         Some(piece.map_err(|failure| match failure.outcome {

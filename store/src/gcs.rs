@@ -9,7 +9,8 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// The path below the home folder of the file that `gcloud auth application-default login` writes.
+/// The path of the file that `gcloud auth application-default login` writes, relative to the home
+/// folder.
 const WELL_KNOWN: &str = ".config/gcloud/application_default_credentials.json";
 
 pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options) -> Result<Client> {

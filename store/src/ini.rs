@@ -1,5 +1,5 @@
-//! The format of AWS's files `credentials` and `config`: sections of `key = value` lines, in which
-//! indented lines below a key without a value are keys of a second level.
+//! The format of AWS's files `credentials` and `config`. They have sections of `key = value` lines.
+//! If a key has no value, the indented lines below it are keys of a second level.
 //!
 //! Errors name the line and never repeat it, because it may hold a secret. The crates `rust-ini`
 //! and `configparser` do not fit: they read the second level as keys of the first, and their errors
@@ -33,7 +33,7 @@ impl Section {
     }
 }
 
-/// The output with the keys only, because values may be secrets.
+/// Writes only the keys, because the values may be secrets.
 impl std::fmt::Debug for Section {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.values.keys()).finish()
@@ -43,8 +43,8 @@ impl std::fmt::Debug for Section {
 /// Parses the text of a file.
 ///
 /// # Errors
-/// Returns the number (from 1) of the first line that does not have this format, and the problem of
-/// the line.
+/// Returns the number of the first line that does not have this format, counted from 1, and the
+/// problem of this line.
 pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
     let mut sections = Sections::new();
     let mut section: Option<&mut Section> = None;

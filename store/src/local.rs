@@ -55,7 +55,7 @@ impl Local {
         self.folder.join(name)
     }
 
-    /// Runs a request and counts it. `of` returns the outcome of a response, and the numbers of
+    /// Runs a request and counts it. `of` converts a response into the outcome and the numbers of
     /// bytes that were sent and received.
     fn run<T>(
         &self,
@@ -99,8 +99,8 @@ impl Local {
         put.map(drop).map_err(|error| operation_error("write", path, &error))
     }
 
-    /// Writes several objects at the same time, because a disk syncs many files in the time of a
-    /// few.
+    /// Writes several objects at the same time. This is faster, because a disk syncs many files in
+    /// nearly the same time as a few.
     pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>) -> Result<()> {
         let began = Instant::now();
         let sizes: Vec<usize> = objects.iter().map(|(_, bytes)| bytes.len()).collect();

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 pub(crate) struct Options {
     /// The largest number of requests for one operation.
     pub(crate) tries: u32,
-    /// The longest wait before the second request of an operation. The longest wait doubles with
-    /// each further request.
+    /// The longest wait before the second request of an operation. Before each further request, the
+    /// longest wait doubles.
     pub(crate) backoff: Duration,
     /// The longest wait between two requests of an operation.
     pub(crate) longest_backoff: Duration,

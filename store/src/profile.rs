@@ -1,8 +1,8 @@
 //! A profile of AWS's files `~/.aws/credentials` and `~/.aws/config`: keys, region, endpoint.
 //!
 //! A profile may ask for a way of signing in that Zillion does not support: credentials from a
-//! program, single sign-on, or an assumed role. Such a profile is an error with a remedy, because a
-//! request with other credentials than intended is worse than no request.
+//! program, single sign-on, or an assumed role. Such a profile is an error with a remedy. A request
+//! with the wrong credentials would be worse than no request.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(crate) struct Keys {
     pub(crate) token: Option<String>,
 }
 
-/// The output without the keys.
+/// Writes the value without its secrets.
 impl std::fmt::Debug for Profile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Profile");
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Profile {
     }
 }
 
-/// The name of the type only, without the secrets.
+/// Writes only the name of the type, because the values are secrets.
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keys").finish_non_exhaustive()
@@ -47,9 +47,9 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Profile {
-    /// Loads the profile that the environment names, or else the profile `default`, which is empty
-    /// if there are no files. If `wants_keys` is false, the environment has credentials, and the
-    /// profile's way of signing in is ignored.
+    /// Loads the profile that the environment names, or the profile `default` if it names none.
+    /// Without files, the profile is empty. If `wants_keys` is false, the environment has
+    /// credentials, and the profile's way of signing in is ignored.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, if a named profile does not exist, or if the

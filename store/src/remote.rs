@@ -1,8 +1,7 @@
 //! A store in a bucket.
 //!
-//! Every operation is a future that runs on the store's own thread and counts its attempts; the
-//! caller waits for the result. A write becomes visible as a whole, whether it takes one request or
-//! many parts.
+//! Every operation is a future that runs on the store's own thread and counts its attempts. The
+//! caller waits for the result. A write of one request or of many parts becomes visible as a whole.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -255,7 +254,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for a permit for one write request.
+    /// Waits for a permit to send one write request. The result is never `None`, because
+    /// the semaphore is never closed.
     pub(crate) async fn permit(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.permits.acquire().await.ok()

@@ -1,10 +1,10 @@
 //! One operation on a remote store: a request, and its retries after transient failures.
 //!
-//! The retries of `object_store` itself are invisible; here, every request is counted. The longest
-//! wait doubles from attempt to attempt. Each wait is drawn evenly between zero and the longest
-//! wait, so that many clients that were refused at the same time do not return at the same time.
-//! The crate `backon` does not fit: its jitter adds to the wait instead of replacing it, and the
-//! crate neither counts requests nor limits the time of each.
+//! The retries of `object_store` itself cannot be observed, so they are not used, and every request
+//! is counted here. The longest wait doubles with each attempt. Each wait is drawn evenly between
+//! zero and the longest wait. So many clients that were refused at the same time do not send their
+//! next requests at the same time. The crate `backon` does not fit: its jitter adds to the wait and
+//! does not replace it, and the crate neither counts requests nor limits the time of each request.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

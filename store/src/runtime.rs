@@ -1,8 +1,8 @@
 //! The thread that sends the requests of a remote store, and the ways to wait for it.
 //!
-//! Connections need work even while no response is expected, so the thread lives as long as the
-//! store. The engines are synchronous: they pass futures to the thread and wait for the results.
-//! The thread is never joined, so that a hanging operation ends with the process.
+//! Connections need work even while no response is expected, so the thread runs until the store is
+//! dropped. The engines are synchronous: they send futures to the thread and wait for the results.
+//! The thread is never joined, so an operation that hangs does not keep the process from ending.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

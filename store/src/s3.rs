@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::profile::{Keys, Profile};
 
-/// The variables that are passed to `object_store` under their own names, in addition to those that
-/// are read here.
+/// The variables that are passed to `object_store` under their own names. This module reads further
+/// variables itself.
 const PASSED_ON: [&str; 15] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -43,12 +43,12 @@ pub(crate) struct Setup {
     authorities: Option<Vec<u8>>,
 }
 
-/// The origin of the credentials for requests.
+/// The kinds of credentials for requests.
 enum Credentials {
     Keys(Keys, &'static str),
-    /// The file with a token, and the role.
+    /// The credentials of a role, for which the token in a file is exchanged.
     WebIdentity(String, String),
-    /// The credentials of the container or the machine, which are requested when they are needed.
+    /// The credentials of the container or the machine. They are requested when they are needed.
     Machine,
     /// No credentials: requests are not signed.
     Unsigned,
@@ -218,7 +218,7 @@ impl Setup {
     }
 }
 
-/// The output without the credentials.
+/// Writes the settings without the credentials.
 impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Setup");

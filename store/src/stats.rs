@@ -1,7 +1,8 @@
 //! The counters of a store: requests by operation and outcome, retries, and the waits between
 //! requests.
 //!
-//! They are plain counters, which a registry of metrics can export and a command can print.
+//! The counters are plain numbers. A registry of metrics can export them, and a command can print
+//! them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -181,7 +182,7 @@ impl StoreStats {
         add(&self.request_nanos[operation as usize], nanos(time));
     }
 
-    /// Adds time to an operation whose requests are counted separately.
+    /// Adds time to an operation. The requests of this operation are counted separately.
     pub(crate) fn time(&self, operation: Operation, time: Duration) {
         add(&self.request_nanos[operation as usize], nanos(time));
     }

@@ -1,8 +1,8 @@
 //! A store: objects by name, in a folder or in a bucket.
 //!
 //! # Crash consistency
-//! An object exists completely or not at all. [`Store::create`] is the operation that decides
-//! between two writers.
+//! An object exists completely or not at all. If two writers compete, [`Store::create`] decides
+//! which one succeeds.
 //!
 //! # Concurrency
 //! A remote store has one thread that sends its requests, and any number of threads may wait for
@@ -140,9 +140,10 @@ impl Store {
         }
     }
 
-    /// Writes an object that must not exist yet. Returns `false`, and changes nothing, if an object
-    /// with this name already exists. If an object of a bucket already holds exactly these bytes,
-    /// returns `true`: a retried PUT whose first response was lost has succeeded.
+    /// Writes an object that must not exist yet. If an object with this name exists, returns
+    /// `false` and changes nothing. The exception is an object in a bucket that already holds
+    /// exactly these bytes: then it returns `true`, because a retried PUT whose first response was
+    /// lost has succeeded.
     ///
     /// # Errors
     /// Returns an error if the name is invalid or the store refuses the operation.
@@ -157,8 +158,8 @@ impl Store {
         Ok(created)
     }
 
-    /// Writes an object, or replaces an existing one. It is meant for names that follow from the
-    /// contents.
+    /// Writes an object, or replaces an existing one. It is meant for objects whose name depends on
+    /// their contents.
     ///
     /// # Errors
     /// Returns an error if the name is invalid or the store refuses the operation.
@@ -204,8 +205,8 @@ impl Store {
         }
     }
 
-    /// Begins to read a large object of a remote store, whose size is known. Returns `None` for a
-    /// local store, whose objects are files.
+    /// Begins to read a large object of a remote store, whose size is `bytes`. Returns `None` for a
+    /// local store, because its objects are files that can be read directly.
     ///
     /// # Errors
     /// Returns an error if the name is invalid.
@@ -298,7 +299,8 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Parses a name in the store: a relative path of plain words that does not leave the store.
+/// Parses a name in the store. It must be a relative path of plain words that does not leave the
+/// store.
 fn parse(name: &str) -> Result<Path> {
     Path::parse(name).map_err(|e| Error::Store {
         action: "name",

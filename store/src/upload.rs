@@ -1,9 +1,10 @@
-//! The upload of a large object in parts: several at the same time, directly from the mapped file.
-//! The object becomes visible as a whole with the last request.
+//! The upload of a large object in parts. Several parts are sent at the same time, directly from
+//! the mapped file. The last request makes the whole object visible.
 //!
-//! A failed upload is cancelled at the store. The upload of a killed process stays there, invisible
-//! and charged, until the lifecycle rule of the bucket removes it (docs/STORES.md), because stores
-//! do not list unfinished uploads to Zillion.
+//! If an upload fails, it is cancelled at the store. If the process is killed, the parts stay in
+//! the store. They are invisible and cost money until the lifecycle rule of the bucket removes them
+//! (docs/STORES.md). Zillion cannot remove them, because stores do not list unfinished uploads to
+//! it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `zillion predict`: scores rows through a checkpoint.
+//! `zillion predict`: scores rows with a checkpoint.
 
 mod score_lines;
 mod version;

@@ -18,7 +18,7 @@ use self::settings::Settings;
 
 use crate::args::ServeArgs;
 
-/// The interval at which the server checks whether every model answers, and reports changes to the
+/// The interval at which the server checks whether every model answers. It reports changes to the
 /// service manager.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -52,7 +52,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
 }
 
-/// Returns the socket that systemd handed over, otherwise a new one on `address`, if it is given.
+/// Returns a listener: the socket that systemd passed to this process, otherwise a new socket on
+/// `address`. Returns `None` if neither is given.
 async fn listen(
     socket: Option<std::net::TcpListener>,
     address: Option<&str>,
@@ -70,8 +71,8 @@ async fn listen(
     })
 }
 
-/// Reports to the service manager the state of the server, the moment when every model answers,
-/// and that the server is alive.
+/// Reports to the service manager the state of the server, and that the server is alive. Also
+/// reports the moment when every model answers.
 async fn report_state(domain: Arc<Domain>) {
     let mut watchdog = systemd::watchdog().map(|limit| tokio::time::interval(limit / 3));
     let mut reported = None;
@@ -114,8 +115,8 @@ fn format_status(domain: &Domain) -> String {
     models.join(", ")
 }
 
-/// Prints the addresses of the server, for people and for a program that started it with port 0:
-/// HTTP first, then gRPC.
+/// Prints the addresses of the server, first for HTTP and then for gRPC. A program that starts the
+/// server with port 0 reads them.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[TcpListener]) -> Result<()> {
     for (listener, text) in listeners.iter().zip(["listening on http://", "grpc on "]) {
@@ -124,9 +125,10 @@ fn announce(listeners: &[TcpListener]) -> Result<()> {
     Ok(())
 }
 
-/// Returns a future that ends `lame_duck` after SIGTERM or Ctrl-C. During that time the server
-/// reports that it is not ready and still accepts requests, because a load balancer must notice
-/// this state before the server stops accepting requests. A second signal ends the future at once.
+/// Returns a future that ends `lame_duck` after SIGTERM or Ctrl-C. During that time, the server
+/// reports that it is not ready and still accepts requests. So a load balancer can notice this
+/// state before the server stops accepting requests. After a second signal, the future ends at
+/// once.
 fn follow_stop_signals(
     domain: Arc<Domain>,
     lame_duck: Duration,

@@ -59,8 +59,8 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     print_json_if(args.json, &outcome)
 }
 
-/// Serves the series of the run and prints the address, because with port 0 the system chooses the
-/// port.
+/// Serves the metrics of the run and prints the address. The address is needed because with port 0,
+/// the system chooses the port.
 fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)> {
     let registry = metrics::registry("trainer")?;
     let first_task = job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default();
@@ -76,7 +76,7 @@ fn print_config(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The outcome of the command: first the figures that scripts read most often, then all others.
+/// The outcome of the command. The figures that scripts read most often come first.
 #[derive(Serialize)]
 struct Outcome<'a> {
     test_auc: Option<f64>,

@@ -1,4 +1,4 @@
-//! A small HTTP server for `/metrics`, for a program whose main work is something else.
+//! A small HTTP server for `/metrics`, in a program whose main work is different.
 //!
 //! # Concurrency
 //! One thread with its own runtime waits for requests and reads numbers that other threads update.
@@ -23,9 +23,10 @@ use prometheus::{Registry, TextEncoder};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 
-/// The number of connections that are served at the same time; more wait to be accepted.
+/// The number of connections that are served at the same time. Further connections wait to be
+/// accepted.
 const CONNECTIONS: usize = 32;
-/// The time in which a request's head must arrive.
+/// The maximum time in which the head of a request must arrive.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

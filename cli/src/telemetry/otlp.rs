@@ -1,11 +1,11 @@
-//! The export of traces to an OpenTelemetry collector by OTLP: protobuf over HTTP, sent in batches
-//! by a separate thread.
+//! The export of traces to an OpenTelemetry collector by OTLP. The traces are sent by HTTP as
+//! protobuf, in batches, by a separate thread.
 //!
 //! Nothing is sent unless `--otlp` or the environment names a collector. The environment variables
 //! are those of OpenTelemetry: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`,
-//! `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and its `_ARG`, `OTEL_SDK_DISABLED`; headers,
-//! timeouts and the sizes of batches are read by the OpenTelemetry libraries. A setting that this
-//! program does not support is an error, so that it is not silently ignored.
+//! `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and its `_ARG`, `OTEL_SDK_DISABLED`. The
+//! OpenTelemetry libraries read the variables for headers, timeouts and the sizes of batches. If
+//! this program does not support a setting, it is an error and not ignored.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -150,7 +150,7 @@ fn usage<T>(setting: &str, value: &str, problem: &str) -> Result<T> {
 }
 
 /// An exporter that logs a warning when spans cannot be sent, because the libraries do not report
-/// this. After the first failure it is silent until spans are sent again.
+/// this. After a warning, it logs nothing until spans could be sent again.
 #[derive(Debug)]
 struct WarningExporter {
     exporter: SpanExporter,

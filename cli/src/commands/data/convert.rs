@@ -21,9 +21,9 @@ use crate::bar::Bar;
 use crate::raw_files::{estimate_rows, guess_config};
 use crate::text::{bytes, grouped};
 
-/// The default number of input rows, bad rows included, from which one part is written.
+/// The default number of input rows that are written to one part. Bad rows count too.
 const PART_ROWS: u64 = 1 << 20;
-/// The number of rows from which the types of columns are guessed if no job names them.
+/// The number of rows from which the types of columns are guessed if there is no job.
 const GUESS_ROWS: u64 = 50_000;
 
 /// The keys of `[data]` that describe the format of the files.
@@ -130,7 +130,8 @@ fn choose_output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
     }
 }
 
-/// Refuses an output that would overwrite an input file, and an output folder that contains one.
+/// Refuses an output file that is also an input file, and an output folder that contains an input
+/// file.
 fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     let real = |path: &Path| path.canonicalize().ok();
     let inside = |source: &&PathBuf| match output {
@@ -192,7 +193,7 @@ fn write_rejects(path: &Path, rejects: &[Reject], files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// Adds the remedy to an error, in terms of this command's options.
+/// Adds the remedy to an error, in the form of this command's options.
 pub(super) fn add_remedy(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
     match &error {
         ReaderError::OtherConversion { .. } => Stop::Refused(error.to_string()).into(),

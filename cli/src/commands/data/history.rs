@@ -1,4 +1,4 @@
-//! `zillion data history`: adds a list column of the items of the same user before each row.
+//! `zillion data history`: adds a list column with the earlier items of each row's user.
 
 use anyhow::Result;
 use serde::Serialize;

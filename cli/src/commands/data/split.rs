@@ -19,7 +19,7 @@ use crate::bar::Bar;
 use crate::raw_files::estimate_rows;
 use crate::text::grouped;
 
-/// The number of rows of a row group of the Parquet file that text is converted to.
+/// The number of rows in a row group of the Parquet file to which text is converted.
 const GROUP_ROWS: usize = 65_536;
 
 pub(super) fn run(args: &SplitArgs) -> Result<()> {
@@ -63,8 +63,8 @@ pub(in crate::commands) struct Target<'a> {
     pub(in crate::commands) max_bad_rows: u64,
 }
 
-/// Splits files into parts. `spec` builds the split from the types of the columns of text files.
-/// Text files are converted to a Parquet file first, because parts keep the types of their columns.
+/// Splits files into parts. `spec` makes the split from the types of the columns of text files.
+/// Text files are first converted to a Parquet file, because parts keep the types of their columns.
 pub(in crate::commands) fn split_files(
     sources: &[PathBuf],
     read: &ReadArgs,

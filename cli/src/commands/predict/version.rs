@@ -1,5 +1,4 @@
-//! `zillion predict --model`: scores rows through a published version with the code that a server
-//! uses.
+//! `zillion predict --model`: scores rows with a published version. It uses the code of a server.
 
 use std::io::{self, BufWriter};
 use std::path::Path;

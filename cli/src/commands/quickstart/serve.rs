@@ -1,4 +1,4 @@
-//! The second half of the loop: versions, a server, new data, a hot load, a rollback.
+//! The second half of the quickstart: versions, a server, new data, a hot load and a rollback.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use super::{job, sitting};
 use crate::args::QuickstartArgs;
 use crate::registry::current_user;
 
-/// The longest time to wait until a server notices a new version; the server checks the registry
-/// five times a second.
+/// The maximum time to wait until a server answers with a new version. The server checks the
+/// registry five times a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The result of publishing and serving.
 #[derive(Serialize)]
 pub(super) struct Served {
-    /// The URL at which the server answers, or answered.
+    /// The URL of the server, which may have stopped.
     url: String,
     /// The number of rows whose scores were compared with the trainer's scores.
     rows: usize,
@@ -43,13 +43,13 @@ pub(super) struct Served {
     versions: [u64; 2],
     /// The number of rows that the second version changes.
     delta_rows: u64,
-    /// The seconds from the move of the pointer to the first answer of the new version, and after
-    /// the rollback to the first answer of the old version.
+    /// The seconds until the new version answers, counted from the move of the pointer. The next
+    /// field is the same for the old version after the rollback.
     seconds_to_serve: f64,
     seconds_to_roll_back: f64,
     /// The command that serves the model.
     serve: String,
-    /// An id of the example request that a printed command looks up.
+    /// An id of the example request, which a printed command looks up.
     #[serde(skip)]
     id: Option<String>,
     /// The process id of the server, if it was left running.
@@ -102,9 +102,9 @@ pub(super) fn run(
     })?;
     eprintln!("   serving at {}", server.url());
     let question = Question::new(&loaded, place)?;
-    let first = wait_for(&server, &question, published.version.version.0)?;
+    let first = wait_for(place, &server, &question, published.version.version.0)?;
     let trained = scores(&mut loaded, &question)?;
-    check_same(&first, &trained)?;
+    check_same(place, &first, &trained)?;
     eprintln!(
         "   {} rows over HTTP: every score is the trainer's, bit for bit; row 0: {}",
         question.rows, first.probabilities[0]
@@ -120,10 +120,10 @@ pub(super) fn run(
     let Some(second_version) = report.published else {
         bail!("the second run has not published a version")
     };
-    let second = wait_for(&server, &question, second_version)?;
+    let second = wait_for(place, &server, &question, second_version)?;
     let seconds_to_serve = moved.elapsed().as_secs_f64();
     let mut next_loaded = Loaded::open(&place.next, workers.clone())?;
-    check_same(&second, &scores(&mut next_loaded, &question)?)?;
+    check_same(place, &second, &scores(&mut next_loaded, &question)?)?;
     let registry = open_registry(&place.registry.to_string_lossy())?;
     let clicks: Model = registry.model(job::NAME)?;
     let delta_rows = clicks.version(zillion_registry::VersionId(second_version))?.layer.rows();
@@ -135,9 +135,9 @@ pub(super) fn run(
     eprintln!("6. roll back");
     let moved = Instant::now();
     clicks.rollback(STABLE, None, &current_user(), Some("quickstart".to_owned()))?;
-    let third = wait_for(&server, &question, published.version.version.0)?;
+    let third = wait_for(place, &server, &question, published.version.version.0)?;
     let seconds_to_roll_back = moved.elapsed().as_secs_f64();
-    check_same(&third, &trained)?;
+    check_same(place, &third, &trained)?;
     eprintln!(
         "   version {} answers again, {:.2} s later; row 0: {} -> {}",
         published.version.version,
@@ -261,20 +261,28 @@ fn scores(loaded: &mut Loaded, question: &Question) -> Result<Vec<f32>> {
     Ok(logits)
 }
 
-fn check_same(answer: &Answer, trained: &[f32]) -> Result<()> {
+fn check_same(place: &Place, answer: &Answer, trained: &[f32]) -> Result<()> {
     let row = answer.logits.iter().zip(trained).position(|(a, b)| a.to_bits() != b.to_bits());
     if row.is_none() && answer.logits.len() == trained.len() {
         return Ok(());
     }
     bail!(
-        "version {} and the trainer score row {} of the test file differently, which is a defect",
+        "version {} and the trainer score row {} of the test file differently, which is a defect of zillion; \
+         report it with {} and {}",
         answer.version,
-        row.unwrap_or(trained.len())
+        row.unwrap_or(trained.len()),
+        place.job.display(),
+        place.server_log.display()
     )
 }
 
 /// Sends the request until the given version answers.
-fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<Answer> {
+fn wait_for(
+    place: &Place,
+    server: &ServerChild,
+    question: &Question,
+    version: u64,
+) -> Result<Answer> {
     let (asker, target) = (Asker::new(server.url())?, server.target()?);
     let began = Instant::now();
     loop {
@@ -289,7 +297,12 @@ fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<A
             bail!("the server answered {status}: {}", shown());
         }
         if began.elapsed() > PATIENCE {
-            bail!("version {version} is not served after {PATIENCE:?}: {status} {}", shown());
+            bail!(
+                "version {version} is not served after {PATIENCE:?}; the server's last answer is {status}: {}; \
+                 read its log {}",
+                shown(),
+                place.server_log.display()
+            );
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -1,4 +1,4 @@
-//! The reload on SIGHUP: the settings are read again, and those that can change in a running server
+//! The reload on SIGHUP. The settings are read again, and those that a running server can change
 //! are applied.
 
 use std::collections::BTreeMap;
@@ -94,8 +94,8 @@ impl Reloader {
         self.settings.take_changeable(&new)
     }
 
-    /// Loads the models that are new in `new` or follow another version, and unloads those that
-    /// `new` no longer names. Models that clients have loaded stay.
+    /// Loads the models that are new in `new` or now follow a different version. Unloads the models
+    /// that `new` does not name any more, except for models that clients have loaded.
     fn follow(&self, new: &Settings) -> Result<()> {
         let before: BTreeMap<String, Follow> = self.settings.models().into_iter().collect();
         let now: BTreeMap<String, Follow> = new.models().into_iter().collect();

@@ -1,9 +1,9 @@
-//! The settings of a server. Options come before the environment, the environment before the file,
-//! and the file before the defaults.
+//! The settings of a server. An option replaces the environment, the environment replaces the file,
+//! and the file replaces the defaults.
 //!
-//! The file is TOML with one section, `[serve]`, whose keys are the names of the options. It is
-//! read again on SIGHUP: settings that can change in a running server are applied, and all others
-//! are reported and take effect after a restart.
+//! The file is in TOML and has one section, `[serve]`, whose keys are the names of the options. The
+//! file is read again on SIGHUP. Settings that a running server can change are then applied. All
+//! others are reported, and take effect after a restart.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,11 +23,11 @@ const SECTION: &str = "serve";
 
 /// The default interval in milliseconds between two checks of a registry in a folder.
 const LOCAL_POLL_MS: u64 = 200;
-/// The default interval in milliseconds between two checks of a registry in a bucket, where each
-/// check is a few requests that cost money.
+/// The default interval in milliseconds between two checks of a registry in a bucket. It is longer,
+/// because each check sends a few requests that cost money.
 const REMOTE_POLL_MS: u64 = 2000;
 
-/// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
+/// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
 const FIXED: [&str; 11] = [
     "registry",
@@ -43,7 +43,7 @@ const FIXED: [&str; 11] = [
     "name",
 ];
 
-/// The settings that must not be 0, because the server would then answer nothing.
+/// The settings that must not be 0, because with 0 the server would not answer any request.
 const NOT_ZERO: [&str; 7] = [
     "max_body_bytes",
     "max_rows",
@@ -55,8 +55,8 @@ const NOT_ZERO: [&str; 7] = [
 ];
 
 impl Settings {
-    /// Reads the file that the options name, if they name one, and applies the environment and the
-    /// options over it.
+    /// Reads the settings file if the options name one. Then replaces its settings by those of the
+    /// environment and of the options.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or has an unknown key, or if a required setting
@@ -121,7 +121,7 @@ impl Settings {
         self.registry.as_deref().unwrap_or_default()
     }
 
-    /// Returns the names of the models, each with the version that answers by default.
+    /// Returns the names of the models. Each comes with the version that answers by default.
     pub(super) fn models(&self) -> Vec<(String, Follow)> {
         self.model.iter().map(|text| parse_model(text)).collect()
     }
@@ -148,7 +148,7 @@ impl Settings {
         }
     }
 
-    /// Returns the settings in the form that the serving crate takes. `is_remote` is set if the
+    /// Returns the settings in the form of the serving crate. `is_remote` tells whether the
     /// registry is not a local folder.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Settings {
         Ok(differing.map(change).collect())
     }
 
-    /// Takes over the settings that a running server can change.
+    /// Applies the settings that a running server can change.
     ///
     /// # Errors
     /// Returns an error if the settings cannot be written as TOML, which would be a defect.

@@ -1,5 +1,5 @@
-//! The notifications to systemd, and the sockets that systemd hands over. If systemd is not the
-//! parent process, these functions do nothing.
+//! The notifications to systemd, and the sockets that systemd passes to this process. If systemd
+//! did not start the process, these functions do nothing.
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 
-/// Takes the sockets that systemd opened for this process, by protocol. The environment names them:
-/// `LISTEN_FDS`, and `LISTEN_FDNAMES` from `FileDescriptorName=http` and `=grpc`. A socket without
-/// one of these names is used for HTTP.
+/// Returns the sockets that systemd opened for this process, by protocol. `LISTEN_FDS` has their
+/// number. `LISTEN_FDNAMES` has their names, from `FileDescriptorName=http` and `=grpc`. A socket
+/// with another name is used for HTTP.
 pub(super) fn take_sockets() -> Result<HashMap<&'static str, TcpListener>> {
     // The names are read before the sockets are taken, because taking them removes these
     // variables.

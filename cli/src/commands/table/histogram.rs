@@ -1,4 +1,4 @@
-//! `zillion table histogram`: shows how one measure is distributed over the rows of a checkpoint's
+//! `zillion table histogram`: shows the distribution of one measure over the rows of a checkpoint's
 //! tables.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `zillion table plan`: forecasts rows, bytes and hit rates of a job's tables under other
+//! `zillion table plan`: forecasts the rows, bytes and hit rates of a job's tables under different
 //! settings, from one pass over data.
 
 mod advice;
@@ -21,7 +21,8 @@ use crate::raw_files::estimate_rows;
 use crate::svg;
 use crate::text::grouped;
 
-/// A table of the job and its forecast, with functions that compute its bytes under other settings.
+/// A table of the job, with its forecast and functions that compute its bytes under different
+/// settings.
 struct Planned<'a> {
     spec: &'a TableSpec,
     plan: &'a TablePlan,
@@ -34,8 +35,8 @@ impl Planned<'_> {
         self.spec.memory(rows, self.shards)
     }
 
-    /// Returns the bytes under an admission rule: the bytes of the rows and of the counts of
-    /// candidates, which are keys without a row.
+    /// Returns the bytes under an admission rule. They consist of the bytes of rows and the bytes
+    /// of candidates' counts. Candidates are keys without a row.
     fn admitted_bytes(&self, point: &AdmissionPoint) -> u64 {
         let waiting = self.plan.usage.keys.saturating_sub(point.rows);
         let counting = TableSpec {
@@ -56,7 +57,8 @@ impl Planned<'_> {
         }
     }
 
-    /// Returns the number of unseen steps after which the job evicts a row, if it sets one.
+    /// Returns the number of steps without a push after which the job evicts a row. Returns `None`
+    /// if the job sets no such limit.
     fn own_limit(&self) -> Option<u64> {
         match self.spec.eviction {
             Eviction::Unseen { steps } => Some(steps),
@@ -85,9 +87,9 @@ struct TableOutcome<'a> {
     plan: &'a TablePlan,
     bytes: u64,
     bytes_per_row: u64,
-    /// The bytes at each point of `admission`.
+    /// The bytes of the table at each point of `admission`.
     admission_bytes: Vec<u64>,
-    /// The bytes at the peak of each point of `eviction`.
+    /// The largest number of bytes of the table at each point of `eviction`.
     eviction_bytes: Vec<u64>,
     cache_bytes: Vec<u64>,
     advice: Vec<String>,

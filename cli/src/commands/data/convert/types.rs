@@ -1,5 +1,5 @@
-//! The type of each column of a text file: as given on the command line, as the job defines it, or
-//! as guessed from the first rows.
+//! The types of the columns of a text file. A type is given on the command line, defined by the
+//! job, or guessed from the first rows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,8 +15,8 @@ use super::GUESS_ROWS;
 use crate::args::ReadArgs;
 use crate::raw_files::first_rows;
 
-/// Returns the columns of the first file with their types, or no columns where the files store
-/// types themselves.
+/// Returns the columns of the first file with their types. Returns no columns if the files
+/// themselves store the types.
 pub(in crate::commands::data) fn resolve(
     args: &ReadArgs,
     config: &DataConfig,
@@ -96,7 +96,7 @@ fn is_vector(column: &ColumnProfile) -> bool {
     column.data_type == "libsvm vector"
 }
 
-/// Guesses a type from a column's values by the rules of `zillion init`, except that no column is
+/// Guesses a type from a column's values. The rules are those of `zillion init`, but no column is
 /// left out.
 fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     match guessed {
@@ -166,7 +166,7 @@ fn job_types(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
     Ok(types.into_iter().map(|(column, (of, _))| (column, of)).collect())
 }
 
-/// Returns a type that two uses of a column can both read.
+/// Returns a type that both uses of a column can read, or `None` if there is no such type.
 fn common_type(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
     match (a, b) {
         (a, b) if a == b => Some(a),

@@ -1,4 +1,4 @@
-//! The curves of tables as tables of text.
+//! The forecasts for tables, as tables of text.
 
 use zillion_embedding::capacity::{AdmissionPoint, CachePoint, EvictionPoint};
 use zillion_trainer::PlanReport;
@@ -6,7 +6,7 @@ use zillion_trainer::PlanReport;
 use super::{Planned, advice};
 use crate::text::{self, bytes, grouped, percent};
 
-/// The number of points of the growth that are shown besides the end.
+/// The number of points of the growth that are shown in addition to the last point.
 const GROWTH: usize = 4;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
@@ -71,7 +71,8 @@ fn format_table(table: &Planned<'_>) -> String {
     text
 }
 
-/// Formats a section with its heads and an empty line at its end. A section without lines is empty.
+/// Formats a section with its column heads, and with an empty line at its end. Without lines, the
+/// result is empty.
 fn section(heads: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
     let mut lines = lines.peekable();
     if lines.peek().is_none() {
