@@ -1,5 +1,5 @@
-//! The definition of the command line. Parsing has no side effects; the module `commands` resolves
-//! the arguments and acts.
+//! The definition of the command line. Parsing has no side effects. The module `commands` runs the
+//! parsed commands.
 
 mod data;
 mod doctor;

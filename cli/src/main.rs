@@ -1,8 +1,8 @@
-//! The `zillion` binary: reads the arguments and the environment, starts the telemetry, and runs
-//! one command. The mechanisms are in the other crates.
+//! The `zillion` binary. It reads the arguments and the environment, starts the log and the traces,
+//! and runs one command. The other crates do the work.
 //!
-//! Results go to stdout, and all messages for people to stderr. Exit codes: 0 done, 1 failed, 2
-//! usage (the command line or the job file), 3 refused by a guard.
+//! Results go to stdout, and all messages for people go to stderr. The exit codes are 0 (done), 1
+//! (failed), 2 (a usage error in the command line or the job file) and 3 (refused by a guard).
 
 mod args;
 mod bar;
@@ -72,8 +72,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// Returns whether the only purpose of a command is its output. Such a command ends quietly when
-/// the pipe is closed, as in `zillion … | head`.
+/// Returns whether a command does nothing but print. Such a command ends without an error when the
+/// reader closes the pipe, as in `zillion … | head`.
 fn only_prints(command: &Command) -> bool {
     matches!(
         command,
@@ -88,7 +88,7 @@ fn only_prints(command: &Command) -> bool {
     )
 }
 
-/// Returns the exit code of a command whose success has only one exit code.
+/// Returns the exit code of a command that has only one exit code for success.
 fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
 }

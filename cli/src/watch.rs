@@ -1,4 +1,4 @@
-//! The observation of a run: progress, values of nodes after steps, and training step by step.
+//! The output during a run: progress, values of nodes after steps, and pauses between steps.
 
 mod fetch;
 mod stepper;
@@ -17,23 +17,23 @@ pub(crate) use stepper::Stepper;
 
 use crate::metrics::TrainerMetrics;
 
-/// An observer of a run that shows progress and whatever else the command line asks for.
+/// An observer of a run. It shows the progress and everything else that the command line requests.
 pub(crate) struct Watch {
     pub(crate) progress: Progress,
-    /// The series of the metrics endpoint, if there is one.
+    /// The series of the metrics endpoint, or `None` if the run has no such endpoint.
     pub(crate) metrics: Option<TrainerMetrics>,
     pub(crate) nodes: Vec<String>,
     pub(crate) rows: Choice,
-    /// The number of steps from one print of values to the next.
+    /// The number of steps between two outputs of values.
     pub(crate) every: u64,
     pub(crate) stepper: Option<Stepper>,
-    /// The flag that ends the run with a checkpoint when it is set.
+    /// A flag. When it is set, the run writes a checkpoint and ends.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl Watch {
-    /// Prints the values of a step. If standard output is closed or full, the run ends with a
-    /// checkpoint.
+    /// Prints the values of a step. If stdout is closed or full, the run writes a checkpoint and
+    /// ends.
     fn print(&mut self, step: &InspectedStep<'_>) {
         let mut lines = Lines::new(Some(step.step));
         for fetched in step.fetched {

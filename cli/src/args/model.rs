@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use zillion_registry::VersionId;
 
-/// The registry and the name of a model.
+/// The name of a model and the URL of its registry.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelRef {
     /// URL of the registry: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or az://...

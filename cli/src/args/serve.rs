@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The settings of a server: the options of the command line, and the keys of the section `[serve]`
-/// of the settings file.
+/// The settings of a server. Each is an option of the command line and a key of the section
+/// `[serve]` in the settings file.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServeArgs {
@@ -77,7 +77,8 @@ pub(crate) struct ServeArgs {
     /// Name of the server in the registry; absent: the name of the machine and the process id
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The log filter of the settings file. The option `--log-filter` belongs to every command.
+    /// The filter of the log in the settings file. It is no option of this command, because the
+    /// option `--log-filter` belongs to every command.
     #[arg(skip)]
     pub(crate) log_filter: Option<String>,
 }

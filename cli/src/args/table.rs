@@ -47,7 +47,7 @@ Example: zillion table plan job.toml --sample day-1.parquet --svg plan.svg
 Rows come in the order and the steps of the job. Figures are exact for tables of up to --keys keys. For larger
 tables, a sample of the keys is followed and the errors are shown.";
 
-/// The tables of a checkpoint to inspect, and the form of the output.
+/// The tables of a checkpoint that a command shows, and the form of its output.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TablesArgs {
     /// Checkpoint folder, or a run's folder (its best epoch is taken)
@@ -63,7 +63,7 @@ pub(crate) struct TablesArgs {
     pub(crate) json: bool,
 }
 
-/// The one table of a checkpoint that a command works on, and the form of the output.
+/// The one table of a checkpoint that a command reads, and the form of its output.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OneTableArgs {
     /// Checkpoint folder, or a run's folder (its best epoch is taken)

@@ -18,8 +18,8 @@ use self::settings::Settings;
 
 use crate::args::ServeArgs;
 
-/// The interval at which the server checks whether every model answers, and reports changes to the
-/// service manager.
+/// The time between two checks of the state of the models. Each change is reported to the service
+/// manager.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
@@ -52,7 +52,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
 }
 
-/// Returns the socket that systemd handed over, otherwise a new one on `address`, if it is given.
+/// Returns the socket that systemd opened, or else a new socket on `address`. Returns `None` if
+/// there is neither a socket nor an address.
 async fn listen(
     socket: Option<std::net::TcpListener>,
     address: Option<&str>,
@@ -70,8 +71,8 @@ async fn listen(
     })
 }
 
-/// Reports to the service manager the state of the server, the moment when every model answers,
-/// and that the server is alive.
+/// Sends reports to the service manager: the state of the server, the moment when every model
+/// answers, and regularly that the server is alive.
 async fn report_state(domain: Arc<Domain>) {
     let mut watchdog = systemd::watchdog().map(|limit| tokio::time::interval(limit / 3));
     let mut reported = None;
@@ -97,7 +98,7 @@ async fn report_state(domain: Arc<Domain>) {
     }
 }
 
-/// Describes the state of the server in one line.
+/// Describes the state of all models in one line.
 fn format_status(domain: &Domain) -> String {
     let of = |host: &Arc<zillion_serving::Host>| {
         let open = host.open();
@@ -114,8 +115,8 @@ fn format_status(domain: &Domain) -> String {
     models.join(", ")
 }
 
-/// Prints the addresses of the server, for people and for a program that started it with port 0:
-/// HTTP first, then gRPC.
+/// Prints the addresses of the server on stdout: first HTTP, then gRPC. A program that started the
+/// server with port 0 reads the port there.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[TcpListener]) -> Result<()> {
     for (listener, text) in listeners.iter().zip(["listening on http://", "grpc on "]) {
@@ -124,9 +125,10 @@ fn announce(listeners: &[TcpListener]) -> Result<()> {
     Ok(())
 }
 
-/// Returns a future that ends `lame_duck` after SIGTERM or Ctrl-C. During that time the server
-/// reports that it is not ready and still accepts requests, because a load balancer must notice
-/// this state before the server stops accepting requests. A second signal ends the future at once.
+/// Returns a future that completes after SIGTERM or Ctrl-C and a further time `lame_duck`. During
+/// this time the server reports that it is not ready, but still accepts requests. So a load
+/// balancer can notice the state before the server stops accepting requests. A second signal
+/// completes the future at once.
 fn follow_stop_signals(
     domain: Arc<Domain>,
     lame_duck: Duration,

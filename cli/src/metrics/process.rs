@@ -1,5 +1,5 @@
-//! The `process_*` series that Prometheus' own clients have, read from /proc on each request, and
-//! the memory that the process holds in reserve.
+//! The `process_*` series that Prometheus's own client libraries define, and the memory that the
+//! process holds in reserve. The values of `process_*` are read from /proc for each request.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -7,11 +7,11 @@ use prometheus::{Counter, Gauge};
 use zillion_device::machine::{file_limit, process};
 use zillion_device::slab::reserve_bytes;
 
-/// The function that reads a figure of this process, or returns `None` if /proc does not contain
-/// it.
+/// A function that returns a figure of this process, or `None` if /proc does not contain the
+/// figure.
 type Figure = fn() -> Option<f64>;
 
-/// The gauges: name, help and value.
+/// The gauges, each with its name, its help text and the function that returns its value.
 const GAUGES: [(&str, &str, Figure); 7] = [
     ("process_resident_memory_bytes", "Resident memory in bytes.", || {
         status()?.resident.map(|bytes| bytes as f64)
@@ -43,7 +43,7 @@ fn status() -> Option<process::ProcessStatus> {
     process::ProcessStatus::read(std::process::id()).ok()
 }
 
-/// The series of this process: the figures that the kernel reports, and its reserve of memory.
+/// The series of this process: figures from the kernel, and the memory in reserve.
 pub(crate) struct Process {
     cpu_seconds: Counter,
     gauges: Vec<(Gauge, Figure)>,
@@ -67,7 +67,7 @@ impl Collector for Process {
         self.cpu_seconds.desc().into_iter().chain(gauges).collect()
     }
 
-    /// Reads the figures again. A figure that /proc does not contain keeps its last value.
+    /// Reads all figures again. A figure that /proc does not contain keeps its old value.
     fn collect(&self) -> Vec<MetricFamily> {
         if let Some(seconds) = process::cpu_seconds(std::process::id()) {
             self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));

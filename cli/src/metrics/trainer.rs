@@ -1,7 +1,7 @@
-//! The series of a training run, set from the reports of the trainer.
+//! The series of a training run, updated from the reports of the trainer.
 //!
-//! The trainer counts in plain numbers that only grow. One thread raises each series to the number
-//! of the trainer.
+//! The counts of the trainer never decrease. One thread raises each counter to the count of the
+//! trainer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,10 +16,11 @@ mod tables;
 
 use tables::Tables;
 
-/// The function that reads the value of a series from the figures of a run.
+/// A function that returns the value of a series from the figures of a run.
 type Figure = fn(&RunFigures) -> u64;
 
-/// The gauges without labels that follow the figures of a run: name, help and value.
+/// The gauges without labels that have a value in the figures of a run. Each has a name, a help
+/// text and a function.
 const GAUGES: [(&str, &str, Figure); 4] = [
     ("zillion_trainer_step", "Steps done since the run first began.", |f| f.step),
     ("zillion_trainer_epoch", "Epochs completed.", |f| f.cursor.epoch),
@@ -31,7 +32,8 @@ const GAUGES: [(&str, &str, Figure); 4] = [
     ),
 ];
 
-/// The counters without labels that follow the figures of a run: name, help and value.
+/// The counters without labels that have a value in the figures of a run. Each has a name, a help
+/// text and a function.
 const COUNTERS: [(&str, &str, Figure); 4] = [
     ("zillion_trainer_samples_total", "Rows trained.", |f| f.samples),
     (
@@ -53,7 +55,7 @@ const COUNTERS: [(&str, &str, Figure); 4] = [
 
 /// The series of one run.
 pub(crate) struct TrainerMetrics {
-    /// The name of the task that figures without a task name belong to.
+    /// The name of the first task. Figures without a task name belong to it.
     first_task: String,
     gauges: Vec<(Gauge, Figure)>,
     counters: Vec<(Counter, Figure)>,
@@ -79,7 +81,7 @@ pub(crate) struct TrainerMetrics {
     published_at: Gauge,
 }
 
-/// A helper that creates series and registers them.
+/// A helper that creates series and adds them to a registry.
 struct Maker<'a>(&'a Registry);
 
 impl Maker<'_> {
@@ -104,14 +106,15 @@ impl Maker<'_> {
         self.register(CounterVec::new(Opts::new(name, help), labels)?)
     }
 
-    /// Registers a histogram of seconds whose bounds start at `first` and double.
+    /// Creates and registers a histogram of seconds. The first bound is `first`, and each further
+    /// bound is twice the bound before it.
     fn seconds(&self, name: &str, help: &str, first: f64, bounds: usize) -> Result<Histogram> {
         let buckets = prometheus::exponential_buckets(first, 2.0, bounds)?;
         self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?)
     }
 }
 
-/// Raises a counter to a count, which never decreases during a run.
+/// Raises a counter to `count`. The count never decreases during a run.
 fn raise_to(counter: &Counter, count: f64) {
     counter.inc_by((count - counter.get()).max(0.0));
 }
@@ -221,7 +224,7 @@ impl TrainerMetrics {
         })
     }
 
-    /// Sets the series to the figures of a run.
+    /// Updates the series from the figures of a run.
     pub(crate) fn figures(&self, figures: &RunFigures) {
         for (series, figure) in &self.gauges {
             series.set(figure(figures) as f64);
@@ -252,7 +255,7 @@ impl TrainerMetrics {
         self.tables.update(&figures.tables);
     }
 
-    /// Sets the figures of a validation, if the epoch has ended with one.
+    /// Updates the series from the validation at the end of an epoch, if there was a validation.
     pub(crate) fn epoch(&self, report: &EpochReport) {
         let Some(valid) = &report.valid else { return };
         set_to_now(&self.validation_at);
@@ -286,14 +289,14 @@ impl TrainerMetrics {
         }
     }
 
-    /// Records a checkpoint that was written.
+    /// Updates the series after a checkpoint was written.
     pub(crate) fn report_checkpoint(&self, report: &CheckpointReport) {
         self.checkpoint_seconds.observe(report.seconds);
         self.checkpoint_bytes.set(report.bytes as f64);
         set_to_now(&self.checkpoint_at);
     }
 
-    /// Records an attempt to publish a version.
+    /// Updates the series after an attempt to publish a version.
     pub(crate) fn report_version(&self, report: &PublishReport<'_>) {
         self.publish_seconds.observe(report.seconds);
         let Some(published) = report.published else { return self.publish_failures.inc() };

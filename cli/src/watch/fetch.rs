@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use zillion_feature::Batch;
 use zillion_trainer::Fetched;
 
-/// The choice of rows whose values are printed.
+/// The rows whose values are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     All,
@@ -15,7 +15,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// Returns the choice of the command line, or `otherwise` if the command line chooses no rows.
+    /// Returns the choice that the command line makes, or `otherwise` if it makes none.
     pub(crate) fn new(rows: &[u64], first: Option<u64>, otherwise: Self) -> Self {
         match (rows, first) {
             ([], None) => otherwise,
@@ -42,7 +42,7 @@ impl Choice {
     }
 }
 
-/// A buffer of lines that are printed together.
+/// A buffer of output lines that are written together.
 pub(crate) struct Lines {
     step: Option<u64>,
     text: String,
@@ -53,8 +53,8 @@ impl Lines {
         Self { step, text: String::new() }
     }
 
-    /// Adds the chosen rows of a node. A node that does not depend on the batch adds one line if
-    /// `constants` is set.
+    /// Adds the values of a node for the chosen rows. If the node does not depend on the batch,
+    /// adds one line when `constants` is true, and otherwise nothing.
     pub(crate) fn add(
         &mut self,
         fetched: &Fetched<'_>,

@@ -1,4 +1,5 @@
-//! `zillion data history`: adds a list column of the items of the same user before each row.
+//! `zillion data history`: adds a list column. For each row, the list has the items of earlier rows
+//! of the same user.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,7 +13,7 @@ use crate::text::grouped;
 struct Written {
     path: String,
     rows: u64,
-    /// The number of rows with an empty history.
+    /// The number of rows whose history is empty.
     empty: u64,
     /// The average number of items in the history of a row.
     mean_items: f64,

@@ -1,4 +1,4 @@
-//! `zillion data next-item`: turns one sequence per user into rows that ask for the next item.
+//! `zillion data next-item`: writes rows whose target is the next item in the sequence of a user.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::text::grouped;
 #[derive(Serialize)]
 struct Written {
     sequences: u64,
-    /// The number of sequences with fewer than three items, which give only training rows.
+    /// The number of sequences with fewer than three items. They give only training rows.
     short: u64,
     train: u64,
     valid: u64,

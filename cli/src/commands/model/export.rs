@@ -1,8 +1,8 @@
-//! `zillion model export`: writes a version as files that other programs open.
+//! `zillion model export`: writes a version as files that other programs can open.
 //!
 //! # Crash consistency
-//! Each file is complete or absent. The description of the files, `export.json`, is written last: a
-//! folder without it holds an export that did not finish.
+//! Each file is complete or absent. The file `export.json`, which describes the other files, is
+//! written last. If it is missing, the export did not finish.
 
 mod describe;
 mod rows;
@@ -26,7 +26,7 @@ use crate::args::{ExportArgs, ExportPart};
 use crate::registry::{cache_folder, open_model, pointed_version};
 use crate::text::{bytes, grouped};
 
-/// The version of the format of [`MANIFEST`].
+/// The number of the format of [`MANIFEST`].
 const FORMAT: u32 = 1;
 /// The name of the file that describes the other files.
 const MANIFEST: &str = "export.json";
@@ -65,8 +65,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Creates the folder, or refuses a folder that is not empty. If an old export is replaced, its
-/// description is removed first.
+/// Creates the folder. If the folder is not empty, returns an error, or with `force` removes the
+/// description of the old export first.
 fn prepare(folder: &Path, force: bool, files: &Files) -> Result<()> {
     files.create_dir(folder)?;
     files.sweep(folder)?;
@@ -95,9 +95,9 @@ struct Export<'a> {
     chain: Vec<Arc<VersionManifest>>,
     version: Arc<VersionManifest>,
     schema: Schema,
-    /// The descriptions of the files that were written, in order.
+    /// The descriptions of the files, in the order in which the files were written.
     written: Vec<Value>,
-    /// The description of the tables, once they are written.
+    /// The description of the tables. It is `None` until the tables are written.
     tables: Option<Value>,
     graph: Option<Value>,
 }
@@ -127,8 +127,8 @@ impl<'a> Export<'a> {
         })
     }
 
-    /// Returns the bytes of a file of the version. The bytes are hashed again, because nothing else
-    /// would detect a damaged cache.
+    /// Returns the bytes of a file of the version. Hashes the bytes again, because nothing else
+    /// would detect that the cache is damaged.
     fn read(&self, file: &VersionFile) -> Result<bytes::Bytes> {
         let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
         let bytes = self.cache.read(&self.model, &file.name(), &described, &mut Unthrottled)?;
@@ -144,14 +144,14 @@ impl<'a> Export<'a> {
         Ok(bytes)
     }
 
-    /// Writes a file whose bytes are already in memory.
+    /// Writes a file from bytes in memory, and adds it to the description of the export.
     fn put(&mut self, path: &str, what: &str, bytes: &[u8], more: Value) -> Result<()> {
         self.files.write_bytes(self.output.join(path), bytes)?;
         self.record(path, what, bytes.len() as u64, more);
         Ok(())
     }
 
-    /// Adds a file that was written to the description of the export.
+    /// Adds a written file to the description of the export.
     fn record(&mut self, path: &str, what: &str, bytes: u64, more: Value) {
         let mut entry = json!({ "path": path, "what": what, "bytes": bytes });
         if let (Value::Object(entry), Value::Object(more)) = (&mut entry, more) {
@@ -160,7 +160,8 @@ impl<'a> Export<'a> {
         self.written.push(entry);
     }
 
-    /// Copies the side tables unchanged, because other programs can already open their formats.
+    /// Copies the side tables without any change, because other programs can already open their
+    /// format.
     fn write_sides(&mut self) -> Result<()> {
         let version = self.version.clone();
         if !version.sides.is_empty() {
@@ -197,8 +198,8 @@ impl<'a> Export<'a> {
         Ok(())
     }
 
-    /// Describes the inputs of the graph's columns by their features and the segments of their
-    /// tables.
+    /// Describes the inputs of the ONNX graph. Each column is described by the kind of its feature
+    /// and the segments of its table.
     fn columns(&self, graph: &Graph) -> Result<Vec<OnnxColumn>> {
         let layouts: Vec<TableLayout> = self.version.tables.iter().map(|t| t.layout()).collect();
         let mut columns = Vec::with_capacity(graph.inputs.columns.len());
@@ -222,7 +223,7 @@ impl<'a> Export<'a> {
         Ok(columns)
     }
 
-    /// Returns the metadata that every exported file contains.
+    /// Returns the metadata that is written into every exported file.
     fn metadata(&self) -> BTreeMap<String, String> {
         let version = &self.version;
         let entries = [

@@ -1,24 +1,26 @@
-//! Scores as lines: the output of `zillion predict` for checkpoints and for published versions.
+//! The lines of `zillion predict`, which contain the scores of rows. Checkpoints and published
+//! versions give the same lines.
 
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 
-/// A writer of scores with one line for each row of the data, also for a row without a score. A
-/// line holds tab-separated columns or a JSON object. In a JSON object, the figures of the first
-/// task have plain names. If there are several tasks, the figures of all tasks follow by task.
+/// A writer of one line for each row of the data. Rows without a score have a line too. A line has
+/// columns separated by tabs, or is a JSON object. In the JSON object, the keys `logit` and
+/// `probability` belong to the first task. If there are several tasks, the key `tasks` has the
+/// values of all tasks.
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
-    /// The names of the tasks. A retrieval model without labels has none, because its score is not
-    /// a probability.
+    /// The names of the tasks. The list is empty for a retrieval model without labels, because its
+    /// score is not a probability.
     tasks: Vec<String>,
-    /// The number of rows of the data that are written so far.
+    /// The number of data rows that have been written.
     row: u64,
 }
 
 impl<W: Write> ScoreLines<W> {
-    /// Returns a writer and writes the names of the columns, if the output has columns.
+    /// Creates a writer. Also writes the names of the columns, unless the lines are JSON.
     pub(super) fn new(mut out: W, json: bool, tasks: Vec<String>) -> io::Result<Self> {
         if !json {
             let header = if tasks.is_empty() { "score".to_owned() } else { tasks.join("\t") };
@@ -27,8 +29,8 @@ impl<W: Write> ScoreLines<W> {
         Ok(Self { out, json, tasks, row: 0 })
     }
 
-    /// Writes the scores of the rows that follow, with an empty line for each row that was
-    /// rejected.
+    /// Writes the scores of the next rows. `rejected` has the numbers of the rows without a score,
+    /// counted from 0. Their lines are empty, or have `null` values in JSON.
     pub(super) fn write(&mut self, logits: &[&[f32]], rejected: &[u64]) -> io::Result<()> {
         let mut rejected = rejected.iter().peekable();
         let rows = logits.first().map_or(0, |first| first.len());
@@ -71,8 +73,8 @@ impl<W: Write> ScoreLines<W> {
         writeln!(out, "}}")
     }
 
-    /// Flushes the output and returns whether it is complete. A reader that has closed the pipe
-    /// (`head`) is not an error.
+    /// Flushes the output and returns whether the output is complete. It is not complete, and this
+    /// is not an error, if the reader of the pipe (for example `head`) has closed it.
     pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<bool> {
         match failed.map_or(self.out.flush(), Err) {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),

@@ -1,9 +1,9 @@
-//! The settings of a server. Options come before the environment, the environment before the file,
-//! and the file before the defaults.
+//! The settings of a server. An option overrides an environment variable, an environment variable
+//! overrides the file, and the file overrides a default.
 //!
-//! The file is TOML with one section, `[serve]`, whose keys are the names of the options. It is
-//! read again on SIGHUP: settings that can change in a running server are applied, and all others
-//! are reported and take effect after a restart.
+//! The file is TOML with one section, `[serve]`. Its keys are the names of the options. The file is
+//! read again on SIGHUP. Settings that can change in a running server are applied. Changes of other
+//! settings are reported, and take effect after a restart.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,11 +23,11 @@ const SECTION: &str = "serve";
 
 /// The default interval in milliseconds between two checks of a registry in a folder.
 const LOCAL_POLL_MS: u64 = 200;
-/// The default interval in milliseconds between two checks of a registry in a bucket, where each
-/// check is a few requests that cost money.
+/// The default interval in milliseconds between two checks of a registry in a bucket. It is longer
+/// than for a folder, because each check sends a few requests that cost money.
 const REMOTE_POLL_MS: u64 = 2000;
 
-/// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
+/// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
 const FIXED: [&str; 11] = [
     "registry",
@@ -43,7 +43,7 @@ const FIXED: [&str; 11] = [
     "name",
 ];
 
-/// The settings that must not be 0, because the server would then answer nothing.
+/// The settings that must not be 0, because a server with the value 0 could not answer any request.
 const NOT_ZERO: [&str; 7] = [
     "max_body_bytes",
     "max_rows",
@@ -55,8 +55,8 @@ const NOT_ZERO: [&str; 7] = [
 ];
 
 impl Settings {
-    /// Reads the file that the options name, if they name one, and applies the environment and the
-    /// options over it.
+    /// Reads the settings file, if the options name one. Environment variables override the values
+    /// of the file, and options override both.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or has an unknown key, or if a required setting
@@ -107,7 +107,8 @@ impl Settings {
         }
     }
 
-    /// Sets the log filter of the settings, unless the command line or the environment sets one.
+    /// Sets the log filter to the value of the settings file, unless the command line or the
+    /// environment sets a filter.
     ///
     /// # Errors
     /// Returns an error if the directives are not valid.
@@ -148,8 +149,8 @@ impl Settings {
         }
     }
 
-    /// Returns the settings in the form that the serving crate takes. `is_remote` is set if the
-    /// registry is not a local folder.
+    /// Returns the settings in the form that the crate `zillion-serving` takes. `is_remote` is true
+    /// if the registry is in a bucket.
     ///
     /// # Errors
     /// Returns an error if no cache folder is named and the registry has no default place for one.
@@ -169,7 +170,7 @@ impl Settings {
         })
     }
 
-    /// Lists the settings that differ in `new`, in the order of their keys.
+    /// Returns the settings that have another value in `new`, in the order of their keys.
     ///
     /// # Errors
     /// Returns an error if the settings cannot be written as TOML, which would be a defect.
@@ -186,7 +187,7 @@ impl Settings {
         Ok(differing.map(change).collect())
     }
 
-    /// Takes over the settings that a running server can change.
+    /// Replaces the settings that can change in a running server by the values in `new`.
     ///
     /// # Errors
     /// Returns an error if the settings cannot be written as TOML, which would be a defect.
@@ -224,7 +225,8 @@ fn read_file(args: &Settings) -> Result<Table> {
     }
 }
 
-/// Parses `name`, `name@latest` or `name@pointer` into a model and the version that it follows.
+/// Parses `name`, `name@latest` or `name@pointer`. Returns the name of the model and the version
+/// that it follows.
 fn parse_model(text: &str) -> (String, Follow) {
     match text.split_once('@') {
         None => (text.to_owned(), Follow::Pointer(zillion_registry::STABLE.to_owned())),
@@ -233,7 +235,7 @@ fn parse_model(text: &str) -> (String, Follow) {
     }
 }
 
-/// Returns a default name that no other server of this registry has.
+/// Makes a default name for the server that is unique in the registry.
 fn default_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
