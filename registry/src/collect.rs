@@ -1,16 +1,18 @@
-//! Garbage collection: removes files that no version in use needs, and leftovers of killed writers.
+//! Garbage collection. It removes files that no version in use needs, and unfinished files of
+//! killed writers.
 //!
-//! Manifests and the logs of pointers are small and are never removed: a number is never used
-//! twice, and the history stays readable. A collection removes the files (rows, parameters and
-//! graphs) that only versions out of use need.
+//! Manifests and the logs of pointers are small. They are never removed, so that a number is never
+//! used twice and the history stays readable. A collection removes only files with rows, parameters
+//! and graphs.
 //!
-//! The versions in use are the versions that a pointer points to, the pinned versions, the versions
-//! that a running server has leased, and the newest few, each with all its ancestors.
+//! A version is in use if a pointer points to it, if it is pinned, if a running server has a lease
+//! for it, or if it is one of the newest few. The ancestors of a version in use are in use too.
 //!
 //! # Crash consistency
-//! A publisher writes files before the manifest that names them. So files are kept for
-//! [`Retention::grace`] after they were written, and a publisher writes existing files again. A
-//! collection that is killed has removed only files that no version in use needs.
+//! A publisher writes the files before the manifest that names them. So a file is kept for the time
+//! [`Retention::grace`] after it was written. A publisher also writes existing files again, which
+//! makes them new. If a collection is killed, it has removed only files that no version in use
+//! needs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,12 +23,12 @@ use crate::error::{Error, Result};
 use crate::model::{Model, check_name};
 use crate::version::VersionId;
 
-/// The rules by which a garbage collection keeps versions and files.
+/// The rules that decide which versions and files a garbage collection keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// The number of newest versions to keep.
+    /// The number of the newest versions that are in use.
     pub keep: usize,
-    /// The age below which a file is kept.
+    /// The age up to which a file is kept, even if no version in use needs it.
     pub grace: Duration,
 }
 
@@ -43,15 +45,15 @@ pub struct Collected {
     pub kept_versions: u64,
     /// The number of files that these versions need.
     pub kept_files: u64,
-    /// The number of removed files.
+    /// The number of files that were removed, or that would be removed in a dry run.
     pub removed_files: u64,
     /// The number of bytes of the removed files.
     pub removed_bytes: u64,
-    /// The number of removed unfinished writes.
+    /// The number of removed unfinished files of killed writers.
     pub leftovers: u64,
 }
 
-/// The versions that a running server has loaded. The server renews its lease before it ends.
+/// A record of the versions that a running server has loaded. The server renews it before it ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
@@ -62,11 +64,11 @@ pub struct Lease {
 }
 
 impl Model {
-    /// Removes files that no version in use needs. With `dry_run`, the files are only counted.
+    /// Removes the files that no version in use needs. If `dry_run` is true, only counts them.
     ///
     /// # Errors
-    /// Returns an error if the chain of a version in use is broken (then nothing is removed), or if
-    /// the store fails.
+    /// Returns an error if the chain of a version in use is broken, and then removes nothing. Also
+    /// returns an error if the store fails.
     pub fn collect(&self, retention: Retention, dry_run: bool) -> Result<Collected> {
         let mut sum = Collected::default();
         let needed = self.needed_files(retention.keep, &mut sum)?;
@@ -95,7 +97,7 @@ impl Model {
         Ok(sum)
     }
 
-    /// Keeps the files of a version until it is unpinned.
+    /// Pins a version. Its files are then kept until it is unpinned.
     ///
     /// # Errors
     /// Returns an error if the version does not exist.
@@ -105,7 +107,7 @@ impl Model {
         Ok(self.store.put(&self.pin_object(version), pin.to_string().into())?)
     }
 
-    /// Unpins a version, if it is pinned.
+    /// Removes the pin of a version. Does nothing if the version is not pinned.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -126,7 +128,7 @@ impl Model {
         Ok(pins)
     }
 
-    /// Writes a lease for the versions that a server has loaded, which is valid for `time`.
+    /// Writes a lease for the versions that a server has loaded. The lease ends after `time`.
     ///
     /// # Errors
     /// Returns an error if the name of the server is not allowed, or if the store fails.
@@ -139,7 +141,7 @@ impl Model {
         Ok(self.store.put(&format!("{}/leases/{server}.json", self.name), lease.into())?)
     }
 
-    /// Removes the lease of a server.
+    /// Removes the lease of a server, if there is one.
     ///
     /// # Errors
     /// Returns an error if the name of the server is not allowed, or if the store fails.
@@ -148,7 +150,7 @@ impl Model {
         Ok(self.store.delete(&format!("{}/leases/{server}.json", self.name))?)
     }
 
-    /// Returns the versions that running servers have loaded, in ascending order.
+    /// Returns the versions in all leases that have not ended, in ascending order.
     ///
     /// # Errors
     /// Returns an error if a lease cannot be read.

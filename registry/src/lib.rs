@@ -1,8 +1,9 @@
 //! Versions of models on an object store.
 //!
-//! A [`Registry`] keeps versions of models. A version is published whole or not at all, has a
-//! number, and is linked to its parent by a hash. Pointers are names of versions that operators
-//! move. A [`Cache`] holds the files of versions on the machine that reads them.
+//! A [`Registry`] contains the versions of models. A version is published completely or not at all.
+//! It has a number, and a hash links it to its parent. A pointer is a name for a version, and
+//! operators can move it to another version. A [`Cache`] contains the files of versions on the
+//! machine that reads them.
 //!
 //! The crate does not train, does not compute scores, and does not depend on HTTP.
 

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! # Crash consistency
-//! Files go first and the manifest last, by create-if-absent. A publisher that dies leaves files
-//! that no manifest names, which garbage collection removes. Objects are never changed in place.
+//! A publisher writes the files first and the manifest last, by create-if-absent. If a publisher is
+//! killed, it leaves files that no manifest names. Garbage collection removes them. No object is
+//! changed after it was written, except for leases and pins.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,7 +26,7 @@ use crate::version::{Link, VersionId, VersionManifest};
 
 /// The pointer that servers follow by default.
 pub const STABLE: &str = "stable";
-/// The pointer to a version that gets a part of the traffic, as a trial.
+/// The pointer to a version that is tried on a part of the traffic.
 pub const CANARY: &str = "canary";
 
 /// A registry of models in a store.
@@ -36,8 +37,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Opens the registry at a URL: an existing folder, `file:///…`, or a bucket
-    /// (`s3://bucket/prefix`, `gs://…`, `az://…`) with the credentials of the process.
+    /// Opens the registry at a URL. The URL is an existing folder, `file:///…`, or a bucket
+    /// (`s3://bucket/prefix`, `gs://…`, `az://…`). The credentials come from the environment of the
+    /// process.
     ///
     /// # Errors
     /// Returns the errors of [`Store::open`].
@@ -45,7 +47,8 @@ impl Registry {
         Ok(Self::new(Store::open(url, files)?, clock))
     }
 
-    /// Opens the registry at a URL for a publisher, and creates it if it does not exist.
+    /// Opens the registry at a URL for a publisher. Creates the folder of the registry if it does
+    /// not exist.
     ///
     /// # Errors
     /// Returns the errors of [`Store::create_at`].
@@ -53,7 +56,7 @@ impl Registry {
         Ok(Self::new(Store::create_at(url, files)?, clock))
     }
 
-    /// Makes the registry of a store that is open.
+    /// Makes the registry of an open store.
     pub fn new(store: Store, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock }
     }
@@ -63,7 +66,7 @@ impl Registry {
         &self.store
     }
 
-    /// Returns the model with this name, which may not have a version yet.
+    /// Returns the model with this name. The model may have no version yet.
     ///
     /// # Errors
     /// Returns an error if the name is not allowed.
@@ -112,7 +115,8 @@ impl Model {
         self.store.url()
     }
 
-    /// Returns the same model with operations on the store that `stop` can end early.
+    /// Returns a handle of the same model. `stop` can end the store operations of this handle
+    /// early.
     #[must_use]
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         let store = self.store.with_stop(stop);
@@ -120,7 +124,7 @@ impl Model {
         Self { name: self.name.clone(), store, clock: self.clock.clone(), versions }
     }
 
-    /// Returns the number of the version that was published last.
+    /// Returns the number of the newest version, or `None` if the model has no version.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -128,11 +132,11 @@ impl Model {
         Ok(self.versions.last()?.map(VersionId))
     }
 
-    /// Reads the manifest of a version, and verifies it against its own hash.
+    /// Reads the manifest of a version, and verifies it with the hash that it contains.
     ///
     /// # Errors
-    /// Returns [`Error::NoVersion`] if there is no such version, or [`Error::Manifest`] if the
-    /// manifest was changed.
+    /// Returns [`Error::NoVersion`] if there is no such version. Returns [`Error::Manifest`] if the
+    /// manifest does not match its hash.
     pub fn version(&self, version: VersionId) -> Result<VersionManifest> {
         match self.versions.get(version.0)? {
             Some(bytes) => {
@@ -144,7 +148,8 @@ impl Model {
         }
     }
 
-    /// Returns up to `limit` versions below `end`, the newest first. The first page has no `end`.
+    /// Returns up to `limit` versions with numbers below `end`, the newest first. Without `end`,
+    /// begins with the newest version.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -157,13 +162,14 @@ impl Model {
     /// Returns a version and its ancestors, the base first.
     ///
     /// # Errors
-    /// Returns [`Error::Chain`] for a version whose parent is missing, or has a hash or a schema
-    /// that differs.
+    /// Returns [`Error::Chain`] if the parent of a version is missing, or if the hash or the schema
+    /// of a parent is different from the expected one.
     pub fn chain(&self, version: VersionId) -> Result<Vec<Arc<VersionManifest>>> {
         self.chain_by(version, |version| self.version(version).map(Arc::new))
     }
 
-    /// Returns the chain of a version like [`Model::chain`], with manifests that `manifest` reads.
+    /// Returns the chain of a version like [`Model::chain`]. The function `manifest` reads the
+    /// manifests.
     pub(crate) fn chain_by(
         &self,
         version: VersionId,
@@ -181,7 +187,8 @@ impl Model {
         Ok(chain)
     }
 
-    /// Reads the parent of `child` and checks that it belongs to the chain of `newest`.
+    /// Reads the parent of `child`, and checks that it has the hash in `link` and the schema of
+    /// `newest`.
     fn read_parent(
         &self,
         child: &VersionManifest,
@@ -228,7 +235,8 @@ impl Model {
         last.ok_or_else(|| Error::NoPointer { pointer: pointer.to_owned() })
     }
 
-    /// Returns up to `limit` moves of a pointer before number `end`, the newest first.
+    /// Returns up to `limit` moves of a pointer, the newest first. If `end` is given, returns only
+    /// moves with smaller numbers.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -243,7 +251,7 @@ impl Model {
         }
     }
 
-    /// Returns the names of all pointers that were set, in ascending order.
+    /// Returns the names of all pointers in ascending order.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -251,11 +259,11 @@ impl Model {
         Ok(self.store.list(&format!("{}/pointers", self.name))?.folders)
     }
 
-    /// Moves a pointer to a version. Returns the move, or the earlier move if the pointer already
-    /// points to the version.
+    /// Moves a pointer to a version and returns the move. If the pointer already points to the
+    /// version, returns the move that set it.
     ///
     /// # Errors
-    /// Returns an error if the version does not exist, or [`Error::PointerMoved`] if another
+    /// Returns an error if the version does not exist. Returns [`Error::PointerMoved`] if another
     /// operator moved the pointer at the same time.
     pub fn promote(
         &self,
@@ -285,10 +293,12 @@ impl Model {
         log.append(last.as_ref(), entry)
     }
 
-    /// Moves a pointer back to `to`, or to the version before the present one.
+    /// Moves a pointer back to the version `to`, or to the previous version of the pointer if `to`
+    /// is `None`.
     ///
     /// # Errors
-    /// Returns the errors of [`Model::promote`], or an error if the pointer has no earlier version.
+    /// Returns the errors of [`Model::promote`]. Also returns an error if the pointer has no
+    /// previous version.
     pub fn rollback(
         &self,
         pointer: &str,
@@ -310,8 +320,8 @@ impl Model {
         self.promote(pointer, to, MoveKind::Rollback, by, note)
     }
 
-    /// Finds the version to which the pointer pointed before it was moved to the present version.
-    /// Moves by rollbacks do not count, so rolling back twice goes back two versions.
+    /// Returns the version to which the pointer pointed before it was moved to its current version.
+    /// Rollbacks do not count as moves here. So two rollbacks in succession go back two versions.
     fn previous_version(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
         const PAGE: usize = 64;
         let mut end = None;
@@ -343,11 +353,12 @@ impl Model {
         ))
     }
 
-    /// Checks that the store has every file of a version and of its ancestors, with the right size.
+    /// Checks that the store has all files of a version and of its ancestors with the correct
+    /// sizes.
     ///
     /// # Errors
-    /// Returns [`Error::Chain`] if the chain is broken, or [`Error::File`] for the first file that
-    /// is missing, because it was collected or lost.
+    /// Returns [`Error::Chain`] if the chain is broken. Returns [`Error::File`] for the first file
+    /// that is missing or has another size.
     pub fn check_files(&self, version: VersionId) -> Result<()> {
         let mut seen = std::collections::BTreeSet::new();
         let mut wanted = Vec::new();
@@ -377,7 +388,7 @@ impl Model {
         Ok(PointerLog::new(self.store.clone(), &self.name, pointer))
     }
 
-    /// Returns the object name of a file.
+    /// Returns the name of the object that contains a file.
     pub(crate) fn file_object(&self, name: &str) -> String {
         format!("{}/files/{}/{name}", self.name, name.get(..2).unwrap_or("__"))
     }
@@ -392,7 +403,7 @@ impl Model {
     }
 }
 
-/// Checks a name, which becomes a part of paths and must not lead to another folder.
+/// Checks a name. The name becomes a part of paths, so it must not lead to another folder.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     let begins = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());

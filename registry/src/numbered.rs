@@ -1,8 +1,10 @@
-//! Numbered objects in folders that fan out: versions, and the moves of a pointer.
+//! Sequences of numbered objects: the versions of a model, and the moves of a pointer. The objects
+//! are distributed over nested folders.
 //!
-//! The name is `<folder>/<number / 10⁶>/<number / 10³ mod 10³>/<number>.json`, with leading zeros.
-//! A folder holds at most a thousand names, so three short listings find the last of a hundred
-//! thousand objects. Numbers are assigned without a gap, by create-if-absent.
+//! The name of an object is `<folder>/<number / 10⁶>/<number / 10³ mod 10³>/<number>.json`, and
+//! each number has leading zeros. A folder has at most a thousand objects. So three short listings
+//! find the last of a hundred thousand objects. The operation create-if-absent assigns the numbers
+//! without gaps.
 
 use bytes::Bytes;
 use zillion_store::{Error as StoreError, Store};
@@ -11,7 +13,7 @@ use crate::error::Result;
 
 const FAN: u64 = 1000;
 
-/// A sequence of numbered objects below a folder.
+/// A sequence of numbered objects in nested folders below `folder`.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered {
     store: Store,
@@ -29,7 +31,7 @@ impl Numbered {
         format!("{}/{high:014}/{middle:03}/{number:020}.json", self.folder)
     }
 
-    /// Returns the largest number in use, or `None` for an empty sequence.
+    /// Returns the largest number in use, or `None` if the sequence is empty.
     pub(crate) fn last(&self) -> Result<Option<u64>> {
         let Some(high) = self.store.list(&self.folder)?.folders.pop() else { return Ok(None) };
         let high = format!("{}/{high}", self.folder);
@@ -43,7 +45,7 @@ impl Numbered {
         self.last_before(before * FAN * FAN)
     }
 
-    /// Returns up to `limit` numbers below `end`, in descending order.
+    /// Returns up to `limit` numbers that are smaller than `end`, in descending order.
     pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<u64>> {
         let mut page = Vec::new();
         let mut end = end;
@@ -68,7 +70,8 @@ impl Numbered {
         Ok(self.store.create(&self.name(number), bytes.into())?)
     }
 
-    /// Removes the leftovers of killed writers from the folder of the next object.
+    /// Removes the temporary files of killed writers from the folder of the next object. Returns
+    /// the number of removed files.
     pub(crate) fn sweep(&self, age: std::time::Duration) -> Result<u64> {
         let next = self.last()?.map_or(1, |last| last + 1);
         let name = self.name(next);
@@ -80,7 +83,7 @@ impl Numbered {
         Ok(if end == 0 { None } else { self.page(end, 1)?.pop() })
     }
 
-    /// Returns the numbers in a folder, in ascending order.
+    /// Returns the numbers of the objects in one folder, in ascending order.
     fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
         let listing = self.store.list(folder)?;
         let number = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();

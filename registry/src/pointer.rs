@@ -1,8 +1,8 @@
-//! Pointers: names of versions that operators move, each with the log of its moves.
+//! Pointers: names for versions that operators can move. Each pointer has a log of its moves.
 //!
-//! Each move is a small object with the next number, written with create-if-absent. If two
+//! Each move is a small object with the next number, and create-if-absent writes it. If two
 //! operators move a pointer at the same time, one of them gets an error that names the other. The
-//! last move gives the present version, and all moves together are the audit trail.
+//! last move in the log gives the current version. The whole log is the audit trail.
 
 use serde::{Deserialize, Serialize};
 use zillion_store::Store;
@@ -23,23 +23,23 @@ pub enum MoveKind {
     Rollback,
 }
 
-/// One entry of a pointer's log.
+/// One entry in the log of a pointer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointerMove {
-    /// The number of the move, counted from 1.
+    /// The number of the move. The first move has the number 1.
     pub number: u64,
     /// The version to which the pointer was moved.
     pub to: Link,
-    /// The version to which the pointer pointed before; absent in the first move.
+    /// The version to which the pointer pointed before, or `None` for the first move.
     pub from: Option<VersionId>,
     /// The reason for the move.
     pub kind: MoveKind,
     /// The time of the move, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The name of the operator or of the run that moved the pointer.
+    /// The name of the operator or the run that moved the pointer.
     pub by: String,
-    /// A remark of the operator.
+    /// The note that the operator wrote about the move, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -65,12 +65,13 @@ impl PointerLog {
         }
     }
 
-    /// Returns up to `limit` moves before number `end`, the newest first.
+    /// Returns up to `limit` moves with numbers below `end`, the newest first.
     pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<PointerMove>> {
         self.moves.page(end, limit)?.into_iter().map(|number| self.get(number)).collect()
     }
 
-    /// Writes the next move after `last`.
+    /// Writes the move that follows `last`. Returns [`Error::PointerMoved`] if another process
+    /// wrote it first.
     pub(crate) fn append(
         &self,
         last: Option<&PointerMove>,

@@ -1,8 +1,8 @@
-//! The file of a side table in a version: an Arrow file of keys and of the values that each feature
-//! reads.
+//! The file of a side table in a version. It is an Arrow file with the keys and with the values
+//! that each feature reads.
 //!
-//! The values are those of [`SideColumn`], before the transforms: ids as keys, lists of keys, and
-//! numbers (NaN for a missing number). A column has the name of the feature that reads it.
+//! The values are those of [`SideColumn`] before the transforms: ids as keys, lists of keys, and
+//! numbers (NaN for a missing number). A column has the same name as the feature that reads it.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use zillion_feature::{FeatureKey, KeyColumn, Schema, SideColumn, SideIndex, Side
 
 use crate::error::{Error, Result};
 
-/// Writes the file of a side table. The same table gives the same bytes.
+/// Makes the bytes of a side table's file. The same table always gives the same bytes.
 ///
 /// # Errors
 /// Returns an error if the table is too large for an Arrow file.
@@ -28,10 +28,10 @@ pub fn write_side(schema: &Schema, table: &SideTable) -> Result<Vec<u8>> {
         .map_err(|e| Error::Refused(format!("the file of a side table cannot be written: {e}")))
 }
 
-/// Reads a file that [`write_side`] wrote.
+/// Reads the side table from bytes that [`write_side`] made.
 ///
 /// # Errors
-/// Returns an error if the bytes are not such a file.
+/// Returns an error if [`write_side`] cannot have made these bytes.
 pub fn read_side(schema: &Schema, bytes: Bytes) -> Result<SideTable> {
     decode(schema, bytes).map_err(|reason| {
         Error::Refused(format!(

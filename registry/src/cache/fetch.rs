@@ -1,4 +1,4 @@
-//! Fetching files into the cache. A file gets its name after its hash was verified.
+//! The part of the cache that fetches files. A file gets its name after its hash is verified.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 
 impl Cache {
-    /// Fetches a file unless the folder has it, verifies its hash and then names it. Returns
-    /// whether the folder has a new name, which the caller must sync.
+    /// Fetches a file, verifies its hash and gives it its name. Returns `true` if the folder has a
+    /// new name, and the caller must then sync the folder. Returns `false` if the folder already
+    /// has the file.
     pub(super) fn fetch(
         &self,
         model: &Model,
@@ -70,9 +71,9 @@ impl Cache {
         Ok(true)
     }
 
-    /// Receives a file from a remote store. Hashes the file while it is written, and names it if
-    /// the hash is right. An interrupted file is fetched again from its beginning, because files of
-    /// a version are small and the hash of a part cannot be verified.
+    /// Receives a file from a remote store. Hashes the file while it is written, and gives it its
+    /// name if the hash is correct. An interrupted fetch starts again at the beginning of the file.
+    /// Files of a version are small, and the hash of a part cannot be verified.
     fn receive(
         &self,
         mut fetch: Fetch,
@@ -119,8 +120,8 @@ impl Cache {
     }
 }
 
-/// Returns the error of a failed fetch. If the store does not have the object, the error names a
-/// missing file of the version.
+/// Converts the error of a failed fetch. If the store does not have the object, the result is the
+/// error of a missing file.
 fn fetch_error(error: StoreError) -> Error {
     match error {
         StoreError::Missing { path } => {
@@ -130,7 +131,7 @@ fn fetch_error(error: StoreError) -> Error {
     }
 }
 
-/// Describes a file whose bytes differ from the published bytes.
+/// Describes the difference between a file and the published file: the bytes and the hash.
 pub(crate) fn describe_other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
     format!(
         "its {bytes} bytes have hash {hash}, but the published file has {wanted} bytes and a different hash"
