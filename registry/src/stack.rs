@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use zillion_rows::layer::MAX_LAYERS;
 
-/// The ratio that decides whether a run is joined to the next one. Two runs stay separate if the
-/// older run has more rows than the newer run by this factor.
+/// The factor that decides whether two neighbouring runs stay separate. They do if the older run
+/// has at least this many times the rows of the newer run.
 const RATIO: u64 = 4;
 
 /// Returns the runs of versions, each as a range of indexes in the chain. Each run becomes one

@@ -1,5 +1,5 @@
-//! Tests of the table benchmarks with small sizes, each of which takes about a second. A benchmark
-//! checks its own table: all rows must have the right contents.
+//! Tests of the table benchmarks with small sizes. Each benchmark takes about a second, and checks
+//! that its table has the right contents.
 
 use serde_json::Value;
 

@@ -47,10 +47,9 @@ fn killed_at_random_moments_and_resumed() {
     assert!(killed >= 10, "most kills must come before the end: {killed} of {RANDOM_KILLS}");
 }
 
-/// Injects each kind of fault into every durable operation of a run with one thread, one fault in
-/// each run. With two threads, the order of the operations varies from run to run, so the test
-/// disturbs an operation by its number only. The job writes few checkpoints, so that the test takes
-/// seconds.
+/// Injects a fault into each durable operation, one fault in each run. The runs with one thread
+/// test every kind of fault. In the runs with two threads, the order of the operations varies. The
+/// job writes few checkpoints, so that the test takes seconds.
 #[test]
 fn disturbed_at_every_write_fsync_and_rename_and_resumed() {
     let place = Workplace::new();

@@ -349,8 +349,8 @@ fn failed_requests_have_the_code_of_the_protocol() {
     assert!(server.terminate().success());
 }
 
-/// Sends one call over plain HTTP/2 without a client library. The message of the call is the given
-/// bytes.
+/// Sends one call over plain HTTP/2, without a client library. The bytes in `message` are the
+/// message of the call.
 async fn call(address: &str, path: &str, message: &[u8], timeout: Option<&str>) -> (Code, String) {
     let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
     let io = TokioIo::new(stream);

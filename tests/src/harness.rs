@@ -224,7 +224,7 @@ pub(crate) fn csv(part: u64, rows: usize) -> String {
 }
 
 /// The text of the usual job. It has a feature of every kind, a dynamic table, two dense tables,
-/// batch norm, dropout and clipping. A defect in each of these parts could make a result depend on
+/// batch norm, dropout and clipping. A defect in any of these parts could make a result depend on
 /// threads, shards or an interruption.
 pub(crate) const JOB: &str = r#"
 name = "e2e"

@@ -1,6 +1,6 @@
 //! Tests of admission and eviction in a job. The job must give the same bytes with any number of
-//! threads and shards and after any interruption. Tables must keep their limits, and wrong settings
-//! must be refused.
+//! threads and shards and after any interruption. Tables must not exceed their limits. Wrong
+//! settings must be refused.
 
 use std::fmt::Write as _;
 use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! Tests of damaged versions. Every reader must refuse such a version by name, and a server must
-//! continue with the good versions.
+//! Tests of damaged versions. Every reader must refuse a damaged version and name it in the error.
+//! A server must continue with the good versions.
 
 use std::path::PathBuf;
 use std::sync::Arc;

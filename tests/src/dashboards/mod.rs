@@ -110,7 +110,7 @@ fn every_alert_gives_advice_and_has_a_test() {
     }
 }
 
-/// Checks that the commands that alerts name exist.
+/// Checks that every command in the text of an alert exists.
 #[test]
 fn commands_of_alerts_exist() {
     for description in values_of("alerts.yml", "description:") {
