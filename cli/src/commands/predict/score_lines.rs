@@ -73,8 +73,8 @@ impl<W: Write> ScoreLines<W> {
         writeln!(out, "}}")
     }
 
-    /// Flushes the output and returns whether the output is complete. It is not complete, and this
-    /// is not an error, if the reader of the pipe (for example `head`) has closed it.
+    /// Flushes the output. Returns `true` if the output is complete. Returns `false` if the reader
+    /// of the pipe (for example `head`) has closed it, which is not an error.
     pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<bool> {
         match failed.map_or(self.out.flush(), Err) {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),

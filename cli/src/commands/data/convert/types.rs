@@ -1,5 +1,5 @@
-//! The types of the columns of text files. A type comes from the command line, else from the job,
-//! else from a guess that reads the first rows.
+//! The types of the columns of text files. A type on the command line overrides the type in the
+//! job. If there is neither, the type is guessed from the first rows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
