@@ -2,7 +2,7 @@
 
 use zillion_feature::{FeatureKey, FeatureKind, RawType};
 
-/// The kind of the ids of a feature.
+/// The kind of ids that a feature has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdKind {
     Signed,

@@ -89,7 +89,7 @@ fn only_prints(command: &Command) -> bool {
     )
 }
 
-/// Returns the exit code of a command whose success has only one exit code.
+/// Returns the exit code of a command that has only one exit code for success.
 fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
 }

@@ -40,7 +40,7 @@ pub(crate) fn guess_config(path: &Path, workers: &Workers) -> Result<DataConfig>
     Ok(preview(path, 50_000, None, workers)?.guess.config)
 }
 
-/// Estimates the number of rows of some files, or returns `None` if no estimate is possible.
+/// Estimates the number of rows of some files. Returns `None` if no estimate is possible.
 pub(crate) fn estimate_rows(config: &DataConfig, files: &[PathBuf]) -> Option<u64> {
     estimated_rows_of(config, files).ok().flatten()
 }

@@ -57,7 +57,7 @@ pub(crate) fn print_ranking(report: &EvalReport) {
     }
 }
 
-/// Prints a line for each task if the model has several tasks.
+/// Prints a line of metrics for each task, if the model has several tasks.
 pub(crate) fn print_tasks(report: &EvalReport) {
     let width = report.tasks.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, task) in &report.tasks {

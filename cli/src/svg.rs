@@ -3,8 +3,8 @@
 //! A page has colours for a light and a dark style. Text stays text, so that it can be searched and
 //! copied. The drawing depends only on the numbers, so the same numbers give the same file.
 //!
-//! The crate `plotters` was rejected: its SVG backend writes one fixed colour into each shape, so a
-//! page could not follow the reader's light or dark style.
+//! The crate `plotters` was rejected. Its SVG backend writes one fixed colour into each shape, so a
+//! page could not adapt to the light or dark style of the browser.
 
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ pub(crate) enum Scale {
     Log,
 }
 
-/// The format of an axis' numbers.
+/// The format of the numbers on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Number,
@@ -65,9 +65,10 @@ impl Axis {
 /// The shapes that a panel shows.
 #[derive(Clone, Debug)]
 pub(crate) enum Shapes {
-    /// Lines through points, each with its name.
+    /// Lines through points. Each line has a name.
     Lines(Vec<(String, Vec<(f64, f64)>)>),
-    /// Bars side by side, each with its label. The horizontal axis shows only some of the labels.
+    /// Bars beside each other. Each bar has a label, but the horizontal axis shows only some
+    /// labels.
     Bars(Vec<(String, f64)>),
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct Panel {
     pub(crate) shapes: Shapes,
 }
 
-/// Draws rows of panels, each row under a heading.
+/// Draws a page: rows of panels, each row below its heading.
 pub(crate) fn page(title: &str, rows: &[(String, Vec<Panel>)]) -> String {
     let columns = rows.iter().map(|(_, panels)| panels.len()).max().unwrap_or(0).max(1);
     let width = columns as f64 * WIDTH;
@@ -110,7 +111,7 @@ fn push(svg: &mut String, text: &str) {
     svg.push_str(text);
 }
 
-/// A mapping from numbers to positions on one axis.
+/// A mapping from numbers to positions along one axis.
 struct Line {
     scale: Scale,
     unit: Unit,
@@ -154,7 +155,7 @@ impl Line {
     }
 }
 
-/// Returns the smallest of 1, 2, 5, 10, … that is not below `step`.
+/// Returns the smallest number of the series 1, 2, 5, 10, … that is at least `step`.
 fn round_step(step: f64) -> f64 {
     if !(step > 0.0 && step.is_finite()) {
         return 1.0;

@@ -26,7 +26,8 @@ use zillion_console::exit::Stop;
 
 use crate::args::{LogFormat, TelemetryArgs};
 
-/// The target of spans that are traces; `zillion-serving` and `zillion-trainer` use the same name.
+/// The target of the spans that belong to traces. `zillion-serving` and `zillion-trainer` use the
+/// same name.
 const TRACES: &str = "zillion_trace";
 
 /// The environment variable that holds the filter of the log.
@@ -46,7 +47,7 @@ pub(crate) struct Telemetry {
 /// Starts the log and the traces. `usual` is the default level of the log.
 ///
 /// # Errors
-/// Returns an error if the directives are not valid, or if the collector cannot be used.
+/// Returns an error if the log filter is not valid, or if the collector cannot be used.
 pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new("off"));
     // A second start keeps the first log; a program has one `main`.
@@ -98,7 +99,7 @@ pub(crate) fn set_usual_filter(directives: Option<&str>) -> Result<()> {
     }
 }
 
-/// Sets the log filter to these directives: a level, or levels by module.
+/// Sets the log filter. `directives` is a level, or levels by module.
 ///
 /// # Errors
 /// Returns an error that names the first directive that is not valid. The log then stays unchanged.
@@ -138,7 +139,7 @@ fn parse(directives: &str) -> Result<EnvFilter> {
 }
 
 impl Telemetry {
-    /// Sends the remaining spans and ends the export of traces.
+    /// Sends the remaining spans, and stops the export of traces.
     pub(crate) fn finish(self) {
         let Some(traces) = self.traces else { return };
         if let Err(error) = traces.shutdown() {

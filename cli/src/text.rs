@@ -1,9 +1,9 @@
-//! The formatting of figures, counts and tables as text.
+//! The formatting of numbers, counts and tables as text.
 
 /// The width of the longest bar of a histogram, in characters.
 const BAR: f64 = 40.0;
 
-/// Formats a number of rows or values with its digits in groups of three.
+/// Formats a number with commas between groups of three digits.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();

@@ -21,7 +21,7 @@ use crate::metrics::TrainerMetrics;
 /// An observer of a run that shows progress and the other output that the command line asks for.
 pub(crate) struct Watch {
     pub(crate) progress: Progress,
-    /// The series of the metrics endpoint, if there is one.
+    /// The series of the metrics endpoint, or `None` if the run has no such endpoint.
     pub(crate) metrics: Option<TrainerMetrics>,
     pub(crate) nodes: Vec<String>,
     pub(crate) rows: Choice,

@@ -1,5 +1,5 @@
-//! The cache of a model's versions: a local folder with their files. A file is fetched once, hashed
-//! once, and mapped.
+//! The cache of a model's versions: a local folder with their files. Each file is fetched once,
+//! hashed once, and then mapped.
 //!
 //! ```text
 //! <cache>/<model>/files/<blake3>.<kind>     files of versions and of merges, always complete
@@ -45,10 +45,10 @@ const LONGEST_WRITE: Duration = Duration::from_secs(3600);
 
 /// The number of files that are listed between two calls of [`Throttle::piece`].
 const LISTED_AT_ONCE: usize = 64;
-/// The number of letters of a chain hash in the name of a merge.
+/// The number of characters that the name of a merge takes from a chain hash.
 const LINK_LETTERS: usize = 24;
 
-/// The cache of the versions of one model.
+/// A cache of the versions of one model.
 #[derive(Debug)]
 pub struct Cache {
     files_dir: PathBuf,
@@ -64,7 +64,7 @@ pub struct Cache {
     merged_bytes: u64,
 }
 
-/// The counts of a cache since it was opened.
+/// The counts of the work of a cache since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// The number of files that were fetched. A fetch copies a file, or links it if the store is on
@@ -74,21 +74,21 @@ pub struct CacheCounts {
     pub fetched_bytes: u64,
     /// The number of merges, each of which joins a run of layers to one layer.
     pub merges: u64,
-    /// The number of bytes that the merges wrote.
+    /// The number of bytes that merges wrote.
     pub merged_bytes: u64,
 }
 
-/// The size of the folder of a cache, including the files of other processes.
+/// The size of the folder of a cache. It includes the files that other processes wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheSize {
-    /// The number of files of versions and of merges.
+    /// The number of files that belong to versions or merges.
     pub files: u64,
     /// The number of bytes of these files.
     pub bytes: u64,
 }
 
 impl Cache {
-    /// Opens the cache of `model` below `folder`, which is created if it does not exist.
+    /// Opens the cache of `model` in `folder`. Creates the folder if it does not exist.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be created.
@@ -120,7 +120,7 @@ impl Cache {
         }
     }
 
-    /// Counts the files of the folder and their bytes.
+    /// Counts the files in the folder and their bytes.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be listed.
@@ -139,7 +139,7 @@ impl Cache {
         Ok(size)
     }
 
-    /// Returns the folder that holds the files of versions and of merges.
+    /// Returns the folder of the files that belong to versions and merges.
     pub fn folder(&self) -> &Path {
         &self.files_dir
     }
@@ -190,7 +190,7 @@ impl Cache {
         Ok(LayerSource::new(&newest.tables, layers, workers.clone())?)
     }
 
-    /// Returns the layer of one version, without the rows of its ancestors.
+    /// Returns the layer of one version. It does not contain the rows of the version's ancestors.
     ///
     /// # Errors
     /// Returns the errors of [`Cache::rows`].
@@ -343,7 +343,7 @@ impl Cache {
         Ok(layer)
     }
 
-    /// Opens an existing merge. Returns `None` if there is no such merge, or if it is incomplete.
+    /// Opens an existing merge. Returns `None` if there is no such merge or if it cannot be opened.
     fn open_merge(&mut self, name: &str, layouts: &[TableLayout]) -> Result<Option<Layer>> {
         if let Some(layer) = self.open.get(name) {
             return Ok(Some(layer.clone()));
@@ -413,7 +413,7 @@ fn list_names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns the names in a folder in ascending order. A folder that does not exist has no names.
+/// Returns all names in a folder in ascending order. A folder that does not exist has no names.
 fn list_all_names(folder: &Path) -> Result<Vec<String>> {
     let failed = |error: std::io::Error| Error::File {
         path: folder.to_owned(),

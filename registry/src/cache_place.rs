@@ -6,7 +6,7 @@ use zillion_store::{Environment, Error as StoreError, Location};
 
 use crate::error::Result;
 
-/// The number of letters of a registry's hash in the name of its cache.
+/// The number of characters of the URL's hash in the path of the cache.
 const LETTERS: usize = 16;
 
 /// Returns the default folder for the cache of a registry. For a local registry, it is `.cache` in

@@ -23,10 +23,10 @@ use crate::error::{Error, Result};
 use crate::model::{Model, check_name};
 use crate::version::VersionId;
 
-/// The rules by which a garbage collection keeps versions and files.
+/// The rules that decide which versions and files a garbage collection keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// The number of newest versions to keep.
+    /// The number of the newest versions that are in use.
     pub keep: usize,
     /// The age below which a file is never removed.
     pub grace: Duration,
@@ -45,11 +45,11 @@ pub struct Collected {
     pub kept_versions: u64,
     /// The number of files that these versions need.
     pub kept_files: u64,
-    /// The number of removed files.
+    /// The number of files that were removed, or that would be removed in a dry run.
     pub removed_files: u64,
     /// The number of bytes of the removed files.
     pub removed_bytes: u64,
-    /// The number of removed unfinished writes.
+    /// The number of removed unfinished files of killed writers.
     pub leftovers: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct Lease {
 }
 
 impl Model {
-    /// Removes files that no version in use needs. With `dry_run`, the files are only counted.
+    /// Removes the files that no version in use needs. If `dry_run` is true, only counts them.
     ///
     /// # Errors
     /// Returns an error if the chain of a version in use is broken, or if the store fails. If a
@@ -108,7 +108,7 @@ impl Model {
         Ok(self.store.put(&self.pin_object(version), pin.to_string().into())?)
     }
 
-    /// Unpins a version, if it is pinned.
+    /// Removes the pin of a version. Does nothing if the version is not pinned.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -129,7 +129,7 @@ impl Model {
         Ok(pins)
     }
 
-    /// Writes a lease for the versions that a server has loaded, which is valid for `time`.
+    /// Writes a lease for the versions that a server has loaded. The lease ends after `time`.
     ///
     /// # Errors
     /// Returns an error if the name of the server is not allowed, or if the store fails.
@@ -142,7 +142,7 @@ impl Model {
         Ok(self.store.put(&format!("{}/leases/{server}.json", self.name), lease.into())?)
     }
 
-    /// Removes the lease of a server.
+    /// Removes the lease of a server, if there is one.
     ///
     /// # Errors
     /// Returns an error if the name of the server is not allowed, or if the store fails.
@@ -151,7 +151,7 @@ impl Model {
         Ok(self.store.delete(&format!("{}/leases/{server}.json", self.name))?)
     }
 
-    /// Returns the versions that running servers have loaded, in ascending order.
+    /// Returns the versions in all leases that have not ended, in ascending order.
     ///
     /// # Errors
     /// Returns an error if a lease cannot be read.

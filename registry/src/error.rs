@@ -7,14 +7,14 @@ use crate::version::VersionId;
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of publishing, finding or reading versions.
+/// An error of an operation on a registry or on a cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Rows of a version that cannot be read.
+    /// A failure to read the rows of a version.
     #[error(transparent)]
     Rows(#[from] zillion_rows::Error),
-    /// A store that cannot be opened, or whose operation fails.
+    /// A failure to open a store, or a failed operation of a store.
     #[error(transparent)]
     Store(#[from] zillion_store::Error),
     /// A name that is not allowed.
@@ -23,7 +23,7 @@ pub enum Error {
          letter or a digit"
     )]
     Name {
-        /// The kind of the named object.
+        /// The kind of the object with the name, for example `model`.
         what: &'static str,
         /// The name that was refused.
         name: String,
@@ -46,7 +46,7 @@ pub enum Error {
         /// The number of the version.
         version: VersionId,
     },
-    /// A pointer that was never set.
+    /// A pointer that does not point to a version yet.
     #[error("pointer `{pointer}` was never set; set it with `zillion model promote`")]
     NoPointer {
         /// The name of the pointer.
@@ -73,7 +73,7 @@ pub enum Error {
     VersionTaken {
         /// The name of the model.
         model: String,
-        /// The number that was taken.
+        /// The number of the version that the other publisher published.
         version: VersionId,
     },
     /// An object of the registry that is damaged.
@@ -91,7 +91,7 @@ pub enum Error {
     Chain {
         /// The name of the model.
         model: String,
-        /// The version whose link is broken.
+        /// The version with the broken link to its parent.
         version: VersionId,
         /// The problem with the link.
         reason: String,
@@ -110,7 +110,7 @@ pub enum Error {
     /// The contents of a version do not fit together.
     #[error("{0}")]
     Refused(String),
-    /// A failure of the machine.
+    /// A failure of the machine, for example of its disk.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),
 }

@@ -37,8 +37,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Opens the registry at a URL: an existing folder, `file:///…`, or a bucket
-    /// (`s3://bucket/prefix`, `gs://…`, `az://…`) with the credentials of the process.
+    /// Opens the registry at a URL. The URL is an existing folder, `file:///…`, or a bucket
+    /// (`s3://bucket/prefix`, `gs://…`, `az://…`). The credentials come from the environment of the
+    /// process.
     ///
     /// # Errors
     /// Returns the errors of [`Store::open`].
@@ -46,7 +47,8 @@ impl Registry {
         Ok(Self::new(Store::open(url, files)?, clock))
     }
 
-    /// Opens the registry at a URL for a publisher, and creates it if it does not exist.
+    /// Opens the registry at a URL for a publisher. Creates the folder of the registry if it does
+    /// not exist.
     ///
     /// # Errors
     /// Returns the errors of [`Store::create_at`].
@@ -54,7 +56,7 @@ impl Registry {
         Ok(Self::new(Store::create_at(url, files)?, clock))
     }
 
-    /// Makes the registry of a store that is open.
+    /// Makes the registry of an open store.
     pub fn new(store: Store, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock }
     }
@@ -64,7 +66,7 @@ impl Registry {
         &self.store
     }
 
-    /// Returns the model with this name, which may not have a version yet.
+    /// Returns the model with this name. The model may have no version yet.
     ///
     /// # Errors
     /// Returns an error if the name is not allowed.
@@ -129,11 +131,11 @@ impl Model {
         Ok(self.versions.last()?.map(VersionId))
     }
 
-    /// Reads the manifest of a version, and verifies it against its own hash.
+    /// Reads the manifest of a version, and verifies it with the hash that it contains.
     ///
     /// # Errors
-    /// Returns [`Error::NoVersion`] if there is no such version, or [`Error::Manifest`] if the
-    /// manifest was changed.
+    /// Returns [`Error::NoVersion`] if there is no such version. Returns [`Error::Manifest`] if the
+    /// manifest does not match its hash.
     pub fn version(&self, version: VersionId) -> Result<VersionManifest> {
         match self.versions.get(version.0)? {
             Some(bytes) => {
@@ -183,7 +185,8 @@ impl Model {
         Ok(chain)
     }
 
-    /// Reads the parent of `child` and checks that it belongs to the chain of `newest`.
+    /// Reads the parent of `child`, and checks that it has the hash in `link` and the schema of
+    /// `newest`.
     fn read_parent(
         &self,
         child: &VersionManifest,
@@ -245,7 +248,7 @@ impl Model {
         }
     }
 
-    /// Returns the names of all pointers that were set, in ascending order.
+    /// Returns the names of all pointers in ascending order.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -253,11 +256,11 @@ impl Model {
         Ok(self.store.list(&format!("{}/pointers", self.name))?.folders)
     }
 
-    /// Moves a pointer to a version. Returns the move, or the earlier move if the pointer already
-    /// points to the version.
+    /// Moves a pointer to a version and returns the move. If the pointer already points to the
+    /// version, returns the move that set it.
     ///
     /// # Errors
-    /// Returns an error if the version does not exist, or [`Error::PointerMoved`] if another
+    /// Returns an error if the version does not exist. Returns [`Error::PointerMoved`] if another
     /// operator moved the pointer at the same time.
     pub fn promote(
         &self,
@@ -287,10 +290,12 @@ impl Model {
         log.append(last.as_ref(), entry)
     }
 
-    /// Moves a pointer back to `to`, or to the version before the present one.
+    /// Moves a pointer back to the version `to`, or to the previous version of the pointer if `to`
+    /// is `None`.
     ///
     /// # Errors
-    /// Returns the errors of [`Model::promote`], or an error if the pointer has no earlier version.
+    /// Returns the errors of [`Model::promote`]. Also returns an error if the pointer has no
+    /// previous version.
     pub fn rollback(
         &self,
         pointer: &str,
@@ -349,8 +354,8 @@ impl Model {
     /// are correct.
     ///
     /// # Errors
-    /// Returns [`Error::Chain`] if the chain is broken, or [`Error::File`] for the first file that
-    /// is missing, because it was collected or lost.
+    /// Returns [`Error::Chain`] if the chain is broken. Returns [`Error::File`] for the first file
+    /// that is missing or has another size.
     pub fn check_files(&self, version: VersionId) -> Result<()> {
         let mut seen = std::collections::BTreeSet::new();
         let mut wanted = Vec::new();
@@ -380,7 +385,7 @@ impl Model {
         Ok(PointerLog::new(self.store.clone(), &self.name, pointer))
     }
 
-    /// Returns the object name of a file.
+    /// Returns the name of the object that contains a file.
     pub(crate) fn file_object(&self, name: &str) -> String {
         format!("{}/files/{}/{name}", self.name, name.get(..2).unwrap_or("__"))
     }

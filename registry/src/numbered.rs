@@ -11,7 +11,7 @@ use crate::error::Result;
 
 const FAN: u64 = 1000;
 
-/// A sequence of numbered objects below a folder.
+/// A sequence of numbered objects in nested folders below `folder`.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered {
     store: Store,
@@ -29,7 +29,7 @@ impl Numbered {
         format!("{}/{high:014}/{middle:03}/{number:020}.json", self.folder)
     }
 
-    /// Returns the largest number in use, or `None` for an empty sequence.
+    /// Returns the largest number in use, or `None` if the sequence is empty.
     pub(crate) fn last(&self) -> Result<Option<u64>> {
         let Some(high) = self.store.list(&self.folder)?.folders.pop() else { return Ok(None) };
         let high = format!("{}/{high}", self.folder);
@@ -43,7 +43,7 @@ impl Numbered {
         self.last_before(before * FAN * FAN)
     }
 
-    /// Returns up to `limit` numbers below `end`, in descending order.
+    /// Returns up to `limit` numbers that are smaller than `end`, in descending order.
     pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<u64>> {
         let mut page = Vec::new();
         let mut end = end;
@@ -81,7 +81,7 @@ impl Numbered {
         Ok(if end == 0 { None } else { self.page(end, 1)?.pop() })
     }
 
-    /// Returns the numbers in a folder, in ascending order.
+    /// Returns the numbers of the objects in one folder, in ascending order.
     fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
         let listing = self.store.list(folder)?;
         let number = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();

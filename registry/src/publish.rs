@@ -15,21 +15,21 @@ use crate::version::{Link, Origin, ScoreSettings, VersionFile, VersionId, Versio
 /// The contents of a version to publish.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// The version that this delta changes; absent in a base.
+    /// The version that a delta changes, or `None` for a base.
     pub parent: Option<Link>,
     /// The schema of the rows.
     pub schema: Schema,
-    /// The specs of the version's tables.
+    /// The settings of the version's tables.
     pub tables: Vec<TableSpec>,
     /// The statistics of the first pass over the training data.
     pub statistics: Statistics,
-    /// The manifest of the layer with the rows.
+    /// The manifest of the layer that contains the rows.
     pub layer: LayerManifest,
     /// The folder that contains the layer's files.
     pub folder: PathBuf,
     /// The dense graph, as `Graph::to_json` of `zillion-nn` writes it.
     pub graph: Vec<u8>,
-    /// The settings by which the trainer divides batches when it scores.
+    /// The settings that divide a batch when the trainer computes scores.
     pub settings: ScoreSettings,
     /// The dense parameters, as safetensors.
     pub dense: Vec<u8>,
@@ -37,17 +37,18 @@ pub struct Draft {
     pub parity: Vec<u8>,
     /// The side tables in the schema's order, as [`write_side`](crate::write_side) writes them.
     pub sides: Vec<Vec<u8>>,
-    /// The run and the step of the training that made the version.
+    /// The run and the step of the training from which the version was made.
     pub origin: Origin,
 }
 
 impl Model {
-    /// Publishes a version. The version becomes visible when its manifest is written, after all its
-    /// files.
+    /// Publishes a version. The files are written first. The version becomes visible when its
+    /// manifest is written.
     ///
     /// # Errors
-    /// Returns an error if the parent is missing or has a different schema or run, or if the store
-    /// fails. Returns [`Error::VersionTaken`] if another process published at the same time.
+    /// Returns an error if the parent is missing, or if the parent has a different schema or run.
+    /// Also returns an error if the store fails. Returns [`Error::VersionTaken`] if another process
+    /// published a version at the same time.
     pub fn publish(&self, draft: Draft) -> Result<VersionManifest> {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
         let schema_hash = hash_schema(&schema);

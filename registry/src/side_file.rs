@@ -19,7 +19,7 @@ use zillion_feature::{FeatureKey, KeyColumn, Schema, SideColumn, SideIndex, Side
 
 use crate::error::{Error, Result};
 
-/// Writes the file of a side table. The same table gives the same bytes.
+/// Makes the bytes of a side table's file. The same table always gives the same bytes.
 ///
 /// # Errors
 /// Returns an error if the table is too large for an Arrow file.
@@ -28,10 +28,10 @@ pub fn write_side(schema: &Schema, table: &SideTable) -> Result<Vec<u8>> {
         .map_err(|e| Error::Refused(format!("the file of a side table cannot be written: {e}")))
 }
 
-/// Reads a file that [`write_side`] wrote.
+/// Reads the side table from bytes that [`write_side`] made.
 ///
 /// # Errors
-/// Returns an error if the bytes are not such a file.
+/// Returns an error if [`write_side`] cannot have made these bytes.
 pub fn read_side(schema: &Schema, bytes: Bytes) -> Result<SideTable> {
     decode(schema, bytes).map_err(|reason| {
         Error::Refused(format!(

@@ -12,13 +12,13 @@ use crate::version::{VersionId, VersionManifest};
 /// The numbers of versions, files and rows that were verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// The number of versions of the chain.
+    /// The number of versions in the chain.
     pub versions: u64,
     /// The number of files of these versions.
     pub files: u64,
     /// The number of bytes of these files.
     pub bytes: u64,
-    /// The number of keys in the layers.
+    /// The number of rows and tombstones in the layers of these versions.
     pub rows: u64,
 }
 

@@ -21,7 +21,8 @@ use crate::stats::{Operation, Outcome};
 /// The name of the object that shows whether a store supports create-if-absent.
 pub(crate) const PROBE: &str = ".zillion-create-if-absent";
 
-/// Writes an object that must not exist yet. Returns `false` if the object exists with other bytes.
+/// Writes an object that must not exist yet. Returns `false` if the object already exists and has
+/// other bytes.
 pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result<bool, Failure> {
     let place = shared.place(path);
     let mut attempts = shared.policy.begin(Operation::Create);

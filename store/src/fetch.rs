@@ -21,7 +21,7 @@ use crate::remote::{Remote, Shared};
 use crate::runtime::StoreStop;
 use crate::stats::{Operation, Outcome};
 
-/// An object that is being read.
+/// A large object that is being fetched, piece by piece.
 pub struct Fetch {
     remote: Arc<Remote>,
     name: String,
@@ -29,7 +29,7 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Begins to read an object with a size of `bytes` bytes.
+    /// Begins to fetch an object that has `bytes` bytes.
     pub(crate) fn begin(remote: Arc<Remote>, path: Path, bytes: u64, stop: StoreStop) -> Self {
         let (to_reader, pieces) = mpsc::channel(1);
         let shared = remote.shared.clone();
@@ -61,7 +61,7 @@ impl Fetch {
     }
 }
 
-/// The requests in progress. Dropping the value ends them.
+/// The requests in progress. They are cancelled when the value is dropped.
 struct Open(VecDeque<JoinHandle<Result<Bytes, Failure>>>);
 
 impl Drop for Open {
@@ -96,7 +96,7 @@ async fn read(
     }
 }
 
-/// Reads one range of an object whose size is `bytes` bytes.
+/// Fetches one range of an object that has `bytes` bytes.
 async fn piece(
     shared: Arc<Shared>,
     path: Path,

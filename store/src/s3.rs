@@ -1,4 +1,4 @@
-//! Amazon S3 and other stores with the same protocol: endpoint, region and credentials.
+//! The protocol of Amazon S3 and of other stores that support it: endpoint, region and credentials.
 
 use std::fs;
 
@@ -32,14 +32,14 @@ const PASSED_ON: [&str; 15] = [
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 ];
 
-/// The settings of S3 from the environment and the files of AWS.
+/// The settings of an S3 client, from the environment variables and from the files of AWS.
 pub(crate) struct Setup {
     region: String,
     endpoint: Option<String>,
     credentials: Credentials,
     /// The variables that are passed to the client without changes.
     passed_on: Vec<(AmazonS3ConfigKey, String)>,
-    /// The certificate authorities to trust in addition to those of the system, as PEM.
+    /// The certificate authorities, as PEM, that are trusted in addition to those of the system.
     authorities: Option<Vec<u8>>,
 }
 
@@ -50,15 +50,15 @@ enum Credentials {
     WebIdentity(String, String),
     /// The credentials of the container or the machine. They are requested when they are needed.
     Machine,
-    /// No credentials: requests are not signed.
+    /// No credentials. Requests are not signed.
     Unsigned,
 }
 
 impl Setup {
-    /// Reads the environment and the files that it names.
+    /// Reads the environment variables and the files that they name.
     ///
     /// # Errors
-    /// Returns [`Error::StoreSetting`] with the setting if settings contradict each other.
+    /// Returns [`Error::StoreSetting`] if two settings contradict each other.
     pub(crate) fn resolve(environment: &Environment) -> Result<Self> {
         let refuse = |setting: &str, reason: &str| Err(Error::setting(setting, reason));
         let owned = |name: &str| environment.get(name).map(str::to_owned);

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::remote::Shared;
 use crate::stats::{Operation, Outcome};
 
-/// The largest number of parts of an object, which is the limit of S3.
+/// The maximum number of parts of an object. This is the limit of S3.
 const MOST_PARTS: usize = 10_000;
 
 pub(crate) async fn upload(shared: &Arc<Shared>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
@@ -37,7 +37,7 @@ pub(crate) async fn upload(shared: &Arc<Shared>, path: &Path, bytes: Bytes) -> R
     written
 }
 
-/// Uploads all parts and returns their ids in order.
+/// Uploads all parts. Returns the ids of the parts in their order.
 async fn parts(
     shared: &Arc<Shared>,
     place: &Path,
@@ -69,7 +69,7 @@ async fn parts(
     Ok(parts.into_iter().flatten().collect())
 }
 
-/// Completes the upload, which makes the object visible.
+/// Completes the upload. After this request, the object is visible.
 async fn complete(
     shared: &Shared,
     path: &Path,

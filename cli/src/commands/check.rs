@@ -68,7 +68,8 @@ fn show_gradients(check: &GradientCheck) {
     }
 }
 
-/// Checks the job of the command line. A job that cannot be read becomes a finding of the report.
+/// Checks the job that the command line names. If the job cannot be read, the report contains this
+/// as a finding, and the job is `None`.
 fn report(args: &CheckArgs) -> Result<(CheckReport, Option<Job>)> {
     let path = &args.job.job;
     let value = match job_file::load(path, std::env::vars(), &args.job.set) {

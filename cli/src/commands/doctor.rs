@@ -27,7 +27,7 @@ pub(crate) enum Grade {
     Note,
 }
 
-/// A property of the machine, its grade and its remedy.
+/// A property of the machine with its grade and, if it can be improved, its remedy.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
     what: &'static str,

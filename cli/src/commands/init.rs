@@ -19,7 +19,7 @@ use crate::args::{InitArgs, ReadArgs};
 use crate::raw_files::{Preview, preview};
 use crate::text::grouped;
 
-/// The number of rows from which the guesses are made.
+/// The number of first rows from which the command guesses.
 const GUESS_ROWS: u64 = 200_000;
 /// The possible names of a validation file beside a training file called `train`.
 const VALID_NAMES: [&str; 4] = ["valid", "val", "validation", "dev"];
@@ -104,7 +104,7 @@ fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
     Ok((draft, text, job))
 }
 
-/// The draft of a job file.
+/// The draft of a job file, with the guesses it is made from.
 struct Draft {
     name: String,
     folder: PathBuf,
@@ -185,14 +185,14 @@ impl Draft {
             && !self.features.iter().any(|(_, _, meaning)| has_weights(meaning))
     }
 
-    /// Returns the number of rows that were examined, as text.
+    /// Returns the number of examined rows as text.
     fn rows(&self) -> String {
         let profile = &self.preview.profile;
         let part = if profile.complete { "" } else { "the first " };
         format!("{part}{} rows", grouped(profile.rows))
     }
 
-    /// Prints the notes that are not written to the job file.
+    /// Prints the notes that are not in the job file.
     fn print_notes(&self) {
         eprintln!("examined {}; label `{}`", self.rows(), self.label);
         for note in &self.preview.sniffed.notes {

@@ -1,5 +1,5 @@
-//! `zillion quickstart`: runs the whole loop, from generated data to a rollback, and prints the
-//! command that repeats each step.
+//! `zillion quickstart`: runs the whole loop, from generated data to a rollback. Prints the command
+//! that repeats each step.
 
 mod job;
 mod place;
@@ -195,7 +195,7 @@ fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
     (truth > 0.5).then(|| (auc - 0.5) / (truth - 0.5))
 }
 
-/// Returns whether two folders hold the same files with the same bytes.
+/// Returns whether two folders have the same file names, and the files have the same bytes.
 fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
     let list = |folder: &Path| -> Result<BTreeMap<OsString, PathBuf>> {
         let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;

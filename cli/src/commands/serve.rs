@@ -98,7 +98,7 @@ async fn report_state(domain: Arc<Domain>) {
     }
 }
 
-/// Describes the state of the server in one line.
+/// Describes the state of all models in one line.
 fn format_status(domain: &Domain) -> String {
     let of = |host: &Arc<zillion_serving::Host>| {
         let open = host.open();

@@ -14,7 +14,7 @@ use crate::report;
 use crate::text::figure;
 use crate::watch::{Choice, Stepper, Watch};
 
-/// The number of rows of a batch whose values are printed by default.
+/// The default number of rows of a batch whose values are printed.
 const FETCHED_ROWS: u64 = 5;
 
 pub(crate) fn run(args: &TrainArgs) -> Result<()> {
@@ -165,7 +165,7 @@ fn print_summary(report: &TrainReport) {
     }
 }
 
-/// Formats the time of each stage, or returns `None` if nothing was trained.
+/// Formats the time of each stage, or returns `None` if no step was trained.
 fn format_stages(seconds: &StageSeconds) -> Option<String> {
     let parts = seconds.of_the_driver();
     let total: f64 = parts.iter().map(|(_, s)| s).sum();

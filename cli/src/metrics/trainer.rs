@@ -1,4 +1,4 @@
-//! The series of a training run, set from the reports of the trainer.
+//! The series of a training run, updated from the reports of the trainer.
 //!
 //! The trainer has plain counts that never decrease. One thread sets the series to these counts.
 
@@ -80,7 +80,7 @@ pub(crate) struct TrainerMetrics {
     published_at: Gauge,
 }
 
-/// A helper that creates series and registers them.
+/// A helper that creates series and adds them to a registry.
 struct Maker<'a>(&'a Registry);
 
 impl Maker<'_> {
@@ -223,7 +223,7 @@ impl TrainerMetrics {
         })
     }
 
-    /// Sets the series to the figures of a run.
+    /// Updates the series from the figures of a run.
     pub(crate) fn figures(&self, figures: &RunFigures) {
         for (series, figure) in &self.gauges {
             series.set(figure(figures) as f64);
@@ -288,14 +288,14 @@ impl TrainerMetrics {
         }
     }
 
-    /// Records a checkpoint that was written.
+    /// Updates the series after a checkpoint was written.
     pub(crate) fn report_checkpoint(&self, report: &CheckpointReport) {
         self.checkpoint_seconds.observe(report.seconds);
         self.checkpoint_bytes.set(report.bytes as f64);
         set_to_now(&self.checkpoint_at);
     }
 
-    /// Records an attempt to publish a version.
+    /// Updates the series after an attempt to publish a version.
     pub(crate) fn report_version(&self, report: &PublishReport<'_>) {
         self.publish_seconds.observe(report.seconds);
         let Some(published) = report.published else { return self.publish_failures.inc() };

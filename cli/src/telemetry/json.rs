@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// A writer that keeps the lines in memory.
+    /// A writer that keeps the lines of the log in memory.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<Vec<u8>>>>);
 

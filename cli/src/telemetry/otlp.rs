@@ -19,10 +19,10 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{self, Sampler, SdkTracerProvider, SpanData};
 use zillion_console::exit::usage_error;
 
-/// The path of a collector's endpoint for traces.
+/// The path of the endpoint at which a collector receives traces.
 const PATH: &str = "/v1/traces";
 
-/// The endpoint of the collector, the service name and the sampler.
+/// The endpoint of the collector, the name of the service, and the sampler.
 #[derive(Debug)]
 struct Settings {
     endpoint: String,
@@ -30,7 +30,7 @@ struct Settings {
     sampler: Sampler,
 }
 
-/// Starts the export of traces if the settings ask for it.
+/// Starts the export of traces if the settings name a collector. Otherwise returns `None`.
 ///
 /// # Errors
 /// Returns an error if the settings are wrong or if this program does not support them.
@@ -116,7 +116,7 @@ impl Settings {
     }
 }
 
-/// Returns the sampler that OpenTelemetry's environment variables name.
+/// Returns the sampler that the environment variables of OpenTelemetry name.
 fn sampler(name: Option<String>, argument: Option<String>) -> Result<Sampler> {
     let ratio = || match argument.as_deref().map(str::parse::<f64>) {
         None => Ok(1.0),

@@ -27,12 +27,12 @@ impl Default for Stepper {
     }
 }
 
-/// The answer of a person to the prompt.
+/// The answer of the user to the prompt.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     /// The run continues for this number of steps.
     Run(u64),
-    /// The run stops with a checkpoint.
+    /// The run writes a checkpoint and ends.
     Stop,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn describe(step: &InspectedStep<'_>) -> String {
     text
 }
 
-/// Returns the rows of the batch with the largest loss, the largest first.
+/// Returns the rows of the batch with the largest loss in descending order, each with its loss.
 fn worst(step: &InspectedStep<'_>) -> Vec<(usize, f64)> {
     let Some(labels) = step.batch.labels.first() else { return Vec::new() };
     let known = |row: usize| labels.mask.as_ref().is_none_or(|mask| mask[row]);

@@ -130,7 +130,7 @@ fn fetch_error(error: StoreError) -> Error {
     }
 }
 
-/// Describes a file whose bytes differ from the published bytes.
+/// Describes the difference between a file and the published file: the bytes and the hash.
 pub(crate) fn describe_other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
     format!(
         "its {bytes} bytes have hash {hash}, but the published file has {wanted} bytes and a different hash"

@@ -98,7 +98,7 @@ fn print_outcome(args: &ConvertArgs, done: &Converted) -> Result<()> {
     Ok(())
 }
 
-/// Returns the format and the place of the output.
+/// Returns the format and the path of the output.
 fn choose_output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
     let ending = args.output.extension().and_then(|e| e.to_str()).map(str::to_lowercase);
     let by_ending = match ending.as_deref() {
@@ -149,7 +149,8 @@ fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     }
 }
 
-/// Returns the settings that read the files, and the schema of the job if a job is given.
+/// Returns the settings that read the files. Also returns the schema of the job, if the arguments
+/// name a job.
 pub(super) fn read_settings(
     args: &ReadArgs,
     first: &Path,

@@ -12,7 +12,7 @@ use crate::text::grouped;
 struct Written {
     path: String,
     rows: u64,
-    /// The number of rows with an empty history.
+    /// The number of rows whose history is empty.
     empty: u64,
     /// The average number of items in the history of a row.
     mean_items: f64,

@@ -22,7 +22,7 @@ const CHANGED: f64 = 0.25;
 #[derive(Serialize)]
 struct Report {
     rows: u64,
-    /// Whether the report covers all rows of the files.
+    /// Whether all rows of the files were read for the report.
     complete: bool,
     columns: Vec<Column>,
     #[serde(skip_serializing_if = "Option::is_none")]

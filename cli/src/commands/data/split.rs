@@ -43,7 +43,7 @@ pub(super) fn run(args: &SplitArgs) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line for each file.
+/// Prints the path, the number of rows and the share of each file.
 pub(in crate::commands) fn print_files(written: &[SplitFile], print: impl Fn(&str)) {
     let all: u64 = written.iter().map(|file| file.rows).sum();
     for file in written {
@@ -52,14 +52,15 @@ pub(in crate::commands) fn print_files(written: &[SplitFile], print: impl Fn(&st
     }
 }
 
-/// The folder of the parts, the rule for existing parts, and the limit on bad rows.
+/// The destination of a split: the folder of the parts, the rule for existing files, and the limit
+/// on bad rows.
 #[derive(Clone, Copy)]
 pub(in crate::commands) struct Target<'a> {
     /// The folder of the parts.
     pub(in crate::commands) out: &'a Path,
-    /// Whether existing files of the parts are replaced.
+    /// Whether files of existing parts are replaced.
     pub(in crate::commands) replace: bool,
-    /// The largest number of bad rows that may be left out.
+    /// The maximum number of bad rows that may be left out.
     pub(in crate::commands) max_bad_rows: u64,
 }
 

@@ -14,7 +14,7 @@ const SLOW_WRITE: f64 = 200e6;
 /// manifests) are slow to write.
 const SLOW_SYNC: f64 = 0.02;
 
-/// Measures the disk of `folder` with a file of `mib` MiB.
+/// Measures the speed of the disk with a file of `mib` MiB in `folder`.
 pub(super) fn disk(folder: &Path, mib: usize) -> Result<Vec<Finding>> {
     let shown = folder.display();
     let kind = machine::file_system_kind(folder);

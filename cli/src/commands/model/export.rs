@@ -26,7 +26,7 @@ use crate::args::{ExportArgs, ExportPart};
 use crate::registry::{cache_folder, open_model, pointed_version};
 use crate::text::{bytes, grouped};
 
-/// The version of the format of [`MANIFEST`].
+/// The number of the format of [`MANIFEST`].
 const FORMAT: u32 = 1;
 /// The name of the file that describes the other files.
 const MANIFEST: &str = "export.json";
@@ -144,7 +144,7 @@ impl<'a> Export<'a> {
         Ok(bytes)
     }
 
-    /// Writes a file whose bytes are already in memory.
+    /// Writes a file from bytes in memory, and adds it to the description of the export.
     fn put(&mut self, path: &str, what: &str, bytes: &[u8], more: Value) -> Result<()> {
         self.files.write_bytes(self.output.join(path), bytes)?;
         self.record(path, what, bytes.len() as u64, more);
@@ -222,7 +222,7 @@ impl<'a> Export<'a> {
         Ok(columns)
     }
 
-    /// Returns the metadata that every exported file contains.
+    /// Returns the metadata that is written into every exported file.
     fn metadata(&self) -> BTreeMap<String, String> {
         let version = &self.version;
         let entries = [

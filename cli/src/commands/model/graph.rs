@@ -176,7 +176,7 @@ fn choose_stages(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<S
     }
 }
 
-/// Returns the job of a job file, or of the checkpoint in a folder.
+/// Returns the job of a job file, or the job of the checkpoint if the path is a folder.
 fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
     if !path.is_dir() {
         return job_file::load_job(path, sets);

@@ -11,15 +11,15 @@ use anyhow::{Context, Result};
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
-    /// The names of the tasks. A retrieval model without labels has none, because its score is not
-    /// a probability.
+    /// The names of the tasks. The list is empty for a retrieval model without labels, because its
+    /// score is not a probability.
     tasks: Vec<String>,
     /// The number of rows of the data that were written so far.
     row: u64,
 }
 
 impl<W: Write> ScoreLines<W> {
-    /// Returns a writer and writes the names of the columns, if the output has columns.
+    /// Creates a writer. Also writes the names of the columns, unless the lines are JSON.
     pub(super) fn new(mut out: W, json: bool, tasks: Vec<String>) -> io::Result<Self> {
         if !json {
             let header = if tasks.is_empty() { "score".to_owned() } else { tasks.join("\t") };

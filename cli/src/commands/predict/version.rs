@@ -15,7 +15,7 @@ use super::score_lines::ScoreLines;
 use crate::args::PredictArgs;
 use crate::registry::{cache_folder, pointed_version};
 
-/// The default number of rows that are scored together.
+/// The default number of rows in a batch.
 const BATCH: usize = 4096;
 
 pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {

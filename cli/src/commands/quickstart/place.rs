@@ -1,8 +1,8 @@
-//! The files and folders of the first run, and the commands that repeat its steps.
+//! The files and folders of the quickstart, and the commands that repeat its steps.
 
 use std::path::{Path, PathBuf};
 
-/// The files and folders of the first run.
+/// The files and folders of the quickstart.
 pub(super) struct Place {
     pub(super) data: PathBuf,
     pub(super) job: PathBuf,
@@ -11,7 +11,7 @@ pub(super) struct Place {
     /// The folder of the third run, which trains on later rows.
     pub(super) next: PathBuf,
     pub(super) registry: PathBuf,
-    /// The file of an example request that a person can send.
+    /// The file with an example request.
     pub(super) request: PathBuf,
     pub(super) server_log: PathBuf,
 }

@@ -13,7 +13,8 @@ use super::settings::Settings;
 use super::{format_status, systemd};
 use crate::args::ServeArgs;
 
-/// The settings of the running server, the arguments that they come from, and the models to reload.
+/// The state that a reload needs: the settings of the running server, the command line they came
+/// from, and the models of the server.
 pub(super) struct Reloader {
     args: ServeArgs,
     settings: Settings,
@@ -38,7 +39,8 @@ impl Reloader {
         Ok(Self { args, settings, domain, reloads })
     }
 
-    /// Returns a future that reads the settings again on each SIGHUP until it is dropped.
+    /// Returns a future that reads the settings again on each SIGHUP. It completes only if a reload
+    /// panics.
     ///
     /// # Errors
     /// Returns an error if the signal handler cannot be installed.

@@ -107,7 +107,8 @@ impl Settings {
         }
     }
 
-    /// Sets the log filter of the settings, unless the command line or the environment sets one.
+    /// Sets the log filter to the value of the settings file, unless the command line or the
+    /// environment sets a filter.
     ///
     /// # Errors
     /// Returns an error if the directives are not valid.
@@ -169,7 +170,7 @@ impl Settings {
         })
     }
 
-    /// Lists the settings that differ in `new`, in the order of their keys.
+    /// Returns the settings that have another value in `new`, in the order of their keys.
     ///
     /// # Errors
     /// Returns an error if the settings cannot be written as TOML, which would be a defect.
@@ -224,7 +225,8 @@ fn read_file(args: &Settings) -> Result<Table> {
     }
 }
 
-/// Parses `name`, `name@latest` or `name@pointer` into a model and the version that it follows.
+/// Parses `name`, `name@latest` or `name@pointer`. Returns the name of the model and the version
+/// that it follows.
 fn parse_model(text: &str) -> (String, Follow) {
     match text.split_once('@') {
         None => (text.to_owned(), Follow::Pointer(zillion_registry::STABLE.to_owned())),
@@ -233,7 +235,7 @@ fn parse_model(text: &str) -> (String, Follow) {
     }
 }
 
-/// Returns a default name that no other server of this registry has.
+/// Makes a default name for the server that is unique in the registry.
 fn default_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');

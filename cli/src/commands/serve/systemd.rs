@@ -47,13 +47,13 @@ pub(super) fn notify_ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Notifies systemd of the state of the server, as a line of text.
+/// Sends a line of text about the state of the server to systemd.
 pub(super) fn notify_status(status: &str) {
     notify(&[NotifyState::Status(status)]);
 }
 
-/// Notifies systemd that the settings are being read again. A call of [`notify_ready`] ends this
-/// state.
+/// Notifies systemd that the server is reading its settings again. A call of [`notify_ready`] ends
+/// this state.
 pub(super) fn notify_reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -73,8 +73,8 @@ pub(super) fn notify_alive() {
     notify(&[NotifyState::Watchdog]);
 }
 
-/// Returns the longest interval between two calls of [`notify_alive`], or `None` if no watchdog is
-/// set.
+/// Returns the maximum time between two calls of [`notify_alive`], or `None` if systemd has no
+/// watchdog for this process.
 pub(super) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }

@@ -29,7 +29,8 @@ impl KeyNames {
         Self { features, texts: BTreeMap::new() }
     }
 
-    /// Searches the given files, which have the format of the job's data, for the texts of keys.
+    /// Searches files for the texts of the given keys. The files must have the format of the job's
+    /// data.
     pub(super) fn find_texts(
         &mut self,
         job: &Job,

@@ -30,7 +30,7 @@ struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    /// Returns the bytes of a number of rows under the settings of the job.
+    /// Returns the bytes of `rows` rows with the settings of the job.
     fn bytes(&self, rows: u64) -> u64 {
         self.spec.memory(rows, self.shards)
     }
@@ -47,7 +47,8 @@ impl Planned<'_> {
         self.bytes(point.rows) + counts
     }
 
-    /// Returns the number of occurrences at which the job admits a key.
+    /// Returns the number of occurrences at which the job admits a key. For admission by chance,
+    /// this is the average number.
     fn own_threshold(&self) -> u32 {
         match self.spec.admission {
             Admission::All => 1,
@@ -77,7 +78,7 @@ struct Outcome<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     data_rows: Option<u64>,
     tables: Vec<TableOutcome<'a>>,
-    /// The names of the tables whose rows are the buckets of numbers.
+    /// The names of the tables whose rows belong to buckets of numbers.
     buckets: &'a [String],
 }
 

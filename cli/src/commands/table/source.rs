@@ -47,7 +47,7 @@ pub(super) fn read_tables<T>(
     Ok(Report { checkpoint: checkpoint.path().to_owned(), step, tables })
 }
 
-/// An open table of a checkpoint, with the ids of its keys.
+/// An open table of a checkpoint, with the known ids of its keys.
 pub(super) struct OpenTable {
     pub(super) checkpoint: Checkpoint,
     pub(super) job: Job,
@@ -83,7 +83,7 @@ impl OpenTable {
     }
 }
 
-/// Returns the table of this name in a job.
+/// Returns the table with this name from a job.
 pub(super) fn find_table<'a>(job: &'a Job, name: &str) -> Result<&'a TableSpec> {
     if let Some(spec) = job.tables.iter().find(|spec| spec.name == name) {
         return Ok(spec);

@@ -1,4 +1,4 @@
-//! `zillion table top`: lists the first rows of a table in some order, or shows one row.
+//! `zillion table top`: lists the first rows of a table in a chosen order, or shows one row.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::args::{TableTopArgs, TopBy};
 use crate::ids::hex;
 use crate::text::{self, grouped};
 
-/// The number of weights of a row that the list shows.
+/// The number of weights that the list shows for each row.
 const SHOWN: usize = 4;
 
 #[derive(Serialize)]
@@ -64,7 +64,7 @@ struct WholeRow {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_narrow: bool,
     segments: Vec<Segment>,
-    /// The optimizer state, one segment after another.
+    /// The optimizer state of all segments, one segment after the other.
     state: Vec<f32>,
 }
 

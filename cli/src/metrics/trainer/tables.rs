@@ -105,7 +105,8 @@ const COUNTERS: [(&str, &str, Figure); 23] = [
     }),
 ];
 
-/// Returns the spill statistics of a table. All rows of a table that does not spill are in memory.
+/// Returns the spill statistics of a table. If the table does not spill, all its rows count as rows
+/// in memory.
 fn spill(table: &TableStatistics) -> SpillStatistics {
     let all_hot = SpillStatistics { hot_rows: table.rows, ..Default::default() };
     table.spill.unwrap_or(all_hot)
@@ -135,7 +136,7 @@ impl Tables {
         })
     }
 
-    /// Sets the series of each table to its statistics.
+    /// Updates the series of each table from its statistics.
     pub(super) fn update(&self, tables: &[TableStatistics]) {
         for figures in tables {
             let table = figures.table.as_str();

@@ -74,7 +74,8 @@ fn look(config: &DataConfig, first: &Path, rows: u64, workers: &Workers) -> Resu
     Ok(profile(config, &[first.to_owned()], &first_rows(rows), workers)?)
 }
 
-/// Returns the names of the columns that hold weights.
+/// Returns the names of the columns with weights that the conversion writes: `<column>.weights` for
+/// each weighted column.
 pub(super) fn weight_columns(columns: &[(String, ColumnType)]) -> Vec<String> {
     let weighted = columns.iter().filter(|(_, of)| matches!(of, ColumnType::Weighted(_)));
     weighted.map(|(name, _)| format!("{name}.weights")).collect()
@@ -84,7 +85,8 @@ fn find_guess<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Gu
     columns.iter().find(|(known, _)| known == name).map(|(_, guessed)| guessed)
 }
 
-/// Returns the type with weights if the column holds sparse vectors, otherwise the given type.
+/// Returns the type of a list with weights if the column contains sparse vectors, otherwise the
+/// type `of`.
 fn with_weights(column: &ColumnProfile, of: ColumnType) -> ColumnType {
     match of {
         ColumnType::List(raw) if is_vector(column) => ColumnType::Weighted(raw),
@@ -119,7 +121,7 @@ fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     }
 }
 
-/// Returns the types that a job gives to the columns it reads.
+/// Returns the types of the columns that a job reads, as the job defines them.
 fn job_types(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
     let mut types: BTreeMap<String, (ColumnType, String)> = BTreeMap::new();
     let mut add = |column: &str, of: ColumnType, by: String| -> Result<()> {

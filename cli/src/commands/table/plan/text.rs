@@ -82,7 +82,7 @@ fn section(heads: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
     table.lines().map(|line| format!("  {line}\n")).chain(["\n".to_owned()]).collect()
 }
 
-/// Formats a share with its possible error.
+/// Formats a share with its maximum error.
 fn within(share: f64, error: f64) -> String {
     match error {
         0.0 => percent(share),
@@ -94,7 +94,8 @@ fn star(is_own: bool) -> String {
     if is_own { "*".to_owned() } else { String::new() }
 }
 
-/// Lists the number of rows at the end of the sample and at multiples of its size.
+/// Lists the number of keys and their memory at some points of the sample. If the sample gives a
+/// law of growth, also lists them for more rows than the sample has.
 fn growth(table: &Planned<'_>) -> String {
     let points = &table.plan.usage.growth;
     let every = points.len().div_ceil(GROWTH).max(1);
